@@ -1,0 +1,155 @@
+"""What training can be told: one typed config, and its way to and from flags."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from trainer import fields
+from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.models import MODELS
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "cosine", "one_cycle")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+MONITORS = ("loss", "accuracy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """Options of training; each is a parameter of the pipeline and a flag of trainer.task."""
+
+    model: str = option("small_cnn", help="Model to train.", choices=MODELS)
+    model_options: dict = option({}, help="Options of that model, as a JSON object.")
+    strategy: str = option(
+        "auto",
+        help="tf.distribute strategy; auto: multi_worker_mirrored with several replicas, else "
+        "mirrored with several GPUs, else one_device.",
+        choices=STRATEGIES,
+    )
+    epochs: int = option(10, help="Passes over the training split.", minimum=1)
+    batch_size: int = option(64, help="Examples in a step, over all replicas together.", minimum=1)
+    optimizer: str = option("adam", help="Optimizer.", choices=OPTIMIZERS)
+    learning_rate: float = option(1e-3, help="Peak learning rate.", above=0)
+    momentum: float = option(0.9, help="Momentum of sgd.", minimum=0, below=1)
+    weight_decay: float = option(
+        0.0, help="Decoupled weight decay of adamw, a share of each weight a step.", minimum=0
+    )
+    schedule: str = option(
+        "constant", help="Learning rate over the run, after the warm-up.", choices=SCHEDULES
+    )
+    warmup_steps: int = option(0, help="Steps of linear warm-up from 0.", minimum=0)
+    plateau_patience: int = option(
+        0, help="Epochs without progress before the learning rate is reduced; 0: never.", minimum=0
+    )
+    plateau_factor: float = option(0.1, help="Factor of that reduction.", above=0, below=1)
+    early_stopping_patience: int = option(
+        0,
+        help="Epochs without progress before training stops and the best weights return; 0: never.",
+        minimum=0,
+    )
+    monitor: str = option(
+        "loss", help="Validation metric that progress is measured by.", choices=MONITORS
+    )
+    gradient_clip_norm: float = option(
+        0.0, help="Largest global norm of a step's gradient; 0: not clipped.", minimum=0
+    )
+    precision: str = option(
+        "float32", help="Keras dtype policy of the computation.", choices=PRECISIONS
+    )
+    xla: bool = option(False, help="Compile the training step with XLA.")
+    class_weights: str = option(
+        "none",
+        help="balanced weighs classes by inverse frequency in the training split.",
+        choices=("none", "balanced"),
+    )
+    label_smoothing: float = option(
+        0.0, help="Share of the label's mass spread over all classes.", minimum=0, below=1
+    )
+    augmentation: str = option(
+        "none", help="model: augment every batch afresh, inside the model.", choices=AUGMENTATIONS
+    )
+    augmentation_operations: list[str] = option(
+        ["horizontal_flip", "quarter_turn"],
+        help="What augmentation may do to an image.",
+        choices=OPERATIONS,
+    )
+    checkpoint_steps: int = option(
+        0, help="Steps between checkpoints; 0: one at the end of each epoch.", minimum=0
+    )
+    shuffle_megabytes: float = option(
+        256.0, help="Memory of a replica's shuffle buffer, in MB (10^6 bytes).", above=0
+    )
+    seed: int = option(0, help="Seed of weights, order and augmentation.", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A replica's whole command line: where to read and write, and the config."""
+
+    dataset: str
+    base_output_directory: str
+    config: TrainingConfig
+
+
+def to_flags(config: TrainingConfig) -> list[str]:
+    """The command line that `parse` reads back as `config`, one `--name=value` a field."""
+    return [
+        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in dataclasses.asdict(config).items()
+    ]
+
+
+def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
+    """Reads a replica's command line.
+
+    Args:
+        arguments: flags, without the program's name.
+        environment: where AIP_MODEL_DIR stands in for --base_output_directory, as Vertex AI
+            sets it to `<base_output_directory>/model/`.
+
+    Raises:
+        InputError: an unknown flag, or a value that is missing, mistyped or out of range.
+    """
+    parser = _Parser(prog="python -m trainer.task", allow_abbrev=False)
+    parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
+    parser.add_argument(
+        "--base_output_directory",
+        default="",
+        help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
+    )
+    for field in dataclasses.fields(TrainingConfig):
+        shown = json.dumps(fields.default_of(field)).replace("%", "%%")
+        parser.add_argument(
+            f"--{field.name}",
+            default=argparse.SUPPRESS,
+            metavar=fields.type_of(TrainingConfig, field.name).__name__.upper(),
+            help=f"{field.metadata['help']} Default: {shown}.",
+        )
+    values: dict[str, Any] = vars(parser.parse_args(arguments))
+    dataset = values.pop("dataset")
+    base = values.pop("base_output_directory")
+    if not base:
+        model_directory = environment.get("AIP_MODEL_DIR", "")
+        if not model_directory:
+            raise InputError(
+                "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as "
+                "Vertex AI does"
+            )
+        base = model_directory.rstrip("/").rpartition("/")[0]
+    return Job(
+        dataset=dataset,
+        base_output_directory=base,
+        config=fields.build(TrainingConfig, values),
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are InputErrors."""
+
+    def error(self, message: str) -> Any:
+        raise InputError(message)

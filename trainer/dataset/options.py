@@ -1,0 +1,84 @@
+"""What create_tfrecords can be told."""
+
+import dataclasses
+
+from trainer.errors import InputError
+from trainer.fields import option
+
+RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
+ENCODINGS = ("raw", "jpeg")
+AUGMENTATIONS = ("none", "model", "records")
+OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn")
+SPLITS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Options of record writing; each is a parameter of the pipeline."""
+
+    source: str = option(
+        "digits",
+        help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local) "
+        "or tfds:NAME.",
+    )
+    data_dir: str = option(
+        "", help="Where TensorFlow Datasets finds prepared data sets (URI); empty: its default."
+    )
+    image_size: int = option(
+        224,
+        help="Height and width, in pixels, that images are resized to.",
+        minimum=1,
+        maximum=4096,
+    )
+    channels: int = option(3, help="Colour channels: 3 for RGB, 1 for grey.", choices=(1, 3))
+    resize_method: str = option(
+        "bilinear", help="Interpolation when images are resized.", choices=RESIZE_METHODS
+    )
+    encoding: str = option(
+        "jpeg",
+        help="How images lie in the records: raw (fastest to read) or jpeg (a tenth of the bytes).",
+        choices=ENCODINGS,
+    )
+    augmentation: str = option(
+        "none",
+        help="none, model (fresh every epoch, inside the model) or records (baked into the data).",
+        choices=AUGMENTATIONS,
+    )
+    augmentation_operations: list[str] = option(
+        ["horizontal_flip", "quarter_turn"],
+        help="What augmentation may do to an image.",
+        choices=OPERATIONS,
+    )
+    augmentation_variants: int = option(
+        1,
+        help="With augmentation=records: augmented copies of each training image, beside itself.",
+        minimum=1,
+        maximum=64,
+    )
+    split_fractions: list[float] = option(
+        [0.8, 0.1, 0.1],
+        help="Shares of train, validation and test where the source has no splits of its own.",
+        minimum=0,
+        maximum=1,
+    )
+    shard_megabytes: float = option(
+        64.0, help="Size of a shard, in MB (10^6 bytes), that the writer aims at.", above=0
+    )
+    max_rejected_fraction: float = option(
+        0.01,
+        help="The step fails when more than this share of the source can't be used.",
+        minimum=0,
+        maximum=1,
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.split_fractions) != len(SPLITS) or abs(sum(self.split_fractions) - 1) > 1e-6:
+            raise InputError(
+                f"split_fractions={self.split_fractions} must be {len(SPLITS)} shares "
+                f"({', '.join(SPLITS)}) that add up to 1"
+            )
+        if self.split_fractions[0] == 0 or self.split_fractions[2] == 0:
+            raise InputError(
+                f"split_fractions={self.split_fractions} leaves nothing to train or to test on; "
+                "give train and test a share above 0"
+            )
