@@ -37,7 +37,9 @@ class TrainingConfig:
     learning_rate: float = option(1e-3, help="Peak learning rate.", above=0)
     momentum: float = option(0.9, help="Momentum of sgd.", minimum=0, below=1)
     weight_decay: float = option(
-        0.0, help="Decoupled weight decay of adamw, a share of each weight a step.", minimum=0
+        0.0,
+        help="Decoupled weight decay of adamw; a step takes it, times the rate, off each weight.",
+        minimum=0,
     )
     schedule: str = option(
         "constant", help="Learning rate over the run, after the warm-up.", choices=SCHEDULES

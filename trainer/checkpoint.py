@@ -1,0 +1,118 @@
+"""Checkpoints: written whole by the chief, read by all, trusted only by the run that made them."""
+
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from trainer import files
+from trainer.cluster import Cluster
+from trainer.config import TrainingConfig
+from trainer.dataset.schema import Dataset, join
+from trainer.errors import InputError
+from trainer.progress import Progress
+
+KEPT = 2
+"""Checkpoints kept: should the newest be lost, there is one more."""
+
+
+class Checkpoints:
+    """The checkpoints of a run, under `<base_output_directory>/checkpoints`.
+
+    Every replica calls `save`, as tf.distribute asks; what the others write goes to a
+    temporary folder of theirs.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str,
+        cluster: Cluster,
+        progress: Progress,
+        variables: Sequence[keras.Variable],
+        factor: tf.Variable,
+    ) -> None:
+        self._progress = progress
+        self._factor = factor
+        values = [variable.value for variable in variables]
+        self._directory = directory
+        target = directory
+        self._temporary = None
+        if not cluster.is_chief:
+            self._temporary = tempfile.TemporaryDirectory(prefix="checkpoints-")
+            target = self._temporary.name
+        self._latest = tf.train.CheckpointManager(
+            tf.train.Checkpoint(variables=values, factor=factor, progress=_State(progress)),
+            target,
+            max_to_keep=KEPT,
+        )
+        self._best = tf.train.CheckpointManager(
+            tf.train.Checkpoint(variables=values), join(target, "best"), max_to_keep=1
+        )
+
+    def restore(self) -> bool:
+        """Restores variables and progress from the newest checkpoint; False without one."""
+        newest = tf.train.latest_checkpoint(self._directory)
+        if newest is None:
+            return False
+        self._latest.checkpoint.restore(newest).assert_consumed()
+        return True
+
+    def save(self) -> None:
+        """Keeps variables and progress, so that a restarted job goes on from here."""
+        self._factor.assign(self._progress.factor)
+        self._latest.save(
+            checkpoint_number=len(self._progress.history) * 10**9 + self._progress.step
+        )
+
+    def save_best(self) -> None:
+        """Keeps the variables as the best of the run."""
+        self._best.save(checkpoint_number=self._progress.epoch)
+
+    def restore_best(self) -> None:
+        """Gives the variables the values that `save_best` kept last."""
+        best = tf.train.latest_checkpoint(join(self._directory, "best"))
+        self._best.checkpoint.restore(best).assert_consumed()
+
+
+class _State(tf.train.experimental.PythonState):
+    """Progress as a part of tf.train.Checkpoint."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def serialize(self) -> str:
+        return self._progress.serialize()
+
+    def deserialize(self, string_value: bytes | str) -> None:
+        text = string_value.decode() if isinstance(string_value, bytes) else string_value
+        self._progress.deserialize(text)
+
+
+def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
+    """Makes sure that checkpoints in `directory` are this run's; the chief signs a new one.
+
+    Raises:
+        InputError: they come from another configuration, data set or topology, from which
+            this run could not go on to the result that it would have had from the start.
+    """
+    signature = {
+        **dataclasses.asdict(config),
+        "dataset": hashlib.sha256(dataset.to_json().encode()).hexdigest(),
+        "replicas": cluster.trainers,
+    }
+    path = join(directory, "run.json")
+    found = files.read_json(path)
+    if found is None:
+        if cluster.is_chief:
+            files.write_json(path, signature)
+        return
+    for name, value in signature.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{directory} holds checkpoints of a run with {name}={found.get(name)!r}, not "
+                f"{value!r}; give another --base_output_directory, or remove that folder"
+            )

@@ -1,0 +1,155 @@
+"""Which replica this process is: TF_CONFIG or CLUSTER_SPEC to role, chief and strategy.
+
+Vertex AI sets TF_CONFIG on each replica of a job with several, with the keys chief, worker
+and ps (in older images master stands for chief); on a single replica it sets none. It sets
+CLUSTER_SPEC, by worker pool, on every replica. Elsewhere TF_CONFIG often has no chief: then
+worker 0 is the chief.
+https://cloud.google.com/vertex-ai/docs/training/distributed-training
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.errors import InputError
+
+_POOL_ROLES = ("chief", "worker", "ps", "evaluator")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """This replica, and the others.
+
+    Attributes:
+        role: "chief", "worker", "ps" or "evaluator".
+        index: of this replica among those of its role, from 0.
+        addresses: by role, "host:port" of each replica; empty for a single one.
+    """
+
+    role: str = "chief"
+    index: int = 0
+    addresses: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def trainers(self) -> int:
+        """Replicas that compute gradients: the chief and the workers."""
+        return max(1, len(self.addresses.get("chief", [])) + len(self.addresses.get("worker", [])))
+
+    @property
+    def is_chief(self) -> bool:
+        """True for the one replica that writes model, checkpoints and logs."""
+        if self.role == "worker":
+            return "chief" not in self.addresses and self.index == 0
+        return self.role == "chief"
+
+    @property
+    def trainer_index(self) -> int:
+        """Position among the replicas that compute gradients, the chief first."""
+        return self.index + (self.role == "worker") * len(self.addresses.get("chief", []))
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+def from_environment(environment: Mapping[str, str]) -> Cluster:
+    """Reads TF_CONFIG, else CLUSTER_SPEC, else takes this process for a single replica.
+
+    Raises:
+        InputError: either is not what Vertex AI or TensorFlow would set.
+    """
+    for variable, read in (("TF_CONFIG", _from_tf_config), ("CLUSTER_SPEC", _from_cluster_spec)):
+        text = environment.get(variable, "")
+        if not text:
+            continue
+        try:
+            return read(json.loads(text))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise InputError(
+                f"{variable} can't be understood ({error!r}): {text[:200]}; it must be JSON with "
+                "the keys cluster and task"
+            ) from None
+    return Cluster()
+
+
+def _from_tf_config(config: dict[str, Any]) -> Cluster:
+    addresses = {
+        "chief" if role == "master" else role: list(hosts)
+        for role, hosts in config.get("cluster", {}).items()
+    }
+    task = config.get("task", {})
+    role = "chief" if task.get("type") in (None, "master") else task["type"]
+    return _checked(role, int(task.get("index", 0)), addresses)
+
+
+def _from_cluster_spec(spec: dict[str, Any]) -> Cluster:
+    addresses = {
+        _POOL_ROLES[int(pool.removeprefix("workerpool"))]: list(hosts)
+        for pool, hosts in spec["cluster"].items()
+    }
+    addresses.pop("evaluator", None)
+    role = _POOL_ROLES[int(spec["task"]["type"].removeprefix("workerpool"))]
+    if sum(map(len, addresses.values())) == 1:
+        addresses = {}
+    return _checked(role, int(spec["task"]["index"]), addresses)
+
+
+def _checked(role: str, index: int, addresses: dict[str, list[str]]) -> Cluster:
+    if role not in _POOL_ROLES:
+        raise ValueError(f"task type {role!r} is none of {', '.join(_POOL_ROLES)}")
+    if addresses and role != "evaluator" and index >= len(addresses[role]):
+        raise ValueError(f"task index {index}, but {len(addresses[role])} replicas of {role!r}")
+    if len(addresses.get("chief", [])) > 1:
+        raise ValueError(f"{len(addresses['chief'])} chiefs")
+    return Cluster(role=role, index=index, addresses=addresses)
+
+
+def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
+    """Creates the tf.distribute strategy `name` (a value of config.STRATEGIES).
+
+    Must run before any other TensorFlow operation of the process where the strategy is
+    multi_worker_mirrored, and returns only when all its workers have been reached.
+
+    Raises:
+        InputError: the strategy does not fit the number of replicas.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if name == "auto":
+        name = (
+            "multi_worker_mirrored"
+            if cluster.trainers > 1
+            else "mirrored"
+            if gpus
+            else "one_device"
+        )
+    if name != "multi_worker_mirrored" and cluster.trainers > 1:
+        raise InputError(
+            f"strategy={name!r} trains on one replica, but the job has {cluster.trainers}; use "
+            "multi_worker_mirrored, or worker_count=0"
+        )
+    if name == "one_device":
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(_local_devices())
+    return _multi_worker_mirrored(cluster)
+
+
+def _local_devices() -> list[str] | None:
+    """All GPUs (None lets TensorFlow find them), or else all logical CPUs."""
+    if tf.config.list_physical_devices("GPU"):
+        return None
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def _multi_worker_mirrored(cluster: Cluster) -> tf.distribute.Strategy:
+    if cluster.addresses:
+        # Parameter servers and evaluators take no part in collectives.
+        members = {r: a for r, a in cluster.addresses.items() if r in ("chief", "worker")}
+        os.environ["TF_CONFIG"] = json.dumps(
+            {"cluster": members, "task": {"type": cluster.role, "index": cluster.index}}
+        )
+    return tf.distribute.MultiWorkerMirroredStrategy()

@@ -1,0 +1,264 @@
+"""Records to batches: the same global batches whatever the number of workers.
+
+The order of examples is fixed by seed and epoch, not by who reads them. A split is cut
+into lanes, runs of records of equal length (to one). A global batch takes examples from
+the lanes in turn, and each worker reads a block of neighboring lanes:
+
+    lane 0   0  4  8 ...  \\ worker 0
+    lane 1   1  5  9 ...  /
+    lane 2   2  6 10 ...  \\ worker 1
+    lane 3   3  7 11 ...  /
+
+so that every example is read once an epoch, by one worker, for any number of shards.
+Where the number of shards is a multiple of the lanes, as the writer arranges it, a worker
+opens only its own files. The last batch of an epoch is filled up to full size with
+examples of weight 0: shapes stay static, and no replica is left without a batch.
+
+Images stay uint8 until they are inside the model: a quarter of float32's bytes.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.dataset.schema import Dataset, Feature
+from trainer.errors import InputError
+
+LANES = 8
+"""Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputShare:
+    """Which part of every global batch a worker reads.
+
+    Attributes:
+        batch_size: examples of a global batch.
+        worker, workers: index of this worker, and how many there are.
+        local_replicas: devices of this worker; each gets an equal part of its batch.
+    """
+
+    batch_size: int
+    worker: int = 0
+    workers: int = 1
+    local_replicas: int = 1
+
+    def __post_init__(self) -> None:
+        replicas = self.workers * self.local_replicas
+        if self.batch_size % replicas:
+            below = self.batch_size - self.batch_size % replicas
+            raise InputError(
+                f"batch_size={self.batch_size} can't be shared equally by {replicas} replicas; "
+                f"use {' or '.join(str(n) for n in (below, below + replicas) if n)}"
+            )
+
+    @property
+    def lanes(self) -> int:
+        return math.lcm(math.gcd(self.batch_size, LANES), self.workers)
+
+    @property
+    def worker_batch_size(self) -> int:
+        return self.batch_size // self.workers
+
+    @property
+    def replica_batch_size(self) -> int:
+        return self.worker_batch_size // self.local_replicas
+
+
+def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
+    """Global batches of an epoch, the partial last one included."""
+    return math.ceil(dataset.splits[split].examples / batch_size)
+
+
+def training_batches(
+    dataset: Dataset,
+    share: InputShare,
+    *,
+    seed: int,
+    epoch: int,
+    first_step: int = 0,
+    shuffle_megabytes: float = 256.0,
+    split: str = "train",
+) -> tf.data.Dataset:
+    """This worker's batches of one epoch (from 0), in the order that seed and epoch give.
+
+    Starts at step `first_step` with the very batches that a run from the beginning would
+    have there; what is skipped is read, not decoded.
+
+    Returns:
+        A dataset of (images, labels, weights) per replica: images and labels as `parse` gives
+        them, weights float32 [replica_batch_size] (0: padding). Successive elements belong to
+        successive local replicas.
+    """
+    content = dataset.splits[split]
+    lanes = share.lanes // share.workers
+    fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
+    order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
+    serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
+    return _decoded(serialized, dataset, share)
+
+
+def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
+    """This worker's batches of one pass over `split` in stored order; elements as in training."""
+    return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
+
+
+def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[tf.Tensor, tf.Tensor]:
+    """Serialized tf.Examples (string [n]) to (images uint8 [n, h, w, c], labels int64 [n])."""
+    image = dataset.feature("image")
+    features = tf.io.parse_example(
+        serialized,
+        {
+            image.name: tf.io.FixedLenFeature([], tf.string),
+            dataset.feature("label").name: tf.io.FixedLenFeature([], tf.int64),
+        },
+    )
+    return decode_images(features[image.name], image), features[dataset.feature("label").name]
+
+
+def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
+    """Stored image bytes (string [n]) to uint8 [n, height, width, channels]."""
+    if image.encoding == "raw":
+        size = int(np.prod(image.shape))
+        flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)
+        return tf.reshape(flat, [-1, *image.shape])
+    return tf.map_fn(
+        lambda one: decode_jpeg(one, image),
+        stored,
+        fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
+    )
+
+
+def decode_jpeg(stored: tf.Tensor, image: Feature) -> tf.Tensor:
+    """One JPEG (string []) to uint8 [height, width, channels]."""
+    decoded = tf.io.decode_jpeg(stored, channels=image.shape[-1])
+    return tf.ensure_shape(decoded, image.shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Order:
+    """The order of an epoch: what it hangs on, and examples in a lane's shuffle buffer."""
+
+    seed: int
+    epoch: int
+    buffer: int
+
+
+def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[tuple]]:
+    """This worker's lanes: by number, (shard URI, records to skip, records to take) in turn."""
+    shards = dataset.splits[split].shards
+    ends = np.cumsum([0, *(shard.examples for shard in shards)]).tolist()
+    spans = list(zip(shards, ends[:-1], ends[1:], strict=True))
+    count, total = share.lanes, ends[-1]
+    mine = range(share.worker * count // share.workers, (share.worker + 1) * count // share.workers)
+    lanes = {}
+    for lane in mine:
+        begin, end = lane * total // count, (lane + 1) * total // count
+        lanes[lane] = [
+            (dataset.shard_uri(shard), max(begin - start, 0), min(end, stop) - max(begin, start))
+            for shard, start, stop in spans
+            if max(begin, start) < min(end, stop)
+        ]
+    return lanes
+
+
+def _records(segments: list[tuple], lane: int, order: _Order | None) -> tf.data.Dataset:
+    """The serialized records of a lane, shuffled where there is an order."""
+    generator = np.random.default_rng([order.seed, order.epoch, lane]) if order else None
+    if generator:
+        segments = [segments[i] for i in generator.permutation(len(segments))]
+    files, skips, takes = zip(*segments, strict=True)
+    records = tf.data.Dataset.from_tensor_slices(
+        (list(files), np.array(skips, np.int64), np.array(takes, np.int64))
+    ).flat_map(lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take))
+    if generator is None or order is None:
+        return records
+    buffer = min(order.buffer, sum(takes))
+    seed = int(generator.integers(1, 2**31))
+    return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
+
+
+def _serialized_batches(
+    dataset: Dataset, split: str, share: InputShare, order: _Order | None
+) -> tf.data.Dataset:
+    """One epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
+    size = share.worker_batch_size
+    lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
+    examples = sum(take for segments in lanes.values() for _, _, take in segments)
+    missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
+    batches = []
+    if lanes:
+        turns = tf.data.Dataset.range(len(lanes)).repeat()
+        records = tf.data.Dataset.choose_from_datasets(
+            [_records(segments, lane, order) for lane, segments in lanes.items()],
+            turns,
+            stop_on_empty_dataset=False,
+        )
+        batches.append(records.batch(size).map(lambda batch: _padded(batch, size)))
+    if missing:  # The others have a last batch where this worker has none.
+        uris = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards]
+        filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
+        batches.append(filler.map(lambda batch: (batch, tf.zeros([size]))))
+    first, *rest = batches
+    return first.concatenate(rest[0]) if rest else first
+
+
+def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Fills a batch (string [n <= size]) up by its own examples, at weight 0."""
+    present = tf.shape(batch)[0]
+    position = tf.range(size)
+    weights = tf.cast(position < present, tf.float32)
+    return tf.gather(batch, position % present), weights
+
+
+def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
+    """Splits worker batches among local replicas, decodes them and reads ahead."""
+    size = share.replica_batch_size
+    if share.local_replicas > 1:
+        serialized = serialized.flat_map(
+            lambda batch, weights: tf.data.Dataset.from_tensor_slices(
+                (
+                    tf.reshape(batch, [share.local_replicas, size]),
+                    tf.reshape(weights, [share.local_replicas, size]),
+                )
+            )
+        )
+    image = dataset.feature("image")
+    if image.encoding == "jpeg":
+        batches = _decoded_one_by_one(serialized, dataset, image, size)
+    else:
+        batches = serialized.map(
+            lambda batch, weights: (*parse(batch, dataset), weights),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _decoded_one_by_one(
+    serialized: tf.data.Dataset, dataset: Dataset, image: Feature, size: int
+) -> tf.data.Dataset:
+    """Parses batches and decodes their JPEGs an example at a time, on all cores."""
+    label = dataset.feature("label").name
+    description = {
+        image.name: tf.io.FixedLenFeature([], tf.string),
+        label: tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def parse_batch(batch: tf.Tensor, weights: tf.Tensor) -> tuple:
+        features = tf.io.parse_example(batch, description)
+        return features[image.name], features[label], weights
+
+    return (
+        serialized.map(parse_batch)
+        .unbatch()
+        .map(
+            lambda stored, label, weight: (decode_jpeg(stored, image), label, weight),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        .batch(size, drop_remainder=True)
+    )

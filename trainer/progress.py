@@ -1,0 +1,108 @@
+"""Where a run stands: what a checkpoint keeps beside the weights, and what follows from it.
+
+progress = Progress()
+progress.add(sums)                  # after each step
+progress.end_epoch(row, config)     # after each validation
+if progress.stopped: ...
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from trainer.config import TrainingConfig
+
+
+@dataclasses.dataclass(kw_only=True)
+class Sums:
+    """Sums over examples: cross-entropy (nats), right predictions, and how many there were."""
+
+    loss: float = 0.0
+    correct: float = 0.0
+    examples: float = 0.0
+
+    def add(self, loss: float, correct: float, examples: float) -> None:
+        self.loss += loss
+        self.correct += correct
+        self.examples += examples
+
+    def means(self) -> dict[str, float]:
+        """Mean loss and accuracy; not finite where a step's loss was not."""
+        count = max(1.0, self.examples)
+        return {"loss": self.loss / count, "accuracy": self.correct / count}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Progress:
+    """State of a run, all of it in the checkpoint.
+
+    Attributes:
+        epoch, step: the next step to take, both from 0, the step within its epoch.
+        sums: of the unfinished epoch.
+        seconds, waited: spent in the unfinished epoch, and of that on waiting for input.
+        history: a row for each finished epoch.
+        best_epoch, best_value: by the monitored metric; best_epoch is None before the first.
+        stale_epochs: finished since the best one.
+        plateau_epochs: without progress since the best one or the last reduction.
+        factor: of the learning rate, reduced at plateaus.
+        stopped: why training ended before its last epoch; empty: it did not.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    sums: Sums = dataclasses.field(default_factory=Sums)
+    seconds: float = 0.0
+    waited: float = 0.0
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    best_epoch: int | None = None
+    best_value: float = 0.0
+    stale_epochs: int = 0
+    plateau_epochs: int = 0
+    factor: float = 1.0
+    stopped: str = ""
+
+    def serialize(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    def deserialize(self, text: str) -> None:
+        for name, value in json.loads(text).items():
+            setattr(self, name, Sums(**value) if name == "sums" else value)
+
+    def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
+        """Takes an epoch's row of history, and decides what its metrics mean.
+
+        Args:
+            row: has the monitored metric as validation_<name>, or <name> without validation.
+            config: gives the metric and the patience.
+
+        Returns:
+            True where this epoch is the best so far.
+        """
+        self.history.append(row)
+        self.epoch += 1
+        self.step = 0
+        self.sums = Sums()
+        self.seconds = self.waited = 0.0
+        value = row.get(f"validation_{config.monitor}", row[config.monitor])
+        better = self._is_better(value, config.monitor)
+        if better:
+            self.best_epoch, self.best_value = self.epoch, value
+            self.stale_epochs = self.plateau_epochs = 0
+        else:
+            self.stale_epochs += 1
+            self.plateau_epochs += 1
+        if config.plateau_patience and self.plateau_epochs >= config.plateau_patience:
+            self.factor *= config.plateau_factor
+            self.plateau_epochs = 0
+        patience = config.early_stopping_patience
+        if patience and self.stale_epochs >= patience and self.epoch < config.epochs:
+            self.stopped = f"no better {config.monitor} in {patience} epochs"
+        return better
+
+    def _is_better(self, value: float, monitor: str) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best_epoch is None:
+            return True
+        return value < self.best_value if monitor == "loss" else value > self.best_value

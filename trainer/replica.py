@@ -1,0 +1,103 @@
+"""What one replica does, by its role."""
+
+import os
+import platform
+import statistics
+import sys
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer import cluster as clusters
+from trainer import files, synchronous
+from trainer.config import Job
+from trainer.dataset.schema import join
+from trainer.errors import InputError
+from trainer.export import export
+
+TERMINATED = 143
+FAILED = 1
+
+
+def run(job: Job) -> int:
+    """Trains, and as the chief exports; returns the process's exit code.
+
+    Raises:
+        InputError: a mistake of the user's.
+    """
+    cluster = clusters.from_environment(os.environ)
+    if cluster.role not in ("chief", "worker"):
+        raise InputError(f"a replica of role {cluster.role!r} has no part in synchronous training")
+    tf.config.experimental.enable_op_determinism()
+    started = time.monotonic()
+    try:
+        trained = synchronous.train(job, cluster)
+        if cluster.is_chief:
+            _write_results(trained, job, time.monotonic() - started)
+        _barrier(trained.strategy)
+    except synchronous.TerminatedError as stop:
+        print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
+        return TERMINATED
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        print(f"error: a peer of {cluster.name} is gone: {_first_line(error)}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _write_results(trained: synchronous.Trained, job: Job, seconds: float) -> None:
+    """Writes model/ and then metrics.json, by which a later step knows that all is there."""
+    base = job.base_output_directory
+    export(trained.model, trained.dataset, join(base, "model"))
+    files.write_json(join(base, "metrics.json"), _metrics(trained, job, seconds))
+    print(f"model exported to {join(base, 'model')}", flush=True)
+
+
+def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str, Any]:
+    history = trained.progress.history
+    kept = trained.progress.best_epoch if job.config.early_stopping_patience else None
+    row = history[(kept or len(history)) - 1]
+    # The first epoch holds the tracing of the step.
+    steady = [epoch["images_per_second"] for epoch in history[1:] or history]
+    return {
+        "epochs": len(history),
+        "best_epoch": trained.progress.best_epoch,
+        "stopped": trained.progress.stopped,
+        "steps": len(history)
+        * -(-trained.dataset.splits["train"].examples // job.config.batch_size),
+        "seconds": seconds,
+        "images_per_second": statistics.median(steady),
+        "strategy": type(trained.strategy).__name__,
+        "replicas": trained.strategy.num_replicas_in_sync,
+        "model": job.config.model,
+        "parameters": trained.model.count_params(),
+        "precision": job.config.precision,
+        "train": {name: row[name] for name in ("loss", "accuracy")},
+        "validation": {
+            name: row[f"validation_{name}"]
+            for name in ("loss", "accuracy")
+            if f"validation_{name}" in row
+        },
+        "versions": {
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+        },
+    }
+
+
+def _barrier(strategy: tf.distribute.Strategy) -> None:
+    """Returns when every replica has come here: none may leave while another still reads or
+    writes, since a peer that is gone breaks the next collective."""
+
+    @tf.function
+    def meet() -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
+
+    strategy.run(meet)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:300]

@@ -1,0 +1,331 @@
+"""Synchronous training: one loop for one device, several GPUs and several workers.
+
+Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so the step is
+written out: each replica computes the gradient of its part of the global batch, divided by
+the size of the whole; one all-reduce sums the gradients and, in the same message, the
+metrics and a flag that says whether any replica has been told to stop.
+"""
+
+import dataclasses
+import math
+import signal
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer import checkpoint, logs
+from trainer.augmentation import augmented
+from trainer.cluster import Cluster, create_strategy
+from trainer.config import Job, TrainingConfig
+from trainer.dataset import reader
+from trainer.dataset.schema import Dataset, join, load
+from trainer.errors import InputError
+from trainer.models import build_model
+from trainer.optimization import Schedule, create_optimizer
+from trainer.progress import Progress, Sums
+
+
+class TerminatedError(Exception):
+    """The run was told to stop (SIGTERM) and has saved a checkpoint to go on from."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What is left of a run: the model with its final weights, and how it went."""
+
+    model: keras.Model
+    dataset: Dataset
+    progress: Progress
+    strategy: tf.distribute.Strategy
+
+
+def train(job: Job, cluster: Cluster) -> Trained:
+    """Trains as `job` says, going on from its newest checkpoint where there is one.
+
+    Every replica that computes gradients calls this, and gets the same weights.
+
+    Raises:
+        InputError: the data set, the model or the batch size can't be used.
+        TerminatedError: SIGTERM came to any replica; all have stopped at the same step.
+    """
+    config = job.config
+    strategy = create_strategy(config.strategy, cluster)
+    dataset = load(job.dataset)
+    for split in ("train", "validation"):
+        if split not in dataset.splits:
+            raise InputError(f"{job.dataset} has no {split} split; run create_tfrecords again")
+    if not dataset.splits["train"].examples:
+        raise InputError(f"{job.dataset} has no example to train on")
+    return _Run(job, cluster, strategy, dataset).run()
+
+
+class _Run:
+    """One replica's part of a run."""
+
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        config = self.config = job.config
+        self.strategy = strategy
+        self.dataset = dataset
+        self.share = reader.InputShare(
+            batch_size=config.batch_size,
+            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            workers=cluster.trainers,
+            local_replicas=strategy.num_replicas_in_sync // cluster.trainers,
+        )
+        self.steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        keras.utils.set_random_seed(config.seed)
+        keras.config.set_dtype_policy(config.precision)
+        with strategy.scope():
+            self.model = build_model(config.model, dataset, config.model_options)
+            network = self.model
+            if config.augmentation == "model":
+                network = augmented(self.model, config.augmentation_operations, config.seed)
+            self.schedule = Schedule(config, self.steps * config.epochs)
+            self.optimizer = create_optimizer(config, self.schedule)
+            self.optimizer.build(self.model.trainable_variables)
+        self.train_step = _train_step(strategy, network, self.optimizer, dataset, config)
+        self.evaluate_step = _evaluate_step(strategy, self.model)
+        self.progress = Progress()
+        directory = join(job.base_output_directory, "checkpoints")
+        checkpoint.claim(directory, config, dataset, cluster)
+        self.checkpoints = checkpoint.Checkpoints(
+            directory=directory,
+            cluster=cluster,
+            progress=self.progress,
+            variables=[*network.variables, *self.optimizer.variables],
+            factor=self.schedule.factor,
+        )
+        self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
+        self.told_to_stop = False
+
+    def run(self) -> Trained:
+        self._announce(self.checkpoints.restore())
+        previous = signal.signal(signal.SIGTERM, self._on_sigterm)
+        try:
+            self._epochs()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        if self.config.early_stopping_patience and self.progress.best_epoch:
+            self.checkpoints.restore_best()
+        return Trained(
+            model=self.model,
+            dataset=self.dataset,
+            progress=self.progress,
+            strategy=self.strategy,
+        )
+
+    def _on_sigterm(self, *_: Any) -> None:
+        self.told_to_stop = True
+
+    def _announce(self, restored: bool) -> None:
+        counts = {name: split.examples for name, split in self.dataset.splits.items()}
+        self.log.line(
+            f"{self.config.model} with {self.model.count_params():,} weights, "
+            f"{type(self.strategy).__name__} over {self.strategy.num_replicas_in_sync} replicas, "
+            f"{counts['train']:,} training and {counts['validation']:,} validation examples"
+        )
+        if restored:
+            self.log.line(
+                f"going on from the checkpoint at epoch {self.progress.epoch + 1}, "
+                f"step {self.progress.step}"
+            )
+
+    def _epochs(self) -> None:
+        progress = self.progress
+        if progress.epoch >= self.config.epochs or progress.stopped:
+            return
+        while progress.epoch < self.config.epochs and not progress.stopped:
+            self._train_epoch()
+            row = {
+                "epoch": progress.epoch + 1,
+                **progress.sums.means(),
+                **{f"validation_{k}": v for k, v in self._validate().items()},
+                "learning_rate": float(self.schedule(self.optimizer.iterations)),
+                "images_per_second": progress.sums.examples / max(1e-9, progress.seconds),
+                "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
+                "seconds": progress.seconds,
+            }
+            if not math.isfinite(row["loss"]):
+                raise InputError(
+                    f"the loss of epoch {row['epoch']} is not finite; lower "
+                    f"learning_rate={self.config.learning_rate} or set gradient_clip_norm"
+                )
+            if progress.end_epoch(row, self.config) and self.config.early_stopping_patience:
+                self.checkpoints.save_best()
+            self.checkpoints.save()
+            self.log.epoch(progress, self.optimizer_step)
+
+    @property
+    def optimizer_step(self) -> int:
+        return self.progress.epoch * self.steps + self.progress.step
+
+    def _train_epoch(self) -> None:
+        """Takes the steps that are left of the epoch.
+
+        A step's metrics are read while the next one runs, so that an accelerator never
+        waits for the host; a stop therefore takes effect one step later, everywhere alike.
+        """
+        progress = self.progress
+        batches = iter(self._distributed(self._training_input))
+        running = None
+        while progress.step < self.steps:
+            started = time.monotonic()
+            batch = next(batches)
+            progress.waited += time.monotonic() - started
+            step = self.train_step(
+                *batch, self._examples_at(progress.step), float(self.told_to_stop)
+            )
+            stop = running is not None and self._finish(running)
+            running = step
+            progress.step += 1
+            every = self.config.checkpoint_steps
+            save = every and self.optimizer_step % every == 0 and progress.step < self.steps
+            if stop or save:
+                stop |= self._finish(running)
+                running = None
+            progress.seconds += time.monotonic() - started
+            if stop or save:
+                self.checkpoints.save()
+            if stop:
+                raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
+            self.log.step(progress, self.optimizer_step)
+        if running is not None:
+            started = time.monotonic()
+            self._finish(running)
+            progress.seconds += time.monotonic() - started
+
+    def _finish(self, step: tf.Tensor) -> bool:
+        """Adds a step's metrics; True where a replica has been told to stop."""
+        loss, correct, examples, stop = step.numpy().tolist()
+        self.progress.sums.add(loss, correct, examples)
+        return stop > 0
+
+    def _examples_at(self, step: int) -> float:
+        """Real examples of the global batch: all but in the last one of an epoch."""
+        total = self.dataset.splits["train"].examples
+        return float(min(self.config.batch_size, total - step * self.config.batch_size))
+
+    def _training_input(self, _: tf.distribute.InputContext) -> tf.data.Dataset:
+        return reader.training_batches(
+            self.dataset,
+            self.share,
+            seed=self.config.seed,
+            epoch=self.progress.epoch,
+            first_step=self.progress.step,
+            shuffle_megabytes=self.config.shuffle_megabytes,
+        )
+
+    def _validate(self) -> dict[str, float]:
+        """Metrics of the validation split; empty where it has no example."""
+        steps = reader.steps_per_epoch(self.dataset, "validation", self.config.batch_size)
+        if not steps:
+            return {}
+        batches = iter(
+            self._distributed(
+                lambda _: reader.evaluation_batches(self.dataset, "validation", self.share)
+            )
+        )
+        sums = Sums()
+        for _ in range(steps):
+            sums.add(*self.evaluate_step(*next(batches)).numpy().tolist())
+        return sums.means()
+
+    def _distributed(self, make: Any) -> Any:
+        """Hands a dataset's elements to this worker's replicas.
+
+        The number of steps is known, so the data set is called infinite: otherwise each step
+        of a multi-worker job would begin with a collective that asks who still has data.
+        """
+        infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        return self.strategy.distribute_datasets_from_function(
+            lambda context: make(context).apply(infinite)
+        )
+
+
+def _train_step(
+    strategy: tf.distribute.Strategy,
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Any:
+    """A function of (inputs, labels, weights, examples of the global batch, stop flag).
+
+    It returns float32 [4], the same on every replica: summed cross-entropy, right
+    predictions, examples, and replicas that have been told to stop.
+    """
+    variables = network.trainable_variables
+    class_weights = _class_weights(dataset, config)
+    scale = optimizer.scale_loss
+
+    @tf.function(jit_compile=config.xla or None)
+    def gradients(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            logits = network(inputs, training=True)
+            targets = tf.one_hot(labels, len(dataset.classes))
+            smooth = config.label_smoothing
+            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
+            objective = scale(objective / examples)
+        return tape.gradient(objective, variables), _sums(logits, labels, weights)
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local, sums = gradients(inputs, labels, weights, examples)
+            report = tf.concat([sums, [stop]], axis=0)
+            context = tf.distribute.get_replica_context()
+            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
+            optimizer.apply(summed, variables)
+            return report
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return lambda inputs, labels, weights, examples, stop: step(
+        inputs, labels, weights, tf.constant(examples), tf.constant(stop)
+    )
+
+
+def _evaluate_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Any:
+    """A function of (inputs, labels, weights) to float32 [3]: loss, right, examples."""
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            sums = _sums(model(inputs, training=False), labels, weights)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+
+        sums = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(sums)[0]
+
+    return step
+
+
+def _sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Plain cross-entropy, right predictions and examples, summed: float32 [3].
+
+    Neither smoothing nor class weights enter, so that training and validation compare.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
+    return tf.stack(
+        [tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights), tf.reduce_sum(weights)]
+    )
+
+
+def _class_weights(dataset: Dataset, config: TrainingConfig) -> tf.Tensor:
+    """Weight of each class in the objective, float32 [classes].
+
+    balanced is scikit-learn's rule: examples / (classes x examples of the class).
+    """
+    counts = dataset.splits["train"].class_counts
+    if config.class_weights == "none":
+        return tf.ones([len(counts)])
+    return tf.constant([sum(counts) / (len(counts) * max(1, count)) for count in counts])

@@ -1,0 +1,36 @@
+"""Entry point of every replica of a training job.
+
+    python -m trainer.task --dataset=URI --base_output_directory=URI --epochs=10 ...
+
+Role and strategy come from TF_CONFIG or CLUSTER_SPEC, as Vertex AI sets them. Exit codes:
+0 done, 2 a mistake of the user's (one line says which), 143 told to stop (a checkpoint is
+saved: the same command goes on), 1 anything else, such as a peer that is gone.
+"""
+
+import os
+import sys
+
+from trainer.errors import EXIT_CODE, InputError
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one replica; returns its exit code."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        from trainer.config import parse
+
+        job = parse(arguments, dict(os.environ))
+        from trainer import replica
+
+        return replica.run(job)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return EXIT_CODE
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The servers and collective threads of a cluster may wait for peers that are gone.
+    os._exit(code)
