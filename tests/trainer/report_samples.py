@@ -1,0 +1,137 @@
+"""A small SavedModel and small record sets, written by hand.
+
+The model's probabilities are its image's pixels over their sum, so that a test chooses
+what the model answers by choosing the pixels. Whole numbers below 2^24 and one division
+are exact everywhere, hence ties are ties in the model and in the test alike.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split, load
+
+
+class PixelModel(tf.Module):
+    """Shares of an image's pixels, uint8 [n, 1, classes, 1]; not all of them 0."""
+
+    def __init__(self, classes, change=lambda probabilities: probabilities):
+        super().__init__()
+        self.names = tf.constant(classes)
+        self.shape = [1, len(classes), 1]
+        self.change = change
+
+    def _outputs(self, image):
+        pixels = tf.cast(tf.reshape(image, [-1, self.shape[1]]), tf.float32)
+        return {
+            "probabilities": self.change(pixels / tf.reduce_sum(pixels, axis=1, keepdims=True)),
+            "label": tf.gather(self.names, tf.argmax(pixels, axis=-1)),
+        }
+
+    def _decode(self, image_bytes):
+        return tf.reshape(tf.io.decode_raw(image_bytes, tf.uint8), [-1, *self.shape])
+
+    def signatures(self):
+        @tf.function
+        def image(image):
+            return self._outputs(image)
+
+        @tf.function
+        def encoded(image_bytes):
+            return self._outputs(self._decode(image_bytes))
+
+        @tf.function
+        def serialized(examples):
+            parsed = tf.io.parse_example(examples, {"image": tf.io.FixedLenFeature([], tf.string)})
+            return self._outputs(self._decode(parsed["image"]))
+
+        text = tf.TensorSpec([None], tf.string)
+        return {
+            "serving_default": image.get_concrete_function(
+                tf.TensorSpec([None, *self.shape], tf.uint8, name="image")
+            ),
+            "serving_bytes": encoded.get_concrete_function(image_bytes=text),
+            "serving_examples": serialized.get_concrete_function(examples=text),
+        }
+
+
+def write_model(folder: Path, classes: list[str], **options) -> str:
+    model = PixelModel(classes, **options)
+    tf.saved_model.save(model, str(folder), signatures=model.signatures())
+    return str(folder)
+
+
+def probabilities_of(pixels: np.ndarray) -> np.ndarray:
+    """What PixelModel answers, to the bit, float32 [n, classes]."""
+    counts = pixels.astype(np.float32)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def write_records(
+    folder: Path,
+    classes: list[str],
+    labels,
+    pixels: np.ndarray,
+    *,
+    shards: int = 2,
+    keys: list[str] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> Dataset:
+    """A data set whose test split is `labels` [n] and `pixels` (uint8 [n, classes])."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = keys or [f"example-{index:04}" for index in range(len(labels))]
+    written = []
+    for number, part in enumerate(np.array_split(np.arange(len(labels)), shards)):
+        name = f"test-{number:05}-of-{shards:05}.tfrecord"
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for index in part:
+                writer.write(_example(labels[index], pixels[index].tobytes(), keys[index]))
+        written.append(
+            Shard(file=name, examples=len(part), bytes=(folder / name).stat().st_size, sha256="")
+        )
+    counts = np.bincount(np.asarray(labels, int), minlength=len(classes)).tolist()
+    empty = Split(shards=[], class_counts=[0] * len(classes))
+    dataset = Dataset(
+        uri=str(folder),
+        name="pixels",
+        features=[
+            Feature(
+                name="image",
+                kind="image",
+                dtype="uint8",
+                shape=[1, len(classes), 1],
+                encoding="raw",
+            ),
+            Feature(name="label", kind="label", dtype="int64"),
+            Feature(name="key", kind="key", dtype="string"),
+        ],
+        classes=classes,
+        splits={
+            "train": Split(shards=[], class_counts=[3 * count for count in counts]),
+            "validation": empty,
+            "test": Split(shards=written, class_counts=counts),
+        },
+        rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},
+        creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},
+    )
+    dataset = dataclasses.replace(dataset, **(changes or {}))
+    (folder / FILE_NAME).write_text(dataset.to_json())
+    return load(str(folder))
+
+
+def _example(label, image: bytes, key: str) -> bytes:
+    def feature(**value):
+        return tf.train.Feature(**value)
+
+    return tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                "image": feature(bytes_list=tf.train.BytesList(value=[image])),
+                "label": feature(int64_list=tf.train.Int64List(value=[int(label)])),
+                "key": feature(bytes_list=tf.train.BytesList(value=[key.encode()])),
+            }
+        )
+    ).SerializeToString()

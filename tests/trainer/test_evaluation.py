@@ -1,0 +1,312 @@
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.trainer.report_samples import probabilities_of, write_model, write_records
+from trainer.errors import InputError
+from trainer.evaluation import evaluate
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """PixelModel of n classes named c0, c1, ...; built once a size."""
+    built = {}
+
+    def model(classes: int) -> str:
+        if classes not in built:
+            folder = tmp_path_factory.mktemp("model") / str(classes)
+            built[classes] = write_model(folder, names(classes))
+        return built[classes]
+
+    return model
+
+
+def names(classes: int) -> list[str]:
+    return [f"c{index}" for index in range(classes)]
+
+
+def sample(seed: int, n: int, classes: int, absent=(), levels: int = 6):
+    """Labels and coarse pixels (many ties), better than chance."""
+    random = np.random.default_rng(seed)
+    present = [index for index in range(classes) if index not in absent]
+    labels = random.choice(present, n)
+    pixels = random.integers(1, levels, (n, classes))
+    pixels[np.arange(n), labels] += random.integers(0, 3, n)
+    return labels, pixels.astype(np.uint8)
+
+
+def run(models, folder, labels, pixels, **options):
+    classes = pixels.shape[1]
+    write_records(folder, names(classes), labels, pixels)
+    said: list[str] = []
+    return evaluate(models(classes), str(folder), progress=said.append, **options)
+
+
+def area_by_pairs(positive, score):
+    """Chance that a positive scores above a negative, ties half: the ROC area's definition."""
+    pairs = list(itertools.product(score[positive], score[~positive]))
+    return sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs)
+
+
+def average_precision(positive, score):
+    """Sum over distinct thresholds of precision times the gain in recall."""
+    total, before = 0.0, 0.0
+    for threshold in sorted(set(score), reverse=True):
+        taken = score >= threshold
+        recall = (positive & taken).sum() / positive.sum()
+        total += (recall - before) * (positive & taken).sum() / taken.sum()
+        before = recall
+    return total
+
+
+@pytest.mark.parametrize(
+    ("classes", "absent"), [(2, ()), (3, ()), (4, (1,)), (7, ()), (12, (0, 11))]
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_metric_equals_its_definition(models, tmp_path, classes, absent, seed):
+    n = 61
+    labels, pixels = sample(seed, n, classes, absent)
+    evaluation = run(models, tmp_path, labels, pixels, batch_size=16)
+    given = probabilities_of(pixels)
+    guesses = [int(np.flatnonzero(row == row.max())[0]) for row in given]
+    hits = [guess == label for guess, label in zip(guesses, labels, strict=True)]
+    present = [index for index in range(classes) if index not in absent]
+
+    assert evaluation.examples == n
+    assert evaluation.accuracy == pytest.approx(sum(hits) / n)
+    k = {2: None, 3: None, 4: 3, 7: 5, 12: 5}[classes]
+    assert evaluation.top_k == k
+    if k:
+        ranked = [np.argsort(-row, kind="stable")[:k] for row in pixels.astype(int)]
+        expected = np.mean([label in row for label, row in zip(labels, ranked, strict=True)])
+        assert evaluation.top_k_accuracy == pytest.approx(expected)
+    own = [float(row[label]) for row, label in zip(given, labels, strict=True)]
+    assert evaluation.log_loss == pytest.approx(-sum(map(math.log, own)) / n, rel=1e-5)
+    squares = [
+        sum((float(p) - (index == label)) ** 2 for index, p in enumerate(row))
+        for row, label in zip(given, labels, strict=True)
+    ]
+    assert evaluation.brier_score == pytest.approx(
+        sum(squares) / n / (2 if classes == 2 else 1), rel=1e-5
+    )
+
+    bins = [[] for _ in range(15)]
+    for row, hit in zip(given, hits, strict=True):
+        bins[min(14, math.ceil(float(row.max()) * 15) - 1)].append((float(row.max()), hit))
+    error = sum(abs(sum(c for c, _ in one) - sum(h for _, h in one)) for one in bins) / n
+    assert evaluation.expected_calibration_error == pytest.approx(error, abs=1e-6)
+    assert [one.count for one in evaluation.calibration] == [len(one) for one in bins]
+
+    matrix = [
+        [
+            sum(1 for guess, label in zip(guesses, labels, strict=True) if (label, guess) == cell)
+            for cell in itertools.product([true], range(classes))
+        ]
+        for true in range(classes)
+    ]
+    assert evaluation.confusion_matrix == matrix
+
+    scores = []
+    for index, row in enumerate(evaluation.per_class):
+        support, predicted = sum(matrix[index]), sum(line[index] for line in matrix)
+        assert (row.support, row.predicted) == (support, predicted)
+        if index in absent:
+            assert {row.precision, row.recall, row.f1, row.roc_auc, row.pr_auc} == {None}
+            continue
+        right = matrix[index][index]
+        precision, recall = right / predicted if predicted else 0, right / support
+        f1 = 2 * right / (support + predicted)
+        roc = area_by_pairs(labels == index, given[:, index])
+        pr = average_precision(labels == index, given[:, index])
+        scores.append([precision, recall, f1, roc, pr])
+        found = [row.precision, row.recall, row.f1, row.roc_auc, row.pr_auc]
+        assert found == pytest.approx(scores[-1], abs=1e-6)
+    means = np.mean(scores, axis=0)
+    if classes == 2:
+        means[3:] = scores[1][3:]
+    found = [evaluation.precision, evaluation.recall, evaluation.f1]
+    found += [evaluation.roc_auc, evaluation.pr_auc]
+    assert found == pytest.approx(means.tolist(), abs=1e-6)
+    most = max(sum(line) for line in matrix)
+    assert evaluation.baseline_accuracy == pytest.approx(most / n)
+    assert len(present) == sum(row.recall is not None for row in evaluation.per_class)
+
+
+def test_the_interval_holds_every_accuracy_that_a_score_test_would_not_refuse(models, tmp_path):
+    labels, pixels = sample(3, 40, 3)
+    evaluation = run(models, tmp_path, labels, pixels)
+    low, high = evaluation.accuracy_interval
+    # Wilson's bounds are where the score test's statistic is exactly the 97.5% quantile.
+    for bound in (low, high):
+        z = abs(evaluation.accuracy - bound) / math.sqrt(bound * (1 - bound) / 40)
+        assert z == pytest.approx(1.959964, abs=1e-5)
+
+
+def test_no_mistake_gives_an_interval_that_still_admits_some(models, tmp_path):
+    labels = np.array([0, 1, 0, 1])
+    evaluation = run(models, tmp_path, labels, np.eye(2, dtype=np.uint8)[labels] * 255)
+    assert evaluation.accuracy == 1
+    assert evaluation.accuracy_interval == pytest.approx((0.5101, 1.0), abs=1e-4)
+    assert evaluation.mistakes == []
+
+
+def test_the_roc_curve_of_two_classes_is_short_and_finite_and_keeps_its_area(models, tmp_path):
+    random = np.random.default_rng(5)
+    labels = random.integers(0, 2, 3000)
+    pixels = random.integers(1, 200, (3000, 2)).astype(np.uint8)
+    pixels[np.arange(3000), labels] += 50
+    evaluation = run(models, tmp_path, labels, pixels)
+    curve = evaluation.roc_curve()
+    assert curve is not None
+    assert 100 < len(curve.fpr) == len(curve.tpr) == len(curve.thresholds) <= 200
+    assert all(map(math.isfinite, curve.thresholds))
+    assert curve.thresholds == sorted(curve.thresholds, reverse=True)
+    assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(evaluation.roc_auc, abs=2e-3)
+    score = probabilities_of(pixels)[:, 1]
+    for fpr, tpr, threshold in list(zip(*curve, strict=True))[1:-1:20]:
+        taken = score >= threshold
+        assert fpr == pytest.approx((taken & (labels == 0)).sum() / (labels == 0).sum())
+        assert tpr == pytest.approx((taken & (labels == 1)).sum() / (labels == 1).sum())
+
+
+def test_a_curve_is_kept_for_every_class_up_to_ten_and_then_for_the_mean_and_the_worst(
+    models, tmp_path
+):
+    labels, pixels = sample(4, 300, 10)
+    assert len(run(models, tmp_path / "ten", labels, pixels).roc_curves) == 10
+    labels, pixels = sample(4, 300, 12)
+    evaluation = run(models, tmp_path / "twelve", labels, pixels)
+    by_area = sorted(evaluation.per_class, key=lambda row: row.roc_auc)
+    assert [curve.name for curve in evaluation.roc_curves] == ["", *[r.name for r in by_area[:4]]]
+    mean = evaluation.roc_curves[0]
+    assert mean.area == pytest.approx(evaluation.roc_auc)
+    assert np.trapezoid(mean.y, mean.x) == pytest.approx(mean.area, abs=5e-3)
+    assert evaluation.roc_curve() is None
+
+
+def test_a_split_with_one_class_alone_has_no_area_and_no_curve(models, tmp_path):
+    labels = np.zeros(5, int)
+    evaluation = run(models, tmp_path, labels, np.full((5, 2), 7, np.uint8))
+    assert evaluation.accuracy == 1
+    assert evaluation.roc_auc is None and evaluation.pr_auc is None
+    assert evaluation.roc_curve() is None and evaluation.roc_curves == []
+    assert "roc_auc" not in evaluation.scalars()
+    assert json.loads(evaluation.to_json())["roc_auc"] is None
+
+
+def test_the_json_holds_everything_but_pictures_and_no_nan(models, tmp_path):
+    labels, pixels = sample(6, 50, 4, absent=(2,))
+    evaluation = run(models, tmp_path, labels, pixels)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    content = json.loads(evaluation.to_json(), parse_constant=refuse)
+    assert content["accuracy"] == evaluation.accuracy
+    assert content["classes"] == names(4)
+    assert content["per_class"][2]["recall"] is None
+    assert "picture" not in content["mistakes"][0]
+    assert evaluation.scalars()["top_3_accuracy"] == evaluation.top_k_accuracy
+
+
+def test_mistakes_are_the_most_confident_ones_with_their_keys_and_pictures(models, tmp_path):
+    labels, pixels = sample(7, 200, 4)
+    evaluation = run(models, tmp_path, labels, pixels, batch_size=64)
+    given = probabilities_of(pixels)
+    wrong = [i for i in range(200) if int(pixels[i].argmax()) != labels[i]]
+    wrong.sort(key=lambda i: (-given[i].max(), i))
+    assert len(wrong) > len(evaluation.mistakes) == 24
+    for index, mistake in zip(wrong, evaluation.mistakes, strict=False):
+        assert mistake.key == f"example-{index:04}"
+        assert mistake.label == f"c{labels[index]}"
+        assert mistake.predicted == f"c{pixels[index].argmax()}"
+        assert mistake.confidence == given[index].max()
+        assert mistake.picture.ravel().tolist() == pixels[index].tolist()
+
+
+def test_progress_ends_with_the_number_of_examples(models, tmp_path):
+    labels, pixels = sample(8, 30, 3)
+    write_records(tmp_path, names(3), labels, pixels)
+    said: list[str] = []
+    evaluate(models(3), str(tmp_path), progress=said.append)
+    assert said[-1].startswith("Evaluated 30 test examples in ")
+
+
+def test_an_empty_split_is_refused(models, tmp_path):
+    write_records(tmp_path, names(3), [], np.zeros((0, 3), np.uint8))
+    with pytest.raises(InputError, match=r"test split of .* has no example"):
+        evaluate(models(3), str(tmp_path))
+
+
+def test_an_unknown_split_names_those_that_exist(models, tmp_path):
+    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
+    with pytest.raises(InputError, match=r"split='tset'.*train, validation, test"):
+        evaluate(models(3), str(tmp_path), split="tset")
+
+
+def test_a_missing_model_is_named(tmp_path):
+    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
+    with pytest.raises(InputError, match=r"no SavedModel at .*nowhere"):
+        evaluate(str(tmp_path / "nowhere"), str(tmp_path))
+
+
+def test_a_model_without_the_signature_lists_those_it_has(tmp_path):
+    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
+    module = tf.Module()
+    module.f = tf.function(lambda x: {"y": x}, input_signature=[tf.TensorSpec([None])])
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"predict": module.f})
+    with pytest.raises(InputError, match=r"no signature serving_examples \(it has: predict\)"):
+        evaluate(str(tmp_path / "m"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda p: p * float("nan"), "NaN or infinite"),
+        (lambda p: p * 2, "add up to 2"),
+        (lambda p: tf.add(p, [0.7, -0.7, 0.0]), "least is -"),
+        (lambda p: p[:, :2], r"shape \[2, 2\], but .* has 3 classes"),
+    ],
+)
+def test_answers_that_are_no_probabilities_of_the_classes_name_the_model(tmp_path, change, words):
+    write_records(tmp_path, names(3), [0, 2], np.ones((2, 3), np.uint8))
+    model = write_model(tmp_path / "model", names(3), change=change)
+    with pytest.raises(InputError, match=rf"the model at {model} .*{words}"):
+        evaluate(model, str(tmp_path))
+
+
+def test_a_model_trained_on_another_order_of_classes_is_refused(models, tmp_path):
+    pixels = np.array([[200, 0, 0]], np.uint8)
+    write_records(tmp_path, ["c2", "c1", "c0"], [0], pixels)
+    with pytest.raises(InputError, match=r"answers 'c0' where .* has 'c2'"):
+        evaluate(models(3), str(tmp_path))
+
+
+def test_a_truncated_shard_is_refused(models, tmp_path):
+    labels, pixels = sample(9, 20, 3)
+    dataset = write_records(tmp_path, names(3), labels, pixels)
+    shard = tmp_path / dataset.splits["test"].shards[1].file
+    shard.write_bytes(shard.read_bytes()[:-5])
+    with pytest.raises(InputError, match=r"test records of .* can't be evaluated"):
+        evaluate(models(3), str(tmp_path), batch_size=4)
+
+
+@pytest.mark.parametrize(("kept", "words"), [(1, "fewer"), (3, "more")])
+def test_other_counts_than_dataset_json_says_are_refused(models, tmp_path, kept, words):
+    labels, pixels = sample(9, 20, 3)
+    dataset = write_records(tmp_path, names(3), labels, pixels)
+    first, second = (tmp_path / shard.file for shard in dataset.splits["test"].shards)
+    second.write_bytes(first.read_bytes() * (kept - 1))
+    with pytest.raises(InputError, match=rf"hold {words} examples than the 20"):
+        evaluate(models(3), str(tmp_path))
+
+
+def test_a_label_outside_the_classes_is_refused(models, tmp_path):
+    write_records(tmp_path, names(4), [3], np.ones((1, 4), np.uint8), changes={"classes": names(3)})
+    with pytest.raises(InputError, match=r"has label 3, but there are 3 classes"):
+        evaluate(models(3), str(tmp_path))
