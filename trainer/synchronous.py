@@ -100,6 +100,7 @@ class _Run:
             factor=self.schedule.factor,
         )
         self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
+        self.validation: Any = None
         self.told_to_stop = False
 
     def run(self) -> Trained:
@@ -224,11 +225,11 @@ class _Run:
         steps = reader.steps_per_epoch(self.dataset, "validation", self.config.batch_size)
         if not steps:
             return {}
-        batches = iter(
-            self._distributed(
+        if self.validation is None:
+            self.validation = self._distributed(
                 lambda _: reader.evaluation_batches(self.dataset, "validation", self.share)
             )
-        )
+        batches = iter(self.validation)
         sums = Sums()
         for _ in range(steps):
             sums.add(*self.evaluate_step(*next(batches)).numpy().tolist())

@@ -18,6 +18,8 @@ Images stay uint8 until they are inside the model: a quarter of float32's bytes.
 """
 
 import dataclasses
+import functools
+import itertools
 import math
 
 import numpy as np
@@ -146,38 +148,58 @@ class _Order:
     buffer: int
 
 
-def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[tuple]]:
-    """This worker's lanes: by number, (shard URI, records to skip, records to take) in turn."""
-    shards = dataset.splits[split].shards
-    ends = np.cumsum([0, *(shard.examples for shard in shards)]).tolist()
-    spans = list(zip(shards, ends[:-1], ends[1:], strict=True))
+def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_Segment"]]:
+    """This worker's lanes by number: the segments that each reads in turn."""
+    ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
+    spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
     count, total = share.lanes, ends[-1]
     mine = range(share.worker * count // share.workers, (share.worker + 1) * count // share.workers)
     lanes = {}
     for lane in mine:
         begin, end = lane * total // count, (lane + 1) * total // count
         lanes[lane] = [
-            (dataset.shard_uri(shard), max(begin - start, 0), min(end, stop) - max(begin, start))
+            _Segment(
+                file=dataset.shard_uri(shard),
+                skip=max(begin - start, 0),
+                take=min(end, stop) - max(begin, start),
+                whole=begin <= start and stop <= end,
+            )
             for shard, start, stop in spans
             if max(begin, start) < min(end, stop)
         ]
     return lanes
 
 
-def _records(segments: list[tuple], lane: int, order: _Order | None) -> tf.data.Dataset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Segment:
+    """A run of records in one file: `take` of them after the first `skip`."""
+
+    file: str
+    skip: int
+    take: int
+    whole: bool
+
+
+def _records(segments: list[_Segment], lane: int, order: _Order | None) -> tf.data.Dataset:
     """The serialized records of a lane, shuffled where there is an order."""
-    generator = np.random.default_rng([order.seed, order.epoch, lane]) if order else None
-    if generator:
-        segments = [segments[i] for i in generator.permutation(len(segments))]
-    files, skips, takes = zip(*segments, strict=True)
-    records = tf.data.Dataset.from_tensor_slices(
-        (list(files), np.array(skips, np.int64), np.array(takes, np.int64))
-    ).flat_map(lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take))
-    if generator is None or order is None:
-        return records
-    buffer = min(order.buffer, sum(takes))
+    if order is None:
+        return _concatenated(segments)
+    generator = np.random.default_rng([order.seed, order.epoch, lane])
+    records = _concatenated([segments[i] for i in generator.permutation(len(segments))])
+    buffer = min(order.buffer, sum(segment.take for segment in segments))
     seed = int(generator.integers(1, 2**31))
     return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
+
+
+def _concatenated(segments: list[_Segment]) -> tf.data.Dataset:
+    """The records of `segments`; neighbors that are whole files are read as one data set."""
+    parts = []
+    for whole, group in itertools.groupby(segments, key=lambda segment: segment.whole):
+        if whole:
+            parts.append(tf.data.TFRecordDataset([segment.file for segment in group]))
+        else:
+            parts += [tf.data.TFRecordDataset(s.file).skip(s.skip).take(s.take) for s in group]
+    return functools.reduce(lambda records, part: records.concatenate(part), parts)
 
 
 def _serialized_batches(
@@ -186,7 +208,7 @@ def _serialized_batches(
     """One epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
     size = share.worker_batch_size
     lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
-    examples = sum(take for segments in lanes.values() for _, _, take in segments)
+    examples = sum(segment.take for segments in lanes.values() for segment in segments)
     missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
     batches = []
     if lanes:

@@ -1,0 +1,143 @@
+"""What several replicas learn equals what one learns, and a killed run what one never killed has."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import replicas
+from tests.records import digits
+
+TASK = "trainer.task"
+DUMP = "tests.trainer.dump_weights"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """257 training examples in two uneven shards: five batches of 56, the last with 33."""
+    return digits(tmp_path_factory.mktemp("records"))
+
+
+def weights(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as content:
+        return dict(content)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        ["--optimizer=sgd", "--learning_rate=0.05", "--gradient_clip_norm=1.0"],
+        ["--optimizer=adamw", "--weight_decay=0.01", "--class_weights=balanced"],
+    ],
+    ids=["sgd", "adamw"],
+)
+def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, optimizer):
+    learned = {}
+    for name, roles, cpus, strategy in (
+        ("one", replicas.ALONE, 1, "one_device"),
+        ("devices", replicas.ALONE, 2, "mirrored"),
+        ("workers", replicas.CHIEF_AND_WORKER, 1, "multi_worker_mirrored"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        flags = [
+            f"--dataset={records.uri}",
+            f"--base_output_directory={folder}/run",
+            f"--strategy={strategy}",
+            "--epochs=2",
+            "--batch_size=56",
+            '--model_options={"dropout": 0.0}',
+            "--label_smoothing=0.1",
+            *optimizer,
+        ]
+        replicas.run(DUMP, [str(folder), str(cpus), *flags], roles, folder)
+        learned[name] = weights(folder / "chief-0.npz")
+    other = weights(tmp_path / "workers" / "worker-0.npz")
+    for path, value in learned["one"].items():
+        np.testing.assert_allclose(learned["devices"][path], value, atol=1e-5)
+        np.testing.assert_allclose(learned["workers"][path], value, atol=1e-5)
+        np.testing.assert_array_equal(other[path], learned["workers"][path])
+    assert any(np.abs(value).max() > 0.01 for value in learned["one"].values())
+
+
+def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_killed(
+    records, tmp_path
+):
+    def flags(run: str) -> list[str]:
+        return [
+            f"--dataset={records.uri}",
+            f"--base_output_directory={tmp_path / run}",
+            "--epochs=14",
+            "--batch_size=16",
+            "--checkpoint_steps=5",
+            "--augmentation=model",
+            "--schedule=cosine",
+            "--plateau_patience=2",
+            "--early_stopping_patience=12",
+        ]
+
+    replicas.run(TASK, flags("whole"), replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")
+
+    killed = tmp_path / "killed"
+    for epoch, victim, how in (
+        (2, 0, signal.SIGKILL),
+        (5, 1, signal.SIGKILL),
+        (8, 1, signal.SIGTERM),
+        (10, 0, signal.SIGTERM),
+    ):
+        logs = tmp_path / f"killed-logs-{epoch}"
+        with replicas.started(TASK, flags("killed"), replicas.CHIEF_AND_WORKER, logs) as processes:
+            _wait_for(lambda epoch=epoch: _position(killed) > (epoch, 0), processes)
+            processes[victim].send_signal(how)
+            codes = [process.wait(60) for process in processes]
+        expected = {143} if how == signal.SIGTERM else {1, -9}
+        assert set(codes) <= expected, (codes, _tails(logs))
+    replicas.run(TASK, flags("killed"), replicas.CHIEF_AND_WORKER, tmp_path / "killed-logs-end")
+    assert "going on from the checkpoint" in (tmp_path / "killed-logs-end/chief-0.log").read_text()
+
+    assert _position(killed) == _position(tmp_path / "whole") == (14, 0)
+    ours, theirs = (_checkpoint(tmp_path / run) for run in ("killed", "whole"))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert _history(killed) == _history(tmp_path / "whole")
+
+
+def _wait_for(condition, processes: list[subprocess.Popen], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        assert all(process.poll() is None for process in processes), "ended too early"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            processes[0].wait(0.02)
+
+
+def _position(run: Path) -> tuple[int, int]:
+    """Epochs that the newest checkpoint has behind it, and steps of the next."""
+    newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
+    return divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
+
+
+def _checkpoint(run: Path) -> dict[str, np.ndarray]:
+    """All numbers of the newest checkpoint but the count of saves."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(run / "checkpoints")))
+    return {
+        name: reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype != tf.string and "save_counter" not in name
+    }
+
+
+def _history(run: Path) -> list[list[str]]:
+    """history.csv without what time decides."""
+    lines = (run / "history.csv").read_text().splitlines()
+    return [line.split(",")[:6] for line in lines]
+
+
+def _tails(logs: Path) -> str:
+    return "\n".join(path.read_text()[-2000:] for path in sorted(logs.glob("*.log")))
