@@ -1,4 +1,4 @@
-"""What several replicas learn equals what one learns, and a killed run what one never killed has."""
+"""Several replicas learn what one learns; a killed run ends as one that was never killed."""
 
 import contextlib
 import signal
