@@ -1,5 +1,9 @@
 """The one error that a user's mistake becomes."""
 
+import contextlib
+import sys
+from collections.abc import Iterator
+
 
 class InputError(Exception):
     """Something that came from the user can't be used.
@@ -11,3 +15,13 @@ class InputError(Exception):
 
 EXIT_CODE = 2
 """Exit code of a process that ends on an `InputError` (the shell's usage error)."""
+
+
+@contextlib.contextmanager
+def exit_on_input_error() -> Iterator[None]:
+    """Ends the process with one line on stderr, and no stack trace, on an InputError."""
+    try:
+        yield
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(EXIT_CODE)

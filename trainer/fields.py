@@ -16,15 +16,17 @@ lists and dictionaries; `convert` brings each to its field's type or raises.
 
 import dataclasses
 import difflib
+import inspect
 import json
 import math
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from trainer.errors import InputError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
@@ -84,7 +86,7 @@ def convert(name: str, value: Any, kind: type) -> Any:
     """Brings `value` to `kind`, or raises InputError naming `name`, the value and the type."""
     try:
         return _CONVERTERS[kind](value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         expected = _NAMES[kind]
         raise InputError(f"{name}={value!r} is not {expected}") from None
 
@@ -116,11 +118,42 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     for name in values:
         if name not in fields:
             raise InputError(f"unknown parameter {name!r}{nearest(name, fields)}")
+    hints = get_type_hints(cls)
     checked = {}
     for name, value in values.items():
         checked[name] = convert(name, value, type_of(cls, name))
+        if isinstance(checked[name], list):
+            (item_type,) = get_args(hints[name])
+            checked[name] = [convert(name, item, item_type) for item in checked[name]]
         check(name, checked[name], fields[name].metadata)
     return cls(**checked)
+
+
+def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `values` that are fields of dataclass `cls`."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def describe_arguments(*classes: type) -> Callable[[F], F]:
+    """Decorates a function whose arguments are fields of `classes` with their help texts.
+
+    They are added to its docstring, which must end with its section `Args:`.
+    """
+    helps: dict[str, str] = {}
+    for cls in classes:
+        for field in dataclasses.fields(cls):
+            helps.setdefault(field.name, field.metadata["help"])
+
+    def decorate(function: F) -> F:
+        lines = [inspect.getdoc(function) or ""]
+        for name in inspect.signature(function).parameters:
+            if name in helps:
+                lines.append(f"    {name}: {helps[name]}")
+        function.__doc__ = "\n".join(lines)
+        return function
+
+    return decorate
 
 
 def _to_int(value: Any) -> int:

@@ -1,0 +1,30 @@
+"""What a finished training job has left, as artifacts."""
+
+from kfp import dsl
+
+from trainer.worker_pools import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def collect_training(
+    training: dsl.Input[dsl.Artifact],
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+):
+    """Turns the chief's SavedModel and metrics.json into a Model and Metrics.
+
+    A CustomJob hands nothing back to its pipeline but its own name.
+
+    Args:
+        training: Directory where the job wrote model/, metrics.json and history.csv.
+    """
+    from trainer.errors import exit_on_input_error
+    from trainer.results import load
+
+    with exit_on_input_error():
+        results = load(training.uri)
+    model.uri = results.model
+    model.metadata["framework"] = "tensorflow"
+    model.metadata["base_output_directory"] = training.uri
+    for name, value in results.scalars().items():
+        metrics.log_metric(name, value)

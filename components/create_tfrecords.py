@@ -1,0 +1,46 @@
+"""Raw data to TFRecords."""
+
+from kfp import dsl
+
+from trainer.dataset.options import RecordOptions
+from trainer.fields import describe_arguments
+from trainer.worker_pools import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@describe_arguments(RecordOptions)
+def create_tfrecords(
+    records: dsl.Output[dsl.Dataset],
+    source: str,
+    data_dir: str,
+    source_version: str,
+    image_size: int,
+    channels: int,
+    resize_method: str,
+    encoding: str,
+    augmentation: str,
+    augmentation_operations: list,
+    augmentation_variants: int,
+    split_fractions: list,
+    shard_megabytes: float,
+    max_rejected_fraction: float,
+):
+    """Writes the examples of a source as TFRecord shards, with a dataset.json.
+
+    Args:
+        source_version: Read by the cache alone, as every argument is: the same arguments give
+            the records of an earlier run.
+    """
+    arguments = dict(locals())
+    from trainer.dataset.options import RecordOptions
+    from trainer.dataset.writer import create_tfrecords
+    from trainer.errors import exit_on_input_error
+    from trainer.fields import build, pick
+
+    with exit_on_input_error():
+        options = build(RecordOptions, pick(RecordOptions, arguments))
+        dataset = create_tfrecords(options, records.uri, progress=print)
+    records.metadata["classes"] = dataset.classes
+    records.metadata["rejected"] = dataset.rejected["count"]
+    for name, split in dataset.splits.items():
+        records.metadata[f"{name}_examples"] = split.examples

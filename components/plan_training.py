@@ -1,0 +1,71 @@
+"""Parameters of a run to the worker pools that will train."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from trainer.config import TrainingConfig
+from trainer.fields import describe_arguments
+from trainer.worker_pools import IMAGE, MachineOptions
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@describe_arguments(TrainingConfig, MachineOptions)
+def plan_training(
+    records: dsl.Input[dsl.Dataset],
+    training: dsl.Output[dsl.Artifact],
+    model: str,
+    model_options: dict,
+    strategy: str,
+    epochs: int,
+    batch_size: int,
+    optimizer: str,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+    schedule: str,
+    warmup_steps: int,
+    plateau_patience: int,
+    plateau_factor: float,
+    early_stopping_patience: int,
+    monitor: str,
+    gradient_clip_norm: float,
+    precision: str,
+    xla: bool,
+    class_weights: str,
+    label_smoothing: float,
+    augmentation: str,
+    augmentation_operations: list,
+    checkpoint_steps: int,
+    shuffle_megabytes: float,
+    seed: int,
+    chief_machine_type: str,
+    worker_count: int,
+    worker_machine_type: str,
+    accelerator_type: str,
+    accelerator_count: int,
+    boot_disk_type: str,
+    boot_disk_size_gb: int,
+    image_uri: str,
+) -> NamedTuple("Plan", [("worker_pool_specs", list), ("base_output_directory", str)]):  # type: ignore[valid-type]
+    """Plans the training job: which machines, and the command line of their replicas.
+
+    CustomTrainingJobOp can't put a parameter of the pipeline into its worker_pool_specs with
+    its type, nor an artifact's URI at all: this step makes the whole list while the pipeline
+    runs. The URI of its output artifact is a directory that no other run writes to.
+
+    Args:
+        records: Records to train on.
+    """
+    arguments = dict(locals())
+    from trainer.config import TrainingConfig, to_flags
+    from trainer.errors import exit_on_input_error
+    from trainer.fields import build, pick
+    from trainer.worker_pools import MachineOptions, worker_pool_specs
+
+    with exit_on_input_error():
+        config = build(TrainingConfig, pick(TrainingConfig, arguments))
+        machines = build(MachineOptions, pick(MachineOptions, arguments))
+    training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
+    locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
+    return worker_pool_specs(machines, [*locations, *to_flags(config)]), training.uri

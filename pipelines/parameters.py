@@ -1,0 +1,199 @@
+"""The pipeline's parameters: names, types, defaults, descriptions and bounds.
+
+Their one source are the dataclasses of trainer/ and `PipelineOptions`; the pipeline's
+signature is made from them, and `checked` judges every value a user gives, whether it
+comes from a recipe, from --set or from elsewhere.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer import fields
+from trainer.config import TrainingConfig
+from trainer.dataset.options import RecordOptions
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.worker_pools import MachineOptions
+
+SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
+_DURATION = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
+_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """What the pipeline itself can be told."""
+
+    source_version: str = option(
+        "",
+        help="Any text. Records are cached by their options, this among them: change it when the "
+        "content of the source has changed under the same name.",
+    )
+    min_accuracy: float = option(
+        0.0, help="Test accuracy below which the model is rejected.", minimum=0, maximum=1
+    )
+    scheduling_strategy: str = option(
+        "STANDARD", help="How Vertex AI provides the machines.", choices=SCHEDULING_STRATEGIES
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Arguments of CustomTrainingJobOp that are passed on under its own names."""
+
+    # A day, not Vertex AI's week: a job that hangs is billed until this ends it.
+    timeout: str = option("86400s", help="The job's longest running time, in seconds: '3600s'.")
+    max_wait_duration: str = option(
+        "86400s", help="With FLEX_START: the longest wait for machines, in seconds; '0s': forever."
+    )
+    # The survivors of synchronous training can't go on with a restarted peer.
+    restart_job_on_worker_restart: bool = option(
+        True, help="Restart the whole job, from its checkpoint, when a replica restarts."
+    )
+    service_account: str = option(
+        "", help="Account that replicas run as; empty: Vertex AI's custom code service agent."
+    )
+    network: str = option(
+        "", help="Network to peer with: projects/NUMBER/global/networks/NAME; empty: none."
+    )
+    tensorboard: str = option(
+        "",
+        help="Vertex AI TensorBoard to stream logs to: projects/…/tensorboards/ID; needs a "
+        "service_account; empty: none.",
+    )
+    enable_web_access: bool = option(False, help="Allow a shell in running replicas.")
+    labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
+    encryption_spec_key_name: str = option(
+        "", help="Cloud KMS key that protects the job; empty: Google's."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "max_wait_duration"):
+            value = getattr(self, name)
+            if not _DURATION.fullmatch(value):
+                raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
+        if self.tensorboard and not self.service_account:
+            raise InputError(
+                f"tensorboard={self.tensorboard!r} needs a service_account that may write to it"
+            )
+        for key, value in self.labels.items():
+            for text in (key, value):
+                if not isinstance(text, str) or not _LABEL.fullmatch(text):
+                    raise InputError(
+                        f"labels: {text!r} is not up to 63 of a-z, 0-9, - and _; use "
+                        '{"team": "vision"}, for example'
+                    )
+
+
+GROUPS = (RecordOptions, TrainingConfig, MachineOptions, PipelineOptions, JobOptions)
+
+
+def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
+    """By name, the first group that has it, and its field there."""
+    found: dict[str, tuple[type, dataclasses.Field]] = {}
+    for group in GROUPS:
+        for field in dataclasses.fields(group):
+            found.setdefault(field.name, (group, field))
+    return found
+
+
+PARAMETERS = _parameters()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParameterSet:
+    """A value for each parameter, all of the right type, in bounds and fitting together."""
+
+    records: RecordOptions
+    training: TrainingConfig
+    machines: MachineOptions
+    pipeline: PipelineOptions
+    job: JobOptions
+
+    def values(self) -> dict[str, Any]:
+        """Every parameter's value, in the order of the pipeline's signature."""
+        groups = (self.records, self.training, self.machines, self.pipeline, self.job)
+        merged = {name: value for group in groups for name, value in vars(group).items()}
+        return {name: merged[name] for name in PARAMETERS}
+
+
+def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
+    """Checks parameter values, those not given being the defaults.
+
+    Args:
+        values: by name; text stands for any type, as a command line has it.
+        place: where they come from, for messages.
+
+    Raises:
+        InputError: an unknown name, a wrong type, a value out of range, or values that do
+            not fit together; the message begins with `place`.
+    """
+    try:
+        for name in values:
+            if name not in PARAMETERS:
+                hint = fields.nearest(name, PARAMETERS)
+                if "did you mean" not in hint:
+                    hint = "; `python -m pipelines parameters` lists them"
+                raise InputError(f"unknown parameter {name!r}{hint}")
+        result = ParameterSet(
+            **{
+                part.name: fields.build(group, fields.pick(group, values))
+                for part, group in zip(dataclasses.fields(ParameterSet), GROUPS, strict=True)
+            }
+        )
+        _check_together(result)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    return result
+
+
+def _check_together(values: ParameterSet) -> None:
+    source = values.records.source
+    kind, _, location = source.partition(":")
+    if source != "digits" and not (kind in ("images", "tfds") and location):
+        hint = fields.nearest(kind, ("digits", "images", "tfds"))
+        raise InputError(
+            f"source={source!r} is none of digits, images:URI and tfds:NAME"
+            f"{hint if 'did you mean' in hint else ''}"
+        )
+    replicas = 1 + values.machines.worker_count
+    strategy = values.training.strategy
+    if replicas > 1 and strategy in ("one_device", "mirrored"):
+        raise InputError(
+            f"strategy={strategy!r} trains on one replica, but worker_count="
+            f"{values.machines.worker_count}; use multi_worker_mirrored, or worker_count=0"
+        )
+    if values.training.batch_size < replicas:
+        raise InputError(
+            f"batch_size={values.training.batch_size} can't be shared by {replicas} replicas; "
+            f"use at least {replicas}"
+        )
+
+
+def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    """Gives a pipeline function that takes a dictionary the signature of all parameters.
+
+    KFP reads names, types and defaults from the signature and descriptions from the
+    docstring, and calls the function with one channel a parameter, in order.
+    """
+
+    def function(*channels: Any) -> Any:
+        return body(dict(zip(PARAMETERS, channels, strict=True)))
+
+    function.__name__ = body.__name__
+    function.__doc__ = f"{inspect.getdoc(body)}\n\nArgs:"
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=fields.default_of(field),
+                annotation=fields.type_of(group, name),
+            )
+            for name, (group, field) in PARAMETERS.items()
+        ]
+    )
+    return fields.describe_arguments(*GROUPS)(function)

@@ -1,0 +1,87 @@
+"""The pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
+
+from typing import Any
+
+from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
+from kfp import dsl
+
+from components.collect_training import collect_training
+from components.create_tfrecords import create_tfrecords
+from components.evaluate_model import evaluate_model
+from components.plan_training import plan_training
+from components.record_verdict import record_verdict
+from pipelines.parameters import JobOptions, with_parameters
+from trainer.config import TrainingConfig
+from trainer.dataset.options import RecordOptions
+from trainer.fields import pick
+from trainer.worker_pools import MachineOptions
+
+
+@dsl.pipeline(name="training")
+@with_parameters
+def training(parameters: dict[str, Any]) -> None:
+    """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
+    # Cached: the same options, source_version among them, give the same records.
+    records = (
+        create_tfrecords(
+            source_version=parameters["source_version"], **pick(RecordOptions, parameters)
+        )
+        .set_display_name("Create TFRecords")
+        .set_caching_options(True)
+        .outputs["records"]
+    )
+
+    # Not cached, as nothing after it: each run has a directory and a model of its own.
+    plan = (
+        plan_training(
+            records=records,
+            **pick(TrainingConfig, parameters),
+            **pick(MachineOptions, parameters),
+        )
+        .set_display_name("Plan the training job")
+        .set_caching_options(False)
+    )
+    directory = plan.outputs["training"]
+
+    job = (
+        CustomTrainingJobOp(
+            display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            worker_pool_specs=plan.outputs["worker_pool_specs"],
+            base_output_directory=plan.outputs["base_output_directory"],
+            strategy=parameters["scheduling_strategy"],
+            **pick(JobOptions, parameters),
+        )
+        .set_display_name("Train")
+        .set_caching_options(False)
+    )
+
+    model = (
+        collect_training(training=directory)
+        .after(job)
+        .set_display_name("Collect model and metrics")
+        .set_caching_options(False)
+        .outputs["model"]
+    )
+
+    accuracy = (
+        evaluate_model(
+            model=model,
+            records=records,
+            training=directory,
+            title=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+        )
+        .set_display_name("Evaluate on the test split")
+        .set_caching_options(False)
+        .outputs["accuracy"]
+    )
+
+    floor = parameters["min_accuracy"]
+    figures = {"model": model, "accuracy": accuracy, "min_accuracy": floor}
+    with dsl.If(accuracy >= floor, name="accurate-enough"):
+        record_verdict(accepted=True, **figures).set_display_name(
+            "Accept the model"
+        ).set_caching_options(False)
+    with dsl.Else(name="not-accurate-enough"):
+        record_verdict(accepted=False, **figures).set_display_name(
+            "Reject the model"
+        ).set_caching_options(False)
