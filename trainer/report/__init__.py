@@ -1,0 +1,50 @@
+"""report.html: a run on one page, which needs nothing but itself."""
+
+from typing import Any
+
+from trainer.dataset.schema import Dataset
+from trainer.evaluation import Evaluation
+from trainer.files import write_text
+from trainer.report import background, pictures, quality
+from trainer.report.page import page
+from trainer.report.summary import summary
+
+
+def write_report(
+    uri: str,
+    *,
+    evaluation: Evaluation,
+    dataset: Dataset,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+    title: str,
+    details: dict[str, Any],
+) -> None:
+    """Writes the report of a run to the file at `uri`.
+
+    Args:
+        uri: of the HTML file.
+        evaluation: of the trained model on the test split.
+        dataset: what it was trained on.
+        training: metrics.json of the training; any key may be missing.
+        history: rows of history.csv, as numbers or as text; may be empty.
+        title: heading of the page.
+        details: parameters of the run, by name.
+    """
+    sections = [
+        summary(evaluation, dataset, training, history),
+        background.learning(training, history),
+        quality.confusion(evaluation),
+        quality.curves(evaluation),
+        quality.calibration(evaluation),
+        quality.per_class(evaluation),
+        pictures.mistakes(evaluation),
+        background.balance(dataset),
+        background.data(dataset),
+        background.recipe(details),
+        background.environment(evaluation, training, history),
+    ]
+    subtitle = f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"
+    text = page(title, subtitle, sections)
+    # File names may hold bytes that are no text.
+    write_text(uri, text.encode(errors="replace").decode())

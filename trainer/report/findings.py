@@ -1,0 +1,142 @@
+"""What a reader should not miss: sentences drawn from the figures by plain rules."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from trainer.evaluation import Evaluation
+from trainer.report.markup import count, join, name, number, percent
+
+
+class Finding(NamedTuple):
+    """A sentence, and whether it is something to act on."""
+
+    text: Markup
+    warning: bool
+
+
+# Gaps, as shares, from which something is worth a sentence.
+OVERFITTING = 0.05
+MISCALIBRATION = 0.05
+WIDE_INTERVAL = 0.1
+STARVED = 0.2
+
+_MOST = 6
+
+
+def findings(
+    evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
+) -> list[Finding]:
+    """At most six, in the order of weight."""
+    found = [*_of_evaluation(evaluation), *_of_training(training, history)]
+    found.sort(key=lambda finding: not finding.warning)
+    return found[:_MOST]
+
+
+def _of_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
+    low, high = evaluation.accuracy_interval
+    commonest = max(evaluation.per_class, key=lambda row: row.support)
+    baseline = percent(evaluation.baseline_accuracy)
+    if low <= evaluation.baseline_accuracy:
+        text = "Not reliably better than always answering {}, which would be right in {}."
+        yield _warn(text, name(commonest.name), baseline)
+    else:
+        text = "Always answering {}, the commonest class, would be right in {}."
+        yield _note(text, name(commonest.name), baseline)
+    if high - low > WIDE_INTERVAL:
+        yield _warn(
+            "With {} the accuracy is known only within {} points: a larger split would tell more.",
+            count(evaluation.examples, "example"),
+            f"{100 * (high - low):.0f}",
+        )
+    absent = [row for row in evaluation.per_class if not row.support]
+    if absent:
+        named = join([name(row.name) for row in absent[:3]])
+        listed = Markup(", ").join(name(row.name) for row in absent[:3]) if named else Markup()
+        more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+        yield _warn("No example of {}{}: nothing is known of such classes.", listed, more)
+    yield from _weakest(evaluation)
+    yield from _confidence(evaluation)
+
+
+def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
+    present = [row for row in evaluation.per_class if row.recall is not None]
+    weakest = min(present, key=lambda row: row.recall or 0.0)
+    if weakest.recall is None or weakest.recall == 1:
+        yield _note("Every example of every class was recognized.")
+        return
+    yield _note(
+        "The weakest class is {}: {} of {} recognized.",
+        name(weakest.name),
+        f"{round(weakest.recall * weakest.support):,}",
+        f"{weakest.support:,}",
+    )
+    times, true, predicted = max(
+        (cell, row, column)
+        for row, line in enumerate(evaluation.confusion_matrix)
+        for column, cell in enumerate(line)
+        if row != column
+    )
+    if times > 1:
+        yield _note(
+            "The commonest mistake: {} taken for {}, {}.",
+            name(evaluation.classes[true]),
+            name(evaluation.classes[predicted]),
+            count(times, "time"),
+        )
+
+
+def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
+    error = evaluation.expected_calibration_error
+    gap = mean_confidence(evaluation) - evaluation.accuracy
+    if error <= MISCALIBRATION:
+        return
+    # A small split has an error by chance alone; a gap beyond the interval is no chance.
+    low, high = evaluation.accuracy_interval
+    if abs(gap) <= max(high - evaluation.accuracy, evaluation.accuracy - low):
+        return
+    yield _warn(
+        "The model is {}confident: on average it gives its answers {} and {} of them are right.",
+        "over" if gap > 0 else "under",
+        percent(evaluation.accuracy + gap),
+        percent(evaluation.accuracy),
+    )
+
+
+def _of_training(training: dict[str, Any], history: list[dict[str, Any]]) -> Iterator[Finding]:
+    train = number((training.get("train") or {}).get("accuracy"))
+    validation = number((training.get("validation") or {}).get("accuracy"))
+    if train is not None and validation is not None and train - validation > OVERFITTING:
+        yield _warn(
+            "Overfitting: {} right in training, {} in validation. Augmentation, weight decay or "
+            "early stopping may help.",
+            percent(train),
+            percent(validation),
+        )
+    losses = [number(row.get("validation_loss")) for row in history]
+    known = [loss for loss in losses if loss is not None]
+    if len(known) > 1 and losses[-1] == min(known) and not training.get("stopped"):
+        yield _note("The validation loss was lowest in the last epoch: more epochs may help.")
+    waits = [number(row.get("input_wait_fraction")) for row in history]
+    waited = [wait for wait in waits if wait is not None]
+    if waited and sum(waited) / len(waited) > STARVED:
+        yield _warn(
+            "{} of the training time went into waiting for input: raw records, faster storage or "
+            "more CPU cores may help.",
+            percent(sum(waited) / len(waited), 0),
+        )
+
+
+def mean_confidence(evaluation: Evaluation) -> float:
+    """Of all predictions, from the calibration's bins."""
+    total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
+    return total / evaluation.examples
+
+
+def _warn(text: str, *values: Any) -> Finding:
+    return Finding(Markup(text).format(*values), True)  # noqa: S704 - a sentence from above
+
+
+def _note(text: str, *values: Any) -> Finding:
+    return Finding(Markup(text).format(*values), False)  # noqa: S704 - a sentence from above

@@ -1,0 +1,84 @@
+"""The section of mistakes, with a picture of each where examples have one."""
+
+import base64
+import io
+
+import numpy as np
+import PIL.Image
+from markupsafe import Markup
+
+from trainer.evaluation import Evaluation
+from trainer.mistakes import Mistake
+from trainer.report.markup import bar, count, join, name, percent, section, table
+
+PIXEL_ART = 64  # up to this size pictures are shown pixel by pixel
+LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
+
+
+def mistakes(evaluation: Evaluation) -> Markup:
+    """The most confident mistakes: pictures where there are any, else a table."""
+    title = "Most confident mistakes"
+    wrong = evaluation.examples - round(evaluation.accuracy * evaluation.examples)
+    shown = evaluation.mistakes
+    if not shown:
+        lead = f"None: all of the {evaluation.split} split's examples are right."
+        return section("mistakes", title, lead=lead)
+    lead = f"{len(shown)} of {count(wrong, 'mistake')}" if len(shown) < wrong else "All mistakes"
+    lead += ", the most confident first: often a wrong label, a bad picture, or a case unlike all"
+    lead += " that the model has seen."
+    if all(mistake.picture is None for mistake in shown):
+        return section("mistakes", title, _listed(shown), lead=lead)
+    gallery = Markup('<div class="pictures">{}</div>').format(join(map(_shown, shown)))
+    return section("mistakes", title, gallery, lead=lead)
+
+
+def _shown(mistake: Mistake) -> Markup:
+    assert mistake.picture is not None
+    small = max(mistake.picture.shape[:2]) <= PIXEL_ART
+    return Markup(
+        '<figure><img class="{}" loading="lazy" alt="{}: true class {}, predicted {}" src="{}">'
+        '<figcaption><b class="said">{}</b> {}<div class="meter"><i style="--v:{}"></i></div>'
+        'is <b class="true">{}</b>, given {}<code>{}</code></figcaption></figure>\n'
+    ).format(
+        "small" if small else "",
+        mistake.key,
+        mistake.label,
+        mistake.predicted,
+        data_uri(mistake.picture),
+        name(mistake.predicted),
+        percent(mistake.confidence),
+        f"{mistake.confidence:.4f}",
+        name(mistake.label),
+        percent(mistake.label_probability),
+        name(mistake.key),
+    )
+
+
+def _listed(shown: list[Mistake]) -> Markup:
+    rows = [
+        [
+            name(mistake.key),
+            Markup('<td class="text">{}</td>').format(name(mistake.label)),
+            Markup('<td class="text">{}</td>').format(name(mistake.predicted)),
+            bar(percent(mistake.confidence), mistake.confidence, 2),
+        ]
+        for mistake in shown
+    ]
+    head = ["Example", "True class", "Predicted", "Confidence"]
+    return table(head, rows, caption="The most confident mistakes")
+
+
+def data_uri(picture: np.ndarray) -> str:
+    """A picture, uint8 [height, width, 1 or 3], for an <img>: small ones exactly (PNG), large
+    ones as a JPEG thumbnail, a tenth of the bytes."""
+    pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
+    image = PIL.Image.fromarray(np.ascontiguousarray(pixels))
+    content = io.BytesIO()
+    if max(image.size) <= PIXEL_ART:
+        image.save(content, "PNG", optimize=True)
+        kind = "png"
+    else:
+        image.thumbnail((LARGEST, LARGEST))
+        image.save(content, "JPEG", quality=82)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"

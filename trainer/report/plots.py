@@ -1,0 +1,176 @@
+"""Drawings, as inline SVG that takes its colors and its font from the page.
+
+Matplotlib draws with stand-in colors, which are then replaced by the page's CSS
+variables, so that one drawing serves light, dark and paper. No text that comes from
+the user enters a drawing: names are in legends, which are HTML.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from trainer.metrics import Bin, Curve
+
+SERIES = 10
+INK, MUTED, LINE = "#010101", "#020202", "#030303"
+
+# Five colors that stay apart for color-blind readers, then the same five dashed.
+_COLORS = ["#040401", "#040402", "#040403", "#040404", "#040405"]
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    **{color: f"var(--s{number})" for number, color in enumerate(_COLORS, start=1)},
+}
+_STYLE = {
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "text.parse_math": False,
+}
+
+
+def line_style(series: int) -> dict[str, Any]:
+    """Color and dashes of series 1 to 10."""
+    color = _COLORS[(series - 1) % len(_COLORS)]
+    return {"color": color, "linestyle": "-" if series <= len(_COLORS) else (0, (4, 2))}
+
+
+class _Drawing:
+    """What `_draw` hands out: a figure, and, once drawn, its SVG."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.svg = Markup()
+
+
+@contextmanager
+def _draw(width: float, height: float, description: str) -> Iterator[_Drawing]:
+    with mpl.rc_context(_STYLE):
+        drawing = _Drawing(width, height)
+        yield drawing
+        text = io.StringIO()
+        canvas = FigureCanvasSVG(drawing.figure)
+        canvas.print_svg(text, metadata={"Date": None})
+    drawing.svg = _inline(text.getvalue(), description)
+
+
+def _inline(svg: str, description: str) -> Markup:
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    # The figure's and the axes' white background.
+    svg = re.sub(r"fill: #ffffff", "fill: none", svg)
+    for color, variable in _VARIABLES.items():
+        svg = svg.replace(color, variable)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box
+    body = svg[svg.index(">") + 1 :]
+    head = Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        'role="img" aria-label="{}" {}>'
+    ).format(description, Markup(box.group()))  # noqa: S704 - matplotlib's own numbers
+    return head + Markup(re.sub(r"\s*\n\s*", "\n", body))  # noqa: S704 - drawn here, from numbers
+
+
+def lines(
+    x: Sequence[float],
+    series: Sequence[Sequence[float | None]],
+    *,
+    y_label: str,
+    description: str,
+    best: float | None = None,
+    first_series: int = 1,
+) -> Markup:
+    """Lines over epochs; None leaves a gap. `best` is marked by an upright line."""
+    with _draw(4.2, 2.9, description) as drawing:
+        axes = drawing.figure.add_subplot()
+        if best is not None:
+            axes.axvline(best, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+        for number, values in enumerate(series, start=first_series):
+            y = [float("nan") if value is None else value for value in values]
+            marker = "o" if len(x) <= 12 else None
+            axes.plot(x, y, **line_style(number), marker=marker, markersize=3.5)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+        axes.set(xlabel="epoch", ylabel=y_label)
+        if len(x) == 1:
+            axes.set_xlim(x[0] - 1, x[0] + 1)
+    return drawing.svg
+
+
+def roc(curves: Sequence[Curve], description: str) -> Markup:
+    with _draw(4.8, 3.9, description) as drawing:
+        axes = drawing.figure.add_subplot()
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+        for number, curve in enumerate(curves, start=1):
+            axes.plot(curve.x, curve.y, **line_style(number), clip_on=False)
+        _unit_square(axes, "false positive rate", "true positive rate")
+    return drawing.svg
+
+
+def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
+    with _draw(4.8, 3.9, description) as drawing:
+        axes = drawing.figure.add_subplot()
+        for number, curve in enumerate(curves, start=1):
+            # A recall is reached at once, at its own precision: steps, as in its area.
+            axes.plot(curve.x, curve.y, drawstyle="steps-pre", **line_style(number), clip_on=False)
+        _unit_square(axes, "recall", "precision")
+    return drawing.svg
+
+
+def reliability(bins: Sequence[Bin], description: str) -> Markup:
+    """Accuracy over confidence, and below it how many predictions each bin has."""
+    with _draw(4.8, 4.3, description) as drawing:
+        upper, lower = drawing.figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+        filled = [one for one in bins if one.count]
+        width = bins[0].high - bins[0].low
+        left = [one.low + 0.06 * width for one in filled]
+        upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+        bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
+        upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
+        confidence = [one.confidence for one in filled]
+        accuracy = [one.accuracy for one in filled]
+        upper.plot(confidence, accuracy, color=_COLORS[0], marker="o", markersize=4)
+        _unit_square(upper, "", "accuracy")
+        lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
+        lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+        lower.set(xlabel="confidence", ylabel="examples")
+        lower.grid(axis="x", visible=False)
+        drawing.figure.align_ylabels()
+    return drawing.svg
+
+
+def _unit_square(axes: Axes, x_label: str, y_label: str) -> None:
+    ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
+    axes.set(xlim=(0, 1), ylim=(0, 1.0), xticks=ticks, yticks=ticks)
+    axes.set(xlabel=x_label, ylabel=y_label)

@@ -1,0 +1,109 @@
+"""The top of the page: the verdict, what to know about it, and the run in a few figures."""
+
+from typing import Any
+
+from markupsafe import Markup
+
+from trainer.dataset.schema import Dataset
+from trainer.evaluation import Evaluation
+from trainer.report.findings import findings
+from trainer.report.markup import count, decimal, duration, join, number, percent
+
+
+def summary(
+    evaluation: Evaluation,
+    dataset: Dataset,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+) -> Markup:
+    """The first section; `training` is the content of metrics.json, any key may be missing."""
+    listed = join(
+        Markup("<li{}>{}</li>").format(
+            Markup(' class="warn"') if finding.warning else "", finding.text
+        )
+        for finding in findings(evaluation, training, history)
+    )
+    return Markup(
+        '<section id="summary"><div class="hero"><div>{}</div>'
+        '<div><h2>What stands out</h2><ul class="findings">{}</ul></div></div>{}</section>\n'
+    ).format(_score(evaluation), listed, _tiles(evaluation, dataset, training))
+
+
+def _score(evaluation: Evaluation) -> Markup:
+    low, high = evaluation.accuracy_interval
+    right = round(evaluation.accuracy * evaluation.examples)
+    baseline = evaluation.baseline_accuracy
+    return Markup(
+        '<div class="score-label">Accuracy on the {split} split</div>'
+        '<div class="score">{accuracy}</div>'
+        "<div>{right} of {examples} right</div>"
+        '<div class="scale" role="img" aria-label="Between {low} and {high} with 95% confidence; '
+        'always answering the commonest class gives {baseline}">'
+        '<span class="track"></span>'
+        '<span class="interval" style="--low:{low_at};--high:{high_at}"></span>'
+        '<span class="baseline" style="--at:{baseline_at}"></span>'
+        '<span class="point" style="--at:{at}"></span>'
+        '<span class="tick" style="left:0">0%</span>'
+        '<span class="tick" style="right:0">100%</span></div>'
+        '<div class="score-label">95% interval {low} to {high}; '
+        "the upright line is the commonest class alone, {baseline}</div>"
+    ).format(
+        split=evaluation.split,
+        accuracy=percent(evaluation.accuracy),
+        right=f"{right:,}",
+        examples=count(evaluation.examples, "example"),
+        low=percent(low),
+        high=percent(high),
+        baseline=percent(baseline),
+        low_at=f"{low:.4f}",
+        high_at=f"{high:.4f}",
+        baseline_at=f"{baseline:.4f}",
+        at=f"{evaluation.accuracy:.4f}",
+    )
+
+
+def _tiles(evaluation: Evaluation, dataset: Dataset, training: dict[str, Any]) -> Markup:
+    areas = "of the second class" if len(evaluation.classes) == 2 else "mean over classes"
+    seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
+    tiles: list[tuple[str, str | None, str]] = [
+        ("Macro F1", decimal(evaluation.f1), "mean over classes"),
+        ("ROC AUC", decimal(evaluation.roc_auc), areas),
+        ("Log loss", decimal(evaluation.log_loss), "nats"),
+        ("Calibration error", percent(evaluation.expected_calibration_error), "expected, 15 bins"),
+        ("Model", training.get("model"), _parameters(training)),
+        ("Training time", None if seconds is None else duration(seconds), _epochs(training)),
+        ("Speed", None if rate is None else f"{rate:,.0f} images/s", training.get("precision", "")),
+        ("Replicas", _whole(training.get("replicas")), training.get("strategy", "")),
+        ("Data", dataset.name, f"{_examples(dataset):,} examples"),
+    ]
+    if evaluation.top_k:
+        label = f"Top-{evaluation.top_k} accuracy"
+        tiles.insert(0, (label, percent(evaluation.top_k_accuracy), ""))
+    return Markup('<dl class="tiles">{}</dl>').format(
+        join(
+            Markup("<div><dt>{}</dt><dd>{}<small>{}</small></dd></div>").format(label, value, note)
+            for label, value, note in tiles
+            if value
+        )
+    )
+
+
+def _examples(dataset: Dataset) -> int:
+    return sum(split.examples for split in dataset.splits.values())
+
+
+def _whole(value: Any) -> str | None:
+    parsed = number(value)
+    return None if parsed is None else f"{parsed:,.0f}"
+
+
+def _parameters(training: dict[str, Any]) -> str:
+    parameters = number(training.get("parameters"))
+    return "" if parameters is None else count(parameters, "parameter")
+
+
+def _epochs(training: dict[str, Any]) -> str:
+    epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
+    if epochs is None:
+        return ""
+    return count(epochs, "epoch") + (f", the best is {best:.0f}" if best is not None else "")
