@@ -1,0 +1,112 @@
+"""The cache of task outputs, which trusts an entry only while all it names is whole.
+
+kfp.local's own takes an artifact's folder for good as soon as it exists, and knows nothing
+of the code behind a component. Here an entry also holds every file with its size, and its
+key the source of what the component imports from this repository: a rerun after an edit of
+the trainer writes records again exactly when the edit is in code that the writing uses.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from kfp import dsl
+from kfp.local.cache import LocalCache
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_PACKAGES = ("components", "trainer")
+
+
+class WholeCache(LocalCache):
+    """kfp.local's cache, with files checked and code counted. Used through kfp_doors."""
+
+    def compute_key(self, *args: Any, **kwargs: Any) -> str:
+        key = super().compute_key(*args, **kwargs)
+        code = fingerprint(kwargs["full_command"])
+        return hashlib.sha256(f"{key} {code}".encode()).hexdigest()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        try:
+            expected = json.loads(self._files_of(key).read_text())
+        except (OSError, json.JSONDecodeError):
+            return None
+        outputs = super().get(key)
+        if outputs is None or _files(outputs) != expected:
+            return None
+        return outputs
+
+    def put(self, key: str, outputs: dict[str, Any]) -> None:
+        half = self._files_of(key).with_suffix(".half")
+        half.write_text(json.dumps(_files(outputs)))
+        half.replace(self._files_of(key))
+        super().put(key, outputs)
+
+    def _files_of(self, key: str) -> pathlib.Path:
+        return pathlib.Path(self.cache_root, f"{key}.files.json")
+
+
+def fingerprint(command: Sequence[str]) -> str:
+    """Hash of all modules of this repository that a component imports, directly or not.
+
+    Args:
+        command: of the component's container; one of its words is the component's source.
+    """
+    found: dict[pathlib.Path, str] = {}
+    pending = [name for word in command for name in _imports(word)]
+    while pending:
+        for path in _modules(pending.pop()):
+            if path not in found:
+                found[path] = path.read_text()
+                pending += _imports(found[path])
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(f"{path.relative_to(_ROOT)}\0{found[path]}\0".encode())
+    return digest.hexdigest()
+
+
+def _imports(source: str) -> list[str]:
+    """Dotted names that Python text imports: modules, or things in them; [] if it is none."""
+    if "import" not in source:
+        return []
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except SyntaxError:
+        return []
+    names = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if name.partition(".")[0] in _PACKAGES]
+
+
+def _modules(name: str) -> list[pathlib.Path]:
+    """Files that importing `name` runs: its own and its packages' __init__.py."""
+    parts = name.split(".")
+    folders = [_ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+    files = [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]
+    return [file for file in files if file.is_file()]
+
+
+def _files(outputs: dict[str, Any]) -> dict[str, int]:
+    """Size in bytes of every file of every local artifact in `outputs`, by path."""
+    sizes = {}
+    for output in outputs.values():
+        for artifact in output if isinstance(output, list) else [output]:
+            if isinstance(artifact, dsl.Artifact) and "://" not in artifact.uri:
+                for path in _walk(pathlib.Path(artifact.uri)):
+                    sizes[str(path)] = path.stat().st_size
+    return sizes
+
+
+def _walk(path: pathlib.Path) -> list[pathlib.Path]:
+    if path.is_file():
+        return [path]
+    return [
+        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
+    ]

@@ -1,0 +1,113 @@
+"""The environment of every child process: a component's, and a replica's on Vertex AI."""
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PROJECT = "local"
+LOCATION = "local"
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+"""Role of each worker pool, by its position in worker_pool_specs."""
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
+_VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
+
+# Only defaults: what the user has set wins.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
+
+
+def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a component's process.
+
+    This interpreter comes first on PATH and the repository first on PYTHONPATH, in place
+    of the container's image. Nothing that makes a process believe it were a replica is
+    passed on.
+    """
+    source = os.environ if environment is None else environment
+    kept = {
+        name: value
+        for name, value in source.items()
+        if name not in _VERTEX_NAMES and not name.startswith(_VERTEX_PREFIXES)
+    }
+    return {
+        **_QUIET,
+        **kept,
+        "PATH": _prepend(pathlib.Path(sys.executable).parent, kept.get("PATH")),
+        "PYTHONPATH": _prepend(_REPOSITORY, kept.get("PYTHONPATH")),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def of_replica(
+    *,
+    pool: int,
+    index: int,
+    addresses: Sequence[Sequence[str]],
+    job_id: str,
+    job_spec: Mapping[str, Any],
+    base_output_directory: str,
+    accelerators: int,
+) -> dict[str, str]:
+    """The variables that Vertex AI sets for replica `index` of worker pool `pool`.
+
+    https://cloud.google.com/vertex-ai/docs/training/distributed-training
+
+    Args:
+        addresses: host:port of every replica, by worker pool; an empty pool is [].
+        job_spec: the CustomJobSpec, which Vertex AI repeats in CLUSTER_SPEC.
+        base_output_directory: URI, or empty.
+        accelerators: number attached to the replica's machine.
+    """
+    variables = {
+        "CLUSTER_SPEC": json.dumps(
+            {
+                "cluster": {
+                    f"workerpool{i}": list(pool) for i, pool in enumerate(addresses) if pool
+                },
+                "environment": "cloud",
+                "task": {"type": f"workerpool{pool}", "index": index},
+                "job": job_spec,
+            }
+        ),
+        "CLOUD_ML_JOB_ID": job_id,
+        "CLOUD_ML_PROJECT_ID": PROJECT,
+        "CLOUD_ML_REGION": LOCATION,
+    }
+    if sum(map(len, addresses)) > 1:
+        # An evaluator is never part of the cluster: it only knows what it is.
+        cluster = {
+            role: list(pool)
+            for role, pool in zip(ROLES, addresses, strict=False)
+            if pool and role != "evaluator"
+        }
+        variables["TF_CONFIG"] = json.dumps(
+            {
+                "cluster": cluster,
+                "environment": "cloud",
+                "task": {"type": ROLES[pool], "index": index},
+            }
+        )
+    if base_output_directory:
+        base = base_output_directory.rstrip("/")
+        variables["AIP_MODEL_DIR"] = f"{base}/model/"
+        variables["AIP_CHECKPOINT_DIR"] = f"{base}/checkpoints/"
+        variables["AIP_TENSORBOARD_LOG_DIR"] = f"{base}/logs/"
+    if not accelerators:
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return variables
+
+
+def here(command: Sequence[str]) -> list[str]:
+    """A container's command, with this interpreter in place of the image's."""
+    if command and pathlib.PurePath(command[0]).name in ("python", "python3"):
+        return [sys.executable, *command[1:]]
+    return list(command)
+
+
+def _prepend(path: pathlib.Path, rest: str | None) -> str:
+    return os.pathsep.join([str(path), rest]) if rest else str(path)

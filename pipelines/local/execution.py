@@ -1,0 +1,247 @@
+"""A run from its first line to summary.json."""
+
+import contextlib
+import dataclasses
+import datetime
+import logging
+import pathlib
+import shutil
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.local import closing, kfp_doors, package, summary
+from pipelines.local.board import Board
+from pipelines.local.processes import Guardian
+from pipelines.local.tasks import ProcessTasks
+from pipelines.local.vertex_service import VertexService
+from pipelines.local.view import view_of
+from trainer.errors import InputError
+
+_FRAME_SECONDS = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run has left.
+
+    Attributes:
+        directory: runs/<recipe>-<time>.
+        state: SUCCEEDED, FAILED or CANCELLED.
+        summary: the content of summary.json.
+    """
+
+    directory: pathlib.Path
+    state: str
+    summary: dict[str, Any]
+
+
+def run(
+    package_path: pathlib.Path,
+    *,
+    recipe: str,
+    parameters: Mapping[str, Any],
+    runs_directory: pathlib.Path,
+    console: Console | None = None,
+    cache: bool = True,
+) -> Run:
+    """Executes a compiled pipeline on this machine, and shows how it goes.
+
+    Leaves runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML,
+    summary.json and, where the pipeline makes them, report.html and tensorboard/; and
+    runs_directory/latest pointing there. A task that fails, Ctrl-C and SIGTERM end the run,
+    and with it every process; that is no exception but the result's state.
+
+    Args:
+        package_path: the YAML that compile.py wrote.
+        recipe: name of the run.
+        parameters: values in place of the file's defaults.
+        runs_directory: where runs and, in .cache, what they may share are kept.
+        console: where to show the run; default: the standard output.
+        cache: take over outputs of earlier runs where the file allows it.
+
+    Raises:
+        InputError: no such package, unknown or mistyped parameter, runs_directory not
+            writable. Nothing was started.
+    """
+    pipeline = package.load(package_path)
+    arguments = pipeline.arguments(parameters)
+    directory = _new_directory(runs_directory, recipe)
+    shutil.copyfile(package_path, directory / f"{recipe}.yaml")
+    logs = directory / "logs"
+    logs.mkdir()
+    board = Board(pipeline.tasks, logs)
+    console = console or Console()
+    error = ""
+    with contextlib.ExitStack() as stack:
+        guardian = stack.enter_context(Guardian())
+        scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-")))
+        service = None
+        if pipeline.has_custom_jobs:
+            service = stack.enter_context(VertexService(logs, guardian))
+        jobs = service.jobs if service else []
+        tasks = ProcessTasks(
+            board=board,
+            service=service,
+            guardian=guardian,
+            artifacts=directory / "artifacts",
+            logs=logs,
+            scratch=scratch,
+        )
+        stack.callback(tasks.close)
+
+        def execute() -> None:
+            from pipelines.local.cache import WholeCache
+
+            with kfp_doors.opened(tasks, WholeCache):
+                _call(pipeline, arguments, directory / "artifacts", runs_directory, cache)
+
+        stack.enter_context(_signals_interrupt())
+        stack.enter_context(_kept_off_the_console(console, logs / "pipeline.log"))
+        with view_of(board, jobs, console) as view:
+            thread = _Thread(execute)
+            try:
+                while thread.is_alive():
+                    view.update()
+                    thread.join(_FRAME_SECONDS)
+                state = "FAILED" if thread.error or board.failed else "SUCCEEDED"
+                error = thread.error
+            except KeyboardInterrupt:
+                state = "CANCELLED"
+                _cancel(tasks, thread, view.note)
+            board.close(state)
+        error = closing.reason(state, board, service, error)
+        content = summary.summarize(
+            recipe=recipe,
+            state=state,
+            parameters=arguments,
+            board=board,
+            jobs=jobs,
+            directory=directory,
+            error=error,
+        )
+        summary.write(content, directory)
+        closing.link_tensorboard(jobs, directory)
+    closing.show(console, content, board, jobs, directory)
+    return Run(directory, state, content)
+
+
+class _Thread(threading.Thread):
+    """Runs a function; `error` says why it ended early, if it did."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        super().__init__(name="kfp", daemon=True)
+        self._function = function
+        self.error = ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except Exception as error:
+            logging.getLogger(__name__).exception("the pipeline ended early")
+            self.error = f"{type(error).__name__}: {error}"
+
+
+def _call(
+    pipeline: package.Package,
+    arguments: dict[str, Any],
+    artifacts: pathlib.Path,
+    runs_directory: pathlib.Path,
+    cache: bool,
+) -> None:
+    """Has kfp.local run the pipeline to its end."""
+    from kfp import components, local
+    from kfp.local.config import LocalExecutionConfig
+
+    local.init(
+        local.SubprocessRunner(use_venv=False),
+        pipeline_root=str(artifacts),
+        workspace_root=str(artifacts / ".workspace"),
+        raise_on_error=False,
+        enable_caching=cache,
+        cache_root=str(runs_directory / ".cache"),
+    )
+    try:
+        components.load_component_from_file(str(pipeline.path))(**arguments)
+    finally:
+        # Or every component called later in this process would run here, too.
+        LocalExecutionConfig.instance = None
+
+
+def _cancel(tasks: ProcessTasks, thread: threading.Thread, note: Callable[[str], None]) -> None:
+    note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
+    stopper = threading.Thread(target=tasks.cancel, name="cancel", daemon=True)
+    stopper.start()
+    while thread.is_alive() or stopper.is_alive():
+        try:
+            stopper.join(_FRAME_SECONDS)
+            thread.join(_FRAME_SECONDS)
+        except KeyboardInterrupt:
+            tasks.kill()
+
+
+def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:
+    """Makes the run's folder, and points `latest` to it."""
+    name = f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        runs_directory = runs_directory.resolve()
+        runs_directory.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            directory = runs_directory / (name if number == 1 else f"{name}-{number}")
+            try:
+                directory.mkdir()
+                break
+            except FileExistsError:
+                continue
+        link = runs_directory / f".latest-{directory.name}"
+        link.symlink_to(directory.name)
+        link.replace(runs_directory / "latest")
+    except OSError as error:
+        raise InputError(
+            f"{runs_directory} can't be written ({error.strerror}); choose another folder for runs"
+        ) from None
+    return directory
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
+    """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
+    stream = console.file
+    with log.open("w", buffering=1) as file:
+        handler = logging.StreamHandler(file)
+        root = logging.getLogger()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("default")
+            stack.enter_context(contextlib.redirect_stdout(file))
+            stack.enter_context(contextlib.redirect_stderr(file))
+            root.addHandler(handler)
+            stack.callback(root.removeHandler, handler)
+            # A console without a file of its own follows sys.stdout.
+            console.file = stream
+            yield

@@ -1,0 +1,70 @@
+"""What a log says of a process that failed, in as few lines as tell it."""
+
+import pathlib
+import re
+
+LAST_LINES = 20
+
+_TAIL_BYTES = 65536
+_INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
+_USAGE_ERROR = re.compile(r"error: (.+)")
+_TRACEBACK = "Traceback (most recent call last):"
+
+# Runtime noise that says nothing of progress: glog and absl lines, kfp's executor.
+_NOISE = re.compile(
+    r"[IWEF]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
+    r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
+    r"|--- restart "
+)
+
+
+def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
+    """The last lines of a log, at most `size` bytes; [] where there is none.
+
+    A carriage return starts a line anew, as on a terminal.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - size))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
+
+
+def progress(log: pathlib.Path) -> str:
+    """The last line by which a process tells how far it is; empty if there is none."""
+    for line in reversed(tail(log, 4096)):
+        text = line.strip()
+        if text and line[:1] not in " {}[]\t" and not _NOISE.match(text):
+            return text
+    return ""
+
+
+def user_error(log: pathlib.Path) -> str:
+    """The message of the InputError that ended the process; empty if none did.
+
+    Both forms count: `error: message` from a command line, and the last line of the
+    traceback with which a component ends.
+    """
+    lines = [line.strip() for line in tail(log) if line.strip()]
+    for line in reversed(lines[-5:]):
+        if match := _INPUT_ERROR.fullmatch(line) or _USAGE_ERROR.fullmatch(line):
+            return match[1]
+    return ""
+
+
+def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
+    """The last lines of a log with text in them; of a traceback only what was raised."""
+    kept = []
+    in_traceback = False
+    for line in tail(log):
+        if line.strip().endswith(_TRACEBACK):
+            in_traceback = True
+        elif in_traceback and (not line.strip() or line[:1].isspace()):
+            continue
+        elif line.strip() and not _NOISE.match(line):
+            in_traceback = False
+            kept.append(line.rstrip())
+    return kept[-count:]

@@ -1,0 +1,158 @@
+"""Where this package reaches into kfp.local, which has no public way in for any of it.
+
+Each door is a module attribute that kfp 2.17.0 looks up when it is called; kfp is pinned,
+and tests/pipelines/local/test_kfp_doors.py fails when one has moved.
+
+- orchestrator.task_executor.execute_single_task: a task's name, start, end and outputs.
+- subprocess_task_handler.SubprocessTaskHandler: container components, and a log a task.
+- placeholder_utils.resolve_individual_placeholder: {{$.pipeline_google_cloud_*}}, json_escape,
+  and whole numbers in lists and structs, which kfp turns into floats.
+- executor_input_utils.construct_local_task_root: a folder a task. kfp's is one a component, in
+  which two tasks of the same component overwrite each other's outputs.
+- cache.LocalCache: an entry counts while its files are whole and the code is the same.
+"""
+
+import contextlib
+import contextvars
+import copy
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pipelines.local.environment import LOCATION, PROJECT
+
+CONSTANTS = {
+    "{{$.pipeline_google_cloud_project_id}}": PROJECT,
+    "{{$.pipeline_google_cloud_location}}": LOCATION,
+    "{{$.pipeline_service_account}}": "",
+    "{{$.pipeline_persistent_resource_id}}": "",
+}
+"""Placeholders of Vertex AI Pipelines that kfp.local does not know, and their values here."""
+
+_ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
+_current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
+
+
+class Tasks(Protocol):
+    """What `opened` asks of the run."""
+
+    def begin(self, task: str) -> None:
+        """Task `task` is next; whether it starts or is taken from the cache is open."""
+
+    def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """Runs the task's container to its end; returns whether it succeeded."""
+
+    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
+        """The task is over; `outputs` are kfp artifacts and plain values by name."""
+
+
+@contextlib.contextmanager
+def opened(tasks: Tasks, cache: type) -> Iterator[None]:
+    """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`."""
+    from kfp.local import cache as cache_module
+    from kfp.local import (
+        executor_input_utils,
+        placeholder_utils,
+        status,
+        subprocess_task_handler,
+    )
+    from kfp.local.orchestrator import task_executor
+
+    execute_single_task = task_executor.execute_single_task
+    resolve = placeholder_utils.resolve_individual_placeholder
+
+    def execute(*, task_name: str, **others: Any) -> Any:
+        _current.set(task_name)
+        tasks.begin(task_name)
+        try:
+            outputs, result = execute_single_task(task_name=task_name, **others)
+        except BaseException:
+            tasks.end(task_name, {}, succeeded=False)
+            raise
+        tasks.end(task_name, outputs, succeeded=result is status.Status.SUCCESS)
+        return outputs, result
+
+    class TaskHandler:
+        """Stands in for SubprocessTaskHandler."""
+
+        def __init__(
+            self, *, full_command: list[str], env_vars: dict[str, str] | None = None, **_: Any
+        ) -> None:
+            self._command = full_command
+            self._environment = env_vars or {}
+
+        def run(self) -> Any:
+            succeeded = tasks.execute(_current.get(), self._command, self._environment)
+            return status.Status.SUCCESS if succeeded else status.Status.FAILURE
+
+    def resolve_placeholder(
+        element: str, executor_input_dict: dict[str, Any], **others: Any
+    ) -> Any:
+        whole = whole_numbers(executor_input_dict)
+        for placeholder, value in CONSTANTS.items():
+            element = element.replace(placeholder, value)
+
+        def escaped(match: re.Match[str]) -> str:
+            inner = f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}"
+            text = resolve(element=inner, executor_input_dict=whole, **others)
+            for _ in range(int(match[2])):
+                text = json.dumps(text)[1:-1]
+            return text
+
+        # What was escaped may hold placeholders of its own: none of kfp's business.
+        parts, end = [], 0
+        for match in _ESCAPE.finditer(element):
+            parts += [_resolved(resolve, element[end : match.start()], whole, others)]
+            parts += [escaped(match)]
+            end = match.end()
+        rest = _resolved(resolve, element[end:], whole, others)
+        return "".join([*parts, rest]) if parts else rest
+
+    def task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
+        # After the first part come the iterations of a ParallelFor.
+        iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
+        return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
+
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (
+            (task_executor, "execute_single_task", execute),
+            (subprocess_task_handler, "SubprocessTaskHandler", TaskHandler),
+            (placeholder_utils, "resolve_individual_placeholder", resolve_placeholder),
+            (executor_input_utils, "construct_local_task_root", task_root),
+            (cache_module, "LocalCache", cache),
+        ):
+            stack.enter_context(_replaced(module, name, value))
+        yield
+
+
+def whole_numbers(value: Any) -> Any:
+    """A copy of JSON-like `value` with every integral float as an int.
+
+    KFP passes all numbers of lists and structs as doubles. A proto's integer field would
+    refuse 2.0, and JSON has only one kind of number.
+    """
+    if isinstance(value, Mapping):
+        return {key: whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return copy.copy(value)
+
+
+def _resolved(
+    resolve: Callable[..., Any], element: str, inputs: dict[str, Any], others: Mapping[str, Any]
+) -> Any:
+    return resolve(element=element, executor_input_dict=inputs, **others)
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)

@@ -1,0 +1,115 @@
+"""What a compiled pipeline says of itself: its parameters, and its tasks in order."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from trainer.errors import InputError
+from trainer.fields import convert, nearest
+
+LAUNCHER_MODULE = "google_cloud_pipeline_components.container.v1.custom_job.launcher"
+
+_TYPES: dict[str, type] = {
+    "NUMBER_INTEGER": int,
+    "NUMBER_DOUBLE": float,
+    "STRING": str,
+    "BOOLEAN": bool,
+    "LIST": list,
+    "STRUCT": dict,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PackageTask:
+    """A task that a process carries out: its key in the YAML and its display name."""
+
+    key: str
+    display_name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """A compiled pipeline, from its YAML file."""
+
+    path: pathlib.Path
+    content: dict[str, Any]
+
+    @property
+    def has_custom_jobs(self) -> bool:
+        """Whether some task launches a CustomJob."""
+        executors = self.content["deploymentSpec"]["executors"].values()
+        return any(
+            LAUNCHER_MODULE in executor.get("container", {}).get("command", [])
+            for executor in executors
+        )
+
+    @property
+    def tasks(self) -> list[PackageTask]:
+        """Every task in the order of execution, those of nested DAGs in their place."""
+        return list(self._tasks_of(self.content["root"]))
+
+    def _tasks_of(self, component: Mapping[str, Any]) -> Iterator[PackageTask]:
+        from kfp.local import graph_utils
+
+        tasks = component["dag"]["tasks"]
+        dependencies = {key: task.get("dependentTasks", []) for key, task in tasks.items()}
+        for key in reversed(graph_utils.topological_sort(dependencies)):
+            inner = self.content["components"][tasks[key]["componentRef"]["name"]]
+            if "dag" in inner:
+                yield from self._tasks_of(inner)
+            else:
+                yield PackageTask(key, tasks[key].get("taskInfo", {}).get("name", key))
+
+    def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters of a run: the file's defaults, overridden by `parameters`.
+
+        Raises:
+            InputError: an unknown name, a wrong type, or no value where there must be one.
+        """
+        inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
+        for name in parameters:
+            if name not in inputs:
+                raise InputError(
+                    f"{self.path.name} has no parameter {name!r}{nearest(name, inputs)}"
+                )
+        arguments = {}
+        for name, definition in inputs.items():
+            if name in parameters:
+                value = parameters[name]
+            elif "defaultValue" in definition:
+                value = definition["defaultValue"]
+            elif definition.get("isOptional"):
+                continue
+            else:
+                raise InputError(f"{self.path.name}: parameter {name!r} needs a value")
+            kind = _TYPES.get(definition["parameterType"])
+            arguments[name] = convert(name, value, kind) if kind else value
+        return arguments
+
+
+def load(path: pathlib.Path) -> Package:
+    """Reads a compiled pipeline.
+
+    Raises:
+        InputError: there is no such file, or it is not one compiled pipeline.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(
+            f"{path} can't be read ({error.strerror}); run python compile.py first"
+        ) from None
+    try:
+        # libyaml's loader, where there is one, takes a tenth of the time.
+        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        package = Package(path=path, content=content)
+        if not content["root"]["dag"]["tasks"] or not content["deploymentSpec"]["executors"]:
+            raise KeyError
+    except (yaml.YAMLError, KeyError, TypeError):
+        raise InputError(
+            f"{path} is not a compiled pipeline; run python compile.py again"
+        ) from None
+    return package

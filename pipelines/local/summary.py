@@ -1,0 +1,147 @@
+"""summary.json: what a run was told, what it did, and what came of it."""
+
+import importlib.metadata
+import json
+import pathlib
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.local import environment
+from pipelines.local.board import Board, Task
+from pipelines.local.custom_job import CustomJob
+from pipelines.local.job_rules import is_empty
+
+FILE_NAME = "summary.json"
+REPORT_FILE_NAME = "report.html"
+_PACKAGES = (
+    "tensorflow",
+    "keras",
+    "numpy",
+    "kfp",
+    "google-cloud-pipeline-components",
+    "google-cloud-aiplatform",
+)
+
+
+def summarize(
+    *,
+    recipe: str,
+    state: str,
+    parameters: Mapping[str, Any],
+    board: Board,
+    jobs: list[CustomJob],
+    directory: pathlib.Path,
+    error: str,
+) -> dict[str, Any]:
+    """The content of summary.json; copies the report to its place, if the run has one."""
+    evaluation = _task_with(board, "report")
+    summary: dict[str, Any] = {
+        "recipe": recipe,
+        "state": state,
+        "parameters": dict(parameters),
+        "tasks": [
+            {
+                "name": task.key,
+                "display_name": task.display_name,
+                "state": task.state,
+                "seconds": round(task.seconds, 3),
+            }
+            for task in board.tasks.values()
+        ],
+        "custom_jobs": [_job(job) for job in jobs],
+        "metrics": dict(evaluation.outputs["metrics"].metadata)
+        if evaluation and "metrics" in evaluation.outputs
+        else {},
+        "dataset": _dataset(board),
+        "model": next((artifact.uri for artifact in _artifacts(board, "system.Model")), None),
+        "report": _copy_report(evaluation, directory),
+        "versions": _versions(),
+    }
+    verdict = _task_with(board, "verdict")
+    if verdict:
+        value = verdict.outputs["verdict"]
+        summary["verdict"] = value if isinstance(value, (str, bool)) else dict(value.metadata)
+    if error:
+        summary["error"] = error
+    return summary
+
+
+def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
+    """Writes summary.json, whole or not at all."""
+    half = directory / f".{FILE_NAME}"
+    half.write_text(json.dumps(summary, indent=1) + "\n")
+    half.replace(directory / FILE_NAME)
+
+
+def _job(job: CustomJob) -> dict[str, Any]:
+    pools = []
+    for index, pool in enumerate(job.request.job_spec.worker_pool_specs):
+        if is_empty(pool):
+            continue
+        machine = pool.machine_spec
+        replicas = [replica for replica in job.replicas if replica.pool == index]
+        pools.append(
+            {
+                "role": environment.ROLES[index],
+                "replicas": pool.replica_count,
+                "machine_type": machine.machine_type,
+                "accelerator_type": machine.accelerator_type.name
+                if machine.accelerator_type
+                else None,
+                "accelerator_count": machine.accelerator_count,
+                "restarts": [replica.restarts for replica in replicas],
+                "peak_memory_bytes": [replica.peak_memory for replica in replicas],
+            }
+        )
+    result = {"name": job.request.display_name, "state": job.state, "worker_pools": pools}
+    return {**result, "error": job.error} if job.error else result
+
+
+def _task_with(board: Board, output: str) -> Task | None:
+    """The last task that put out something named `output`."""
+    tasks = [task for task in board.tasks.values() if output in task.outputs]
+    return tasks[-1] if tasks else None
+
+
+def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
+    """Artifacts of a type, the last task's first."""
+    for task in reversed(board.tasks.values()):
+        for output in task.outputs.values():
+            if getattr(output, "schema_title", "") == schema_title:
+                yield output
+
+
+def _dataset(board: Board) -> dict[str, Any] | None:
+    """Counts of the data set, from its dataset.json."""
+    for artifact in _artifacts(board, "system.Dataset"):
+        try:
+            content = json.loads((pathlib.Path(artifact.uri) / "dataset.json").read_text())
+        except OSError:
+            continue
+        return {
+            "examples": {name: split["examples"] for name, split in content["splits"].items()},
+            "rejected": content["rejected"]["count"],
+        }
+    return None
+
+
+def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None:
+    """Copies the report, one self-contained file, into the run's folder."""
+    if not evaluation:
+        return None
+    source = pathlib.Path(evaluation.outputs["report"].uri)
+    if not source.is_file():
+        return None
+    return str(shutil.copyfile(source, directory / REPORT_FILE_NAME))
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,155 @@
+"""Runs the tasks that kfp.local hands over: components and launchers, as processes."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.local import environment
+from pipelines.local.board import Board
+from pipelines.local.package import LAUNCHER_MODULE
+from pipelines.local.processes import Guardian, Process
+from pipelines.local.vertex_service import VertexService
+
+_CANCEL_GRACE_SECONDS = 10.0
+_LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
+
+
+class ProcessTasks:
+    """The `kfp_doors.Tasks` of a run.
+
+    Args:
+        board: told of every change.
+        service: where launchers create their jobs; None for a pipeline that has none.
+        artifacts: folder of the run's artifacts.
+        scratch: a short path for TMPDIR (sockets have at most 108 characters).
+    """
+
+    def __init__(
+        self,
+        *,
+        board: Board,
+        service: VertexService | None,
+        guardian: Guardian,
+        artifacts: pathlib.Path,
+        logs: pathlib.Path,
+        scratch: pathlib.Path,
+    ) -> None:
+        self._board = board
+        self._service = service
+        self._guardian = guardian
+        self._artifacts = artifacts
+        self._logs = logs
+        self._environment = {**environment.of_component(), "TMPDIR": str(scratch)}
+        self._lock = threading.Lock()
+        self._running: list[Process] = []
+        self._cancelled = False
+        # Ready by the time that it is needed: the first tasks take longer than its imports.
+        self._warm = self._start_launcher() if service else None
+
+    def begin(self, task: str) -> None:
+        """Nothing yet: the cache may make the task needless."""
+
+    def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+        self._board.set_state(task, "RUNNING")
+        log = self._board.tasks[task].log
+        with self._lock:
+            if self._cancelled:
+                return False
+            if LAUNCHER_MODULE in command:
+                process = self._launch(task, command)
+            else:
+                process = self._start(command, log, environment)
+            self._running.append(process)
+        process.finished.wait()
+        self._running.remove(process)
+        # A launcher that was told to cancel its job exits with 0.
+        return process.returncode == 0 and not self._cancelled
+
+    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
+        entry = self._board.tasks[task]
+        entry.outputs = dict(outputs)
+        if not succeeded:
+            self._board.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
+        elif entry.state == "RUNNING":
+            self._board.set_state(task, "SUCCEEDED")
+        else:
+            self._board.set_state(task, "CACHED")
+            self._link(task, outputs)
+
+    def cancel(self) -> None:
+        """Ends what runs, with a grace, and lets nothing start any more."""
+        with self._lock:
+            self._cancelled = True
+        if self._service:
+            self._service.cancel()
+        for process in list(self._running):
+            process.terminate(group=True)
+        if self._service:
+            self._service.join()
+        for process in list(self._running):
+            if not process.finished.wait(_CANCEL_GRACE_SECONDS):
+                process.kill()
+
+    def kill(self) -> None:
+        """Ends what runs at once."""
+        with self._lock:
+            self._cancelled = True
+        if self._service:
+            self._service.kill()
+        for process in list(self._running):
+            process.kill()
+
+    def close(self) -> None:
+        """Lets go of a launcher that was never needed."""
+        if self._warm:
+            self._warm.kill()
+            self._warm.finished.wait()
+
+    def _start(
+        self, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
+    ) -> Process:
+        return Process(
+            environment.here(command),
+            environment={**self._environment, **variables},
+            log=log,
+            guardian=self._guardian,
+        )
+
+    def _launch(self, task: str, command: Sequence[str]) -> Process:
+        assert self._service
+        process, self._warm = self._warm or self._start_launcher(), None
+        assert process.stdin
+        request = {
+            "endpoint": self._service.address,
+            "task": task,
+            "log": str(self._board.tasks[task].log),
+            "arguments": list(command[command.index(LAUNCHER_MODULE) + 1 :]),
+        }
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        return process
+
+    def _start_launcher(self) -> Process:
+        return Process(
+            _LAUNCHER,
+            environment=self._environment,
+            log=self._logs / "launcher.log",
+            guardian=self._guardian,
+            stdin=subprocess.PIPE,
+        )
+
+    def _link(self, task: str, outputs: Mapping[str, Any]) -> None:
+        """Makes a cached task's artifacts reachable from this run's folder."""
+        folder = self._artifacts / task
+        for name, artifact in outputs.items():
+            uri = getattr(artifact, "uri", "")
+            if uri and "://" not in uri:
+                folder.mkdir(parents=True, exist_ok=True)
+                link = folder / name
+                if not link.exists():
+                    link.symlink_to(os.path.relpath(uri, folder))
