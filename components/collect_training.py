@@ -22,8 +22,8 @@ def collect_training(
     from trainer.results import load
 
     with exit_on_input_error():
-        results = load(training.uri)
-    model.uri = results.model
+        results = load(training.path)
+    model.uri = f"{training.uri}/model"
     model.metadata["framework"] = "tensorflow"
     model.metadata["base_output_directory"] = training.uri
     for name, value in results.scalars().items():

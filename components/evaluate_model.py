@@ -34,7 +34,7 @@ def evaluate_model(
 
     report.uri += ".html"
     with exit_on_input_error():
-        results = load(training.uri)
+        results = load(training.path)
         dataset = schema.load(records.uri)
         evaluation = evaluate(model.uri, records.uri, split="test", progress=print)
         write_report(

@@ -1,5 +1,7 @@
 """The gate's decision, kept."""
 
+from typing import NamedTuple
+
 from kfp import dsl
 
 from trainer.worker_pools import IMAGE
@@ -8,11 +10,11 @@ from trainer.worker_pools import IMAGE
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def record_verdict(
     model: dsl.Input[dsl.Model],
-    verdict: dsl.Output[dsl.Artifact],
+    decision: dsl.Output[dsl.Artifact],
     accepted: bool,
     accuracy: float,
     min_accuracy: float,
-):
+) -> NamedTuple("Recorded", [("verdict", str)]):  # type: ignore[valid-type]
     """Records whether a model passed the gate, and by which figures.
 
     Args:
@@ -21,15 +23,13 @@ def record_verdict(
         accuracy: Its accuracy on the test split.
         min_accuracy: The least that would pass.
     """
-    from trainer.files import write_json
+    import json
+    import pathlib
 
-    decision = {
-        "verdict": "accepted" if accepted else "rejected",
-        "accuracy": accuracy,
-        "min_accuracy": min_accuracy,
-        "model": model.uri,
-    }
-    verdict.metadata.update(decision)
-    write_json(verdict.uri, decision)
-    relation = ">=" if accepted else "<"
-    print(f"{decision['verdict']}: accuracy {accuracy:.4f} {relation} {min_accuracy:.4f}")
+    verdict = "accepted" if accepted else "rejected"
+    figures = {"verdict": verdict, "accuracy": accuracy, "min_accuracy": min_accuracy}
+    decision.metadata.update(figures)
+    text = json.dumps({**figures, "model": model.uri}, indent=1)
+    pathlib.Path(decision.path).write_text(text + "\n", encoding="utf-8")
+    print(f"{verdict}: accuracy {accuracy:.4f}, the floor is {min_accuracy:.4f}")
+    return (verdict,)

@@ -1,28 +1,27 @@
-"""What the chief leaves beside the model, read back."""
+"""What the chief leaves beside the model, read back.
+
+Through the file system, where Vertex AI mounts buckets at /gcs/, so that a step that
+only moves figures starts without TensorFlow.
+"""
 
 import csv
 import dataclasses
-import io
+import json
+from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-from trainer import files
-from trainer.dataset.schema import join
 from trainer.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Results:
-    """A finished training job's output.
+    """A finished training job's figures.
 
     Attributes:
-        model: URI of the SavedModel.
         metrics: content of metrics.json.
         history: rows of history.csv, an epoch each; what is a number is one.
     """
 
-    model: str
     metrics: dict[str, Any]
     history: list[dict[str, Any]]
 
@@ -30,8 +29,10 @@ class Results:
         """The numbers of metrics.json; one in a section is named `section_name`."""
         flat: dict[str, Any] = {}
         for name, value in self.metrics.items():
-            inner = value if isinstance(value, dict) else {"": value}
-            flat.update({f"{name}_{key}".rstrip("_"): item for key, item in inner.items()})
+            if isinstance(value, dict):
+                flat.update({f"{name}_{key}": inner for key, inner in value.items()})
+            else:
+                flat[name] = value
         return {
             name: value
             for name, value in flat.items()
@@ -39,25 +40,22 @@ class Results:
         }
 
 
-def load(base_output_directory: str) -> Results:
-    """Reads what a training job left in `base_output_directory`.
+def load(directory: str) -> Results:
+    """Reads what a training job left in `directory`, its base_output_directory.
 
     Raises:
         InputError: the chief has not written metrics.json, which it does last of all.
     """
-    path = join(base_output_directory, "metrics.json")
-    metrics = files.read_json(path)
-    if metrics is None:
-        raise InputError(
-            f"{path} is missing: the chief did not finish; look at its log for the reason"
-        )
+    path = Path(directory, "metrics.json")
     try:
-        with tf.io.gfile.GFile(join(base_output_directory, "history.csv")) as file:
-            rows = list(csv.DictReader(io.StringIO(file.read())))
-    except tf.errors.NotFoundError:
-        rows = []
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        with Path(directory, "history.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{error.filename} is missing: the chief did not finish; its log says why"
+        ) from None
     return Results(
-        model=join(base_output_directory, "model"),
         metrics=metrics,
         history=[{name: _number(text) for name, text in row.items()} for row in rows],
     )

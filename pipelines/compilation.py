@@ -1,0 +1,89 @@
+"""A recipe to the YAML that Vertex AI and this machine run: build/<recipe>.yaml."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import yaml
+from kfp import compiler
+
+from pipelines import lint
+from pipelines.parameters import ParameterSet
+from pipelines.recipe import Recipe
+from pipelines.training import training
+from trainer.config import to_flags
+from trainer.errors import InputError
+from trainer.worker_pools import IMAGE, worker_pool_specs
+
+_IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?")
+
+
+def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
+    """Compiles `recipe` to `<output_directory>/<recipe>.yaml`.
+
+    A file that holds these bytes already is not touched; another is replaced at once.
+
+    Args:
+        recipe: its values become the defaults of the pipeline's parameters.
+        output_directory: made where it is missing.
+        image: of components and replicas; empty: the one in the file that is there, else
+            `IMAGE`.
+
+    Raises:
+        InputError: no image's name, or the directory can't be written to.
+        lint.Invalid: what was compiled breaks a rule of Vertex AI's.
+    """
+    path = output_directory / f"{recipe.name}.yaml"
+    try:
+        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = compiled(recipe, image or _image_of(present) or IMAGE)
+        if text != present:
+            output_directory.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}.partial")
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror}") from None
+    return path
+
+
+def compiled(recipe: Recipe, image: str) -> str:
+    """The YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
+    if not _IMAGE_NAME.fullmatch(image):
+        raise InputError(
+            f"image={image!r} is not an image's name, such as "
+            "'europe-docker.pkg.dev/PROJECT/REPOSITORY/training:1'"
+        )
+    values = recipe.parameters.values()
+    if "image_uri" not in recipe.given:
+        values["image_uri"] = image
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "pipeline.yaml"
+        compiler.Compiler().compile(
+            training,
+            str(path),
+            pipeline_name=f"training-{recipe.name.replace('_', '-').lower()}",
+            pipeline_display_name=recipe.name,
+            pipeline_parameters=values,
+        )
+        text = path.read_text(encoding="utf-8")
+    # The components' image is set when they are defined; KFP has no way to set it later.
+    text = text.replace(f"        image: {IMAGE}\n", f"        image: {image}\n")
+    lint.check_pipeline(text)
+    lint.check_worker_pools(planned_worker_pools(recipe.parameters))
+    return text
+
+
+def planned_worker_pools(parameters: ParameterSet) -> list[dict]:
+    """The worker_pool_specs that plan_training will make, without the URIs of a run."""
+    return worker_pool_specs(parameters.machines, to_flags(parameters.training))
+
+
+def _image_of(text: str) -> str:
+    """The image of the components in a compiled pipeline; empty where there is none."""
+    try:
+        executors = lint.documents(text)[0]["deploymentSpec"]["executors"]
+        return str(executors["exec-plan-training"]["container"]["image"])
+    except (yaml.YAMLError, LookupError, TypeError):
+        return ""

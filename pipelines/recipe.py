@@ -1,0 +1,71 @@
+"""Recipes: named values for the pipeline's parameters, in recipes/*.toml.
+
+The first comment line of a file says what it makes; those below say what it reproduces,
+the accuracy to expect, the time, the cost and the command.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from pipelines.parameters import ParameterSet, checked
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+DIRECTORY = Path(__file__).parent / "recipes"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A recipe as its file has it, checked.
+
+    Attributes:
+        name: of the file, without .toml.
+        summary: its first comment line.
+        given: the values that it sets.
+        parameters: a value for every parameter, the others being the defaults.
+    """
+
+    name: str
+    summary: str
+    given: dict[str, Any]
+    parameters: ParameterSet
+
+    def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
+        """The recipe's parameters with some changed; raises InputError as `checked` does."""
+        return checked({**self.given, **values}, place=place)
+
+
+def names(directory: Path = DIRECTORY) -> list[str]:
+    """The recipes that there are, sorted."""
+    return sorted(path.stem for path in directory.glob("*.toml"))
+
+
+def load(name: str, directory: Path = DIRECTORY) -> Recipe:
+    """Reads and checks recipe `name`.
+
+    Raises:
+        InputError: no such recipe, no TOML, or a value that is not fit for its parameter.
+    """
+    known = names(directory)
+    if name not in known:
+        raise InputError(f"no recipe {name!r}{nearest(name, known)}")
+    path = directory / f"{name}.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path.name} can't be read: {error}") from None
+    return Recipe(
+        name=name,
+        summary=text.partition("\n")[0].removeprefix("#").strip(),
+        given=given,
+        parameters=checked(given, place=path.name),
+    )
