@@ -47,7 +47,8 @@ class Evaluation:
         per_class: a row a class.
         confusion_matrix: counts, rows are true classes and columns predicted ones.
         calibration: the bins of the calibration error.
-        roc_curves, pr_curves: those worth drawing, of at most 200 points each.
+        roc_curves, pr_curves: those worth drawing, of at most 200 points each; a precision
+            holds from the recall before it up to its own.
         roc: of the second of two classes, with thresholds; None for more.
         mistakes: the most confident ones, most confident first.
     """

@@ -75,7 +75,10 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     center = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     half /= 1 + z2 / trials
-    return max(0.0, center - half), min(1.0, center + half)
+    # At the ends the bound is 0 or 1 exactly, which rounding would miss.
+    low = center - half if successes else 0.0
+    high = center + half if successes < trials else 1.0
+    return low, high
 
 
 def top_k_of(classes: int) -> int | None:
@@ -212,9 +215,10 @@ def curves(
         positive, score, row = labels == index, probabilities[:, index], rows[index]
         fpr, tpr, _ = sklearn_metrics.roc_curve(positive, score)
         precision, recall, _ = sklearn_metrics.precision_recall_curve(positive, score)
-        precision, recall = precision[::-1], recall[::-1]
+        # Only where a recall is first reached: the steps that average precision adds up.
+        reached = np.flatnonzero(np.diff(recall[::-1], prepend=-1.0) > 0)
+        precision, recall = precision[::-1][reached], recall[::-1][reached]
         mean_tpr += np.interp(grid, fpr, tpr) / len(defined)
-        # The precision at which a recall is first reached: average precision's own steps.
         mean_precision += precision[np.searchsorted(recall, grid)] / len(defined)
         roc.append(_curve(row.name, row.roc_auc, fpr, tpr))
         pr.append(_curve(row.name, row.pr_auc, recall, precision))

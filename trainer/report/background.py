@@ -21,6 +21,7 @@ from trainer.report.markup import (
     number,
     percent,
     section,
+    size,
     table,
 )
 
@@ -63,7 +64,7 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
         svg = plots.lines(
             epochs, [rate], y_label="learning rate", description=description, first_series=3
         )
-        drawn.append(figure(svg, "Learning rate", [(3, "at the end of the epoch")]))
+        drawn.append(figure(svg, "Learning rate", [(3, "learning rate")]))
     lead = f"{count(len(rows), 'epoch')}."
     if best is not None:
         lead += f" The dotted line is the best one, {best:.0f}."
@@ -115,13 +116,13 @@ def recipe(details: dict[str, Any]) -> Markup:
     """The parameters of the run, as they are named on the command line."""
     if not details:
         return Markup()
-    return section("recipe", "Recipe", facts((name(key), value) for key, value in details.items()))
+    return section("recipe", "Recipe", facts(details.items()))
 
 
 def data(dataset: Dataset) -> Markup:
     """What the records are, what was left out of them and why, and how they were made."""
     rows = [
-        [split, f"{part.examples:,}", len(part.shards), f"{part.bytes / 1e6:,.1f} MB"]
+        [split, f"{part.examples:,}", len(part.shards), size(part.bytes)]
         for split, part in dataset.splits.items()
     ]
     splits = table(["Split", "Examples", "Shards", "Size"], rows, caption="The splits")

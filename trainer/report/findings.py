@@ -39,10 +39,10 @@ def _of_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
     commonest = max(evaluation.per_class, key=lambda row: row.support)
     baseline = percent(evaluation.baseline_accuracy)
     if low <= evaluation.baseline_accuracy:
-        text = "Not reliably better than always answering {}, which would be right in {}."
+        text = "Not reliably better than always answering {}, which would score {}."
         yield _warn(text, name(commonest.name), baseline)
     else:
-        text = "Always answering {}, the commonest class, would be right in {}."
+        text = "Always answering {}, the commonest class, would score {}."
         yield _note(text, name(commonest.name), baseline)
     if high - low > WIDE_INTERVAL:
         yield _warn(
@@ -97,7 +97,7 @@ def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
     if abs(gap) <= max(high - evaluation.accuracy, evaluation.accuracy - low):
         return
     yield _warn(
-        "The model is {}confident: on average it gives its answers {} and {} of them are right.",
+        "The model is {}confident: its mean confidence is {}, and {} of its answers are right.",
         "over" if gap > 0 else "under",
         percent(evaluation.accuracy + gap),
         percent(evaluation.accuracy),

@@ -59,7 +59,12 @@ def table(
         caption: what it shows, for readers that can't see it.
         tall: it scrolls in a window of its own.
     """
-    titles = join(Markup('<th scope="col">{}</th>').format(title) for title in head)
+    rows = [list(row) for row in rows]
+    texts = [_is_text(cell) for cell in rows[0]] if rows else [False] * len(head)
+    titles = join(
+        Markup('<th scope="col"{}>{}</th>').format(Markup(' class="text"') if text else "", title)
+        for title, text in zip(head, texts, strict=True)
+    )
     lines = join(
         Markup('<tr><th scope="row">{}</th>{}</tr>').format(
             first,
@@ -71,6 +76,15 @@ def table(
         '<div class="scroll{}" tabindex="0" role="region" aria-label="{}">'
         "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
     ).format(" tall" if tall else "", caption, titles, lines)
+
+
+def text_cell(text: Any) -> Markup:
+    """A table cell of words, which start at its left and may wrap."""
+    return Markup('<td class="text">{}</td>').format(text)
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, Markup) and cell.startswith('<td class="text"')
 
 
 def _is_cell(cell: Any) -> bool:
@@ -90,11 +104,16 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
     """Names and values, as a list; pairs without a value are left out."""
     return Markup('<dl class="facts">{}</dl>').format(
         join(
-            Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(label, plain(value))
+            Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(breakable(label), plain(value))
             for label, value in pairs
             if value not in (None, "", {}, [])
         )
     )
+
+
+def breakable(label: str) -> Markup:
+    """A name such as augmentation_operations, which may be broken after an underscore."""
+    return Markup("_<wbr>").join(label.split("_"))
 
 
 def plain(value: Any) -> Any:
@@ -128,6 +147,11 @@ def decimal(value: float | None, digits: int = 3) -> str:
 def count(value: float, noun: str, plural: str = "") -> str:
     """`1 example`, `1,797 examples`."""
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that leaves few digits."""
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from trainer.evaluation import Evaluation
 from trainer.mistakes import Mistake
-from trainer.report.markup import bar, count, join, name, percent, section, table
+from trainer.report.markup import bar, count, join, name, percent, section, table, text_cell
 
 PIXEL_ART = 64  # up to this size pictures are shown pixel by pixel
 LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
@@ -17,13 +17,17 @@ LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
 
 def mistakes(evaluation: Evaluation) -> Markup:
     """The most confident mistakes: pictures where there are any, else a table."""
-    title = "Most confident mistakes"
+    title = "Mistakes"
     wrong = evaluation.examples - round(evaluation.accuracy * evaluation.examples)
     shown = evaluation.mistakes
     if not shown:
         lead = f"None: all of the {evaluation.split} split's examples are right."
         return section("mistakes", title, lead=lead)
-    lead = f"{len(shown)} of {count(wrong, 'mistake')}" if len(shown) < wrong else "All mistakes"
+    lead = (
+        f"{len(shown)} of {count(wrong, 'mistake')}"
+        if len(shown) < wrong
+        else f"All {count(wrong, 'mistake')}"
+    )
     lead += ", the most confident first: often a wrong label, a bad picture, or a case unlike all"
     lead += " that the model has seen."
     if all(mistake.picture is None for mistake in shown):
@@ -37,8 +41,11 @@ def _shown(mistake: Mistake) -> Markup:
     small = max(mistake.picture.shape[:2]) <= PIXEL_ART
     return Markup(
         '<figure><img class="{}" loading="lazy" alt="{}: true class {}, predicted {}" src="{}">'
-        '<figcaption><b class="said">{}</b> {}<div class="meter"><i style="--v:{}"></i></div>'
-        'is <b class="true">{}</b>, given {}<code>{}</code></figcaption></figure>\n'
+        '<figcaption><div class="line"><div><span>predicted</span> <b>{}</b></div>'
+        "<span>{}</span></div>"
+        '<div class="meter"><i style="--v:{}"></i></div>'
+        '<div class="line"><div><span>true</span> <b>{}</b></div><span>{}</span></div>'
+        "<code>{}</code></figcaption></figure>\n"
     ).format(
         "small" if small else "",
         mistake.key,
@@ -58,8 +65,8 @@ def _listed(shown: list[Mistake]) -> Markup:
     rows = [
         [
             name(mistake.key),
-            Markup('<td class="text">{}</td>').format(name(mistake.label)),
-            Markup('<td class="text">{}</td>').format(name(mistake.predicted)),
+            text_cell(name(mistake.label)),
+            text_cell(name(mistake.predicted)),
             bar(percent(mistake.confidence), mistake.confidence, 2),
         ]
         for mistake in shown

@@ -160,7 +160,7 @@ def reliability(bins: Sequence[Bin], description: str) -> Markup:
         upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
         confidence = [one.confidence for one in filled]
         accuracy = [one.accuracy for one in filled]
-        upper.plot(confidence, accuracy, color=_COLORS[0], marker="o", markersize=4)
+        upper.plot(confidence, accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False)
         _unit_square(upper, "", "accuracy")
         lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
         lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))

@@ -23,11 +23,13 @@ from trainer.report.markup import (
     percent,
     section,
     table,
+    text_cell,
 )
 
 MATRIX_SHOWN = 20
-CONFUSIONS_SHOWN = 15
-_UPRIGHT_NAMES = 8
+CONFUSIONS_SHOWN = 10
+_UPRIGHT_NAMES = 8  # letters a name, on average, that still fit above a column
+_WHITE_TEXT = 0.88  # the shade of blue from which white is easier to read than black
 _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
@@ -66,15 +68,17 @@ def _matrix(classes: list[str], matrix: np.ndarray, shares: np.ndarray) -> Marku
     upright = sum(map(len, classes)) <= _UPRIGHT_NAMES * len(classes)
     return Markup(
         '<div class="axis">predicted</div><div class="scroll" tabindex="0" role="region" '
-        'aria-label="Confusion matrix"><table class="confusion{}"><thead><tr><td></td>{}</tr>'
-        "</thead><tbody>{}</tbody></table></div>"
-    ).format("" if upright else " many", head, lines)
+        'aria-label="Confusion matrix"><table class="confusion{}" style="--cell:{}px"><thead>'
+        "<tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
+    ).format("" if upright else " many", max(36, min(76, 640 // len(classes))), head, lines)
 
 
 def _cell(times: int, share: float, right: bool) -> Markup:
     # Mistakes are rare: the square root lets single ones be seen.
     shade = share if right else share**0.5
-    kinds = ["right"] * right + ["strong"] * (shade > 0.55) + ["zero"] * (times == 0)
+    kinds = (
+        ["right"] * right + ["strong"] * (right and shade > _WHITE_TEXT) + ["zero"] * (times == 0)
+    )
     return Markup('<td class="{}" style="--v:{}">{}</td>').format(
         " ".join(kinds), f"{shade:.3f}", f"{times:,}"
     )
@@ -101,17 +105,17 @@ def _confusions(classes: list[str], matrix: np.ndarray) -> Markup:
         times = int(wrong[true, predicted])
         if times:
             share = times / int(matrix[true].sum())
-            taken = Markup('<td class="text">{}</td>').format(name(classes[predicted]))
+            taken = text_cell(name(classes[predicted]))
             rows.append([name(classes[true]), taken, bar(f"{times:,}", share, 2)])
     if not rows:
         return Markup("<p>There was no mistake.</p>")
-    head = ["True class", Markup("taken for"), "times"]
+    head = ["True class", "Taken for", "Times"]
     return table(head, rows, caption="The commonest mistakes")
 
 
 def curves(evaluation: Evaluation) -> Markup:
-    """ROC and precision-recall, with every area in the legend."""
-    title = "ROC and precision-recall"
+    """ROC and precision over recall, with every area in the legend."""
+    title = "ROC and PR"
     if not evaluation.roc_curves:
         undefined = "Undefined: the split holds examples of a single class."
         return section("curves", title, lead=undefined)

@@ -15,7 +15,7 @@ CSS = """
   :root {
     --page: #111316; --card: #191c20; --ink: #e9ebee; --muted: #9da3ad; --line: #2f343b;
     --s1: #62b2f2; --s2: #ff9d5c; --s3: #42c79c; --s4: #e59ac6; --s5: #e3c04d;
-    --right: 60 140 215; --wrong: 235 120 40;
+    --right: 45 120 190; --wrong: 235 120 40;
   }
 }
 * { box-sizing: border-box; }
@@ -33,7 +33,7 @@ p { margin: 0 0 12px; }
 code { font: 12.5px/1.4 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 .subtitle, .lead { color: var(--muted); }
 .lead { max-width: 72ch; }
-nav { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 16px 0 20px; font-size: 14px; }
+nav { display: flex; flex-wrap: wrap; gap: 4px 17px; margin: 16px 0 20px; font-size: 13.5px; }
 a { color: var(--s1); text-decoration: none; }
 a:hover, a:focus { text-decoration: underline; }
 :focus-visible { outline: 2px solid var(--s1); outline-offset: 2px; }
@@ -46,6 +46,7 @@ section {
 .columns > * { min-width: 0; }
 
 .hero { display: grid; grid-template-columns: minmax(0, 5fr) minmax(0, 6fr); gap: 24px 48px; }
+.hero > :first-child { align-self: center; }
 .score { font-size: 64px; line-height: 1; font-weight: 650; letter-spacing: -.03em;
   font-variant-numeric: tabular-nums; margin: 4px 0 2px; }
 .score-label { color: var(--muted); }
@@ -66,7 +67,7 @@ section {
 .findings li::before { content: ""; position: absolute; left: 2px; top: 16px; width: 8px;
   height: 8px; border-radius: 50%; background: var(--s3); }
 .findings li.warn::before { background: var(--s2); border-radius: 1px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(158px, 1fr)); gap: 1px;
   margin: 24px 0 0; padding: 0; border-top: 1px solid var(--line); }
 .tiles div { padding: 14px 12px 2px 0; }
 .tiles dt { color: var(--muted); font-size: 12.5px; }
@@ -100,22 +101,27 @@ th { font-weight: 500; }
 thead th { color: var(--muted); font-size: 12.5px; vertical-align: bottom;
   overflow-wrap: normal; }
 th:first-child { text-align: left; padding-left: 0; max-width: 320px; min-width: 84px; }
-td.text { text-align: left; }
+td { white-space: nowrap; }
+td.text { text-align: left; white-space: normal; min-width: 120px; }
+th.text { text-align: left; }
 .none { color: var(--muted); }
-.bar { background: linear-gradient(90deg, color-mix(in srgb, var(--c) 24%, transparent)
-  calc(var(--v) * 100%), transparent 0) no-repeat 0 50% / 100% calc(100% - 8px); min-width: 76px; }
+.bar { min-width: 84px; background-repeat: no-repeat;
+  background-image: linear-gradient(var(--c), var(--c)), linear-gradient(var(--line), var(--line));
+  background-size: calc(var(--v) * (100% - 20px)) 3px, calc(100% - 20px) 3px;
+  background-position: 10px calc(100% - 2px); }
 
 .confusion { width: auto; margin: 0 auto; border-collapse: separate; border-spacing: 2px; }
 .confusion th, .confusion td { border: 0; }
-.confusion td { text-align: center; padding: 0; min-width: 38px; height: 36px; border-radius: 4px;
-  background: rgb(var(--wrong) / calc(var(--v) * .85)); }
+.confusion td { text-align: center; padding: 0; min-width: var(--cell); height: 36px;
+  border-radius: 4px; background: rgb(var(--wrong) / calc(var(--v) * .7)); }
 .confusion td.right { background: rgb(var(--right) / calc(.06 + var(--v) * .9)); }
 .confusion td.strong { color: #fff; }
 .confusion td.zero { color: var(--muted); opacity: .45; }
 .confusion th { font-size: 12.5px; color: var(--muted); max-width: 150px; }
-.confusion thead th { text-align: center; padding: 4px 2px; max-width: 76px; }
+.confusion th:first-child { min-width: 0; }
+.confusion thead th { text-align: center; padding: 4px 2px; max-width: var(--cell); }
+.confusion thead td { height: auto; background: none; min-width: 0; }
 .confusion tbody th { text-align: right; padding: 0 8px 0 0; }
-.confusion.many thead th { vertical-align: bottom; }
 .confusion.many thead th bdi { writing-mode: vertical-rl; transform: rotate(180deg);
   max-height: 120px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .axis { text-align: center; color: var(--muted); font-size: 12.5px; }
@@ -129,8 +135,10 @@ td.text { text-align: left; }
   background: var(--page); border: 1px solid var(--line); border-radius: 8px; }
 .pictures img.small { image-rendering: pixelated; }
 .pictures figcaption { font-weight: 400; font-size: 13px; margin-top: 6px; }
-.pictures b { font-weight: 600; }
-.pictures .said { color: var(--s2); } .pictures .true { color: var(--s1); }
+.pictures .line { display: flex; justify-content: space-between; gap: 8px; }
+.pictures .line > span { flex: none; color: var(--ink); font-variant-numeric: tabular-nums; }
+.pictures b { font-weight: 600; color: var(--ink); }
+.pictures figcaption span { color: var(--muted); }
 .pictures code { display: block; color: var(--muted); font-size: 11px; }
 .meter { height: 4px; border-radius: 2px; background: var(--line); margin: 4px 0; }
 .meter i { display: block; height: 4px; border-radius: 2px; background: var(--s2);
@@ -148,10 +156,13 @@ footer { color: var(--muted); font-size: 13px; }
   main { padding: 20px 12px 40px; }
   section { padding: 18px 16px; border-radius: 12px; }
   .hero { grid-template-columns: minmax(0, 1fr); }
-  .score { font-size: 52px; }
+  .hero > :first-child { align-self: center; }
+.score { font-size: 52px; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .pictures { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 16px 10px; }
-  .confusion td { min-width: 30px; height: 30px; font-size: 12.5px; }
+  .confusion td { min-width: 26px; height: 28px; font-size: 12px; }
+  .confusion thead th { max-width: 60px; }
+  .confusion th { max-width: 90px; font-size: 11.5px; }
   th:first-child { max-width: 150px; }
 }
 @media print {

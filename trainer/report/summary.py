@@ -73,7 +73,11 @@ def _tiles(evaluation: Evaluation, dataset: Dataset, training: dict[str, Any]) -
         ("Model", training.get("model"), _parameters(training)),
         ("Training time", None if seconds is None else duration(seconds), _epochs(training)),
         ("Speed", None if rate is None else f"{rate:,.0f} images/s", training.get("precision", "")),
-        ("Replicas", _whole(training.get("replicas")), training.get("strategy", "")),
+        (
+            "Replicas",
+            _whole(training.get("replicas")),
+            str(training.get("strategy", "")).removesuffix("Strategy"),
+        ),
         ("Data", dataset.name, f"{_examples(dataset):,} examples"),
     ]
     if evaluation.top_k:
