@@ -243,7 +243,7 @@ def _replicas(job_id: str, spec: Any, directory: pathlib.Path) -> list[Replica]:
         [f"127.0.0.1:{replica.port}" for replica in replicas if replica.pool == pool]
         for pool in range(len(spec.worker_pool_specs))
     ]
-    job_spec = json.loads(type(spec).to_json(spec, including_default_value_fields=False))
+    job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
     inherited = environment.of_component()
     for replica in replicas:
         pool_spec = spec.worker_pool_specs[replica.pool]

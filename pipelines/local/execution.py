@@ -98,7 +98,7 @@ def run(
         def execute() -> None:
             from pipelines.local.cache import WholeCache
 
-            with kfp_doors.opened(tasks, WholeCache):
+            with kfp_doors.opened(tasks, cache=WholeCache, run_name=directory.name):
                 _call(pipeline, arguments, directory / "artifacts", runs_directory, cache)
 
         stack.enter_context(_signals_interrupt())

@@ -16,6 +16,7 @@ _NOISE = re.compile(
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
     r"|--- restart "
 )
+_NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
 def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
@@ -35,9 +36,12 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
 
 def progress(log: pathlib.Path) -> str:
     """The last line by which a process tells how far it is; empty if there is none."""
-    for line in reversed(tail(log, 4096)):
+    lines = tail(log, 4096)
+    if any(_TRACEBACK in line for line in lines):
+        return ""
+    for line in reversed(lines):
         text = line.strip()
-        if text and line[:1] not in " {}[]\t" and not _NOISE.match(text):
+        if text and line[:1] not in " {}[]\t" and not _NO_PROGRESS.match(text):
             return text
     return ""
 

@@ -49,8 +49,12 @@ class Tasks(Protocol):
 
 
 @contextlib.contextmanager
-def opened(tasks: Tasks, cache: type) -> Iterator[None]:
-    """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`."""
+def opened(tasks: Tasks, *, cache: type, run_name: str) -> Iterator[None]:
+    """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`.
+
+    Args:
+        run_name: stands for `{{$.pipeline_job_name}}`, as a PipelineJob's id does on Vertex AI.
+    """
     from kfp.local import cache as cache_module
     from kfp.local import (
         executor_input_utils,
@@ -60,6 +64,7 @@ def opened(tasks: Tasks, cache: type) -> Iterator[None]:
     )
     from kfp.local.orchestrator import task_executor
 
+    constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
     execute_single_task = task_executor.execute_single_task
     resolve = placeholder_utils.resolve_individual_placeholder
 
@@ -91,7 +96,7 @@ def opened(tasks: Tasks, cache: type) -> Iterator[None]:
         element: str, executor_input_dict: dict[str, Any], **others: Any
     ) -> Any:
         whole = whole_numbers(executor_input_dict)
-        for placeholder, value in CONSTANTS.items():
+        for placeholder, value in constants.items():
             element = element.replace(placeholder, value)
 
         def escaped(match: re.Match[str]) -> str:

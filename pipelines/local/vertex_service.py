@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from pipelines.local import job_rules
-from pipelines.local.custom_job import CustomJob
+from pipelines.local.custom_job import TASK_LABEL, CustomJob
 from pipelines.local.processes import Guardian
 
 _SERVICE = "google.cloud.aiplatform.v1.JobService"
@@ -85,7 +85,7 @@ class VertexService:
                 types.ListCustomJobsRequest,
                 types.ListCustomJobsResponse,
             ),
-            "CancelCustomJob": (self._cancel, types.CancelCustomJobRequest, empty),
+            "CancelCustomJob": (self._cancel, types.CancelCustomJobRequest, _Empty),
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -109,7 +109,8 @@ class VertexService:
         with self._lock:
             job_id = str(len(self.jobs) + 1)
             job.name = f"{request.parent}/customJobs/{job_id}"
-            directory = self._free_directory(job.display_name)
+            name = job.labels.get(TASK_LABEL) or job.display_name
+            directory = self._free_directory(name)
             run = CustomJob(job_id, job, directory, self._guardian)
             self._resources[job.name] = run
             self.jobs.append(run)
@@ -122,7 +123,7 @@ class VertexService:
     def _list(self, request: Any, _: grpc.ServicerContext) -> Any:
         prefix = f"{request.parent}/customJobs/"
         found = [job for name, job in self._resources.items() if name.startswith(prefix)]
-        return self._types.ListCustomJobsResponse(custom_jobs=map(self._message, found))
+        return self._types.ListCustomJobsResponse(custom_jobs=[*map(self._message, found)])
 
     def _cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._find(request.name, context).cancel()
@@ -143,7 +144,7 @@ class VertexService:
         return job
 
     def _free_directory(self, name: str) -> pathlib.Path:
-        """A job's folder of logs: its display name, numbered where that is taken."""
+        """A job's folder of logs: its task's name or its own, numbered where that is taken."""
         taken = {job.directory.name for job in self.jobs}
         clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         numbered = (f"{clean}-{n}" for n in range(2, len(taken) + 3))

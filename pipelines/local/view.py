@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.local.board import Board, seconds_between
-from pipelines.local.custom_job import CustomJob
+from pipelines.local.custom_job import MAX_RESTARTS, CustomJob
 from pipelines.local.failures import progress
 
 _REFRESHES_A_SECOND = 5
@@ -143,11 +143,11 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[tuple[str, str, float
 
 def _replica_rows(job: CustomJob) -> Iterator[tuple[str, str, float, str]]:
     for replica in job.replicas:
-        text = progress(replica.log)
+        text = progress(replica.log) if replica.state in ("RUNNING", "SUCCEEDED") else ""
         if replica.restarts:
-            text = f"(restart {replica.restarts}) {text}"
+            text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}"
         if replica.state == "STOPPED":
-            text = "shut down with the job" if job.state == "SUCCEEDED" else text
+            text = "shut down with the job"
         seconds = seconds_between(replica.started, replica.ended)
         yield f"  {replica.role} {replica.index}", replica.state, seconds, text
 

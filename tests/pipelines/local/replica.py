@@ -1,0 +1,63 @@
+"""A stand-in for trainer.task: starts at once, and does what its role is told to.
+
+    python replica.py --chief=finish --worker=serve
+
+Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
+finish (exit 0), exit:N, complain (an InputError), crash (a traceback), serve (until killed),
+save (serve, and write <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM),
+again (serve on the first start, finish on the next), wait (finish once <base>/go exists).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+ROLES = {"workerpool0": "chief", "workerpool1": "worker", "workerpool2": "ps"}
+
+parser = argparse.ArgumentParser()
+for name in ("chief", "worker", "ps", "evaluator"):
+    parser.add_argument(f"--{name}", default="finish")
+arguments = parser.parse_args()
+
+task = json.loads(os.environ["CLUSTER_SPEC"])["task"]
+role = ROLES.get(task["type"], "evaluator")
+action = getattr(arguments, role)
+base = pathlib.Path(os.environ["AIP_MODEL_DIR"]).parent
+base.mkdir(parents=True, exist_ok=True)
+note = base / f"{role}-{task['index']}.json"
+first = not note.exists()
+
+
+def save(*_):
+    (base / "checkpoint").write_text("weights")
+    sys.exit(0)
+
+
+if action == "save":
+    signal.signal(signal.SIGTERM, save)
+if action == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+half = note.with_suffix(".half")
+half.write_text(json.dumps({"environment": dict(os.environ), "arguments": sys.argv[1:]}))
+half.replace(note)
+print(f"{role} {task['index']} is here", flush=True)
+
+if action in ("serve", "save", "stubborn") or (action == "again" and first):
+    while True:
+        time.sleep(0.05)
+if action == "wait":
+    while not (base / "go").exists():
+        time.sleep(0.05)
+if action == "complain":
+    print("error: learning_rate=-1.0 is out of range: it must be above 0", file=sys.stderr)
+    sys.exit(2)
+if action == "crash":
+    raise RuntimeError("the loss is not a number")
+if action.startswith("exit:"):
+    sys.exit(int(action[5:]))
+(base / "logs").mkdir(exist_ok=True)

@@ -1,0 +1,252 @@
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+from google.api_core.exceptions import InvalidArgument, NotFound
+
+from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
+
+PARENT = "projects/p/locations/l"
+FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+
+
+def job_of(base, *counts, scheduling=None, **actions):
+    """A CustomJob with `counts[i]` replicas in pool i, each doing what its role is told."""
+    container = {
+        "image_uri": "example.com/image:1",
+        "command": ["python3", str(REPLICA)],
+        "args": [f"--{role}={action}" for role, action in actions.items()],
+        "env": [{"name": "COLOR", "value": "green"}],
+    }
+    pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "container_spec": container}
+    return {
+        "display_name": "train",
+        "job_spec": {
+            "worker_pool_specs": [{**pool, "replica_count": n} if n else {} for n in counts],
+            "base_output_directory": {"output_uri_prefix": str(base)},
+            "scheduling": scheduling or {},
+        },
+    }
+
+
+def finish(client, job):
+    """Creates a job and waits for its end; returns it with its last state."""
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+
+    def ended():
+        job = client.get_custom_job(name=name)
+        return job if job.state.name in FINAL else None
+
+    return wait_for(ended)
+
+
+def seen_by(base, replica):
+    return json.loads((base / f"{replica}.json").read_text())["environment"]
+
+
+def test_replicas_see_the_cluster_as_on_vertex_ai(client, tmp_path):
+    actions = dict.fromkeys(("worker", "ps", "evaluator"), "serve")
+    job = job_of(tmp_path, 1, 2, 1, 1, chief="wait", **actions)
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    replicas = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
+    wait_for(lambda: all((tmp_path / f"{replica}.json").exists() for replica in replicas))
+    (tmp_path / "go").touch()
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+
+    chief = seen_by(tmp_path, "chief-0")
+    spec = json.loads(chief["CLUSTER_SPEC"])
+    assert spec["task"] == {"type": "workerpool0", "index": 0}
+    assert spec["environment"] == "cloud"
+    assert {pool: len(them) for pool, them in spec["cluster"].items()} == {
+        "workerpool0": 1,
+        "workerpool1": 2,
+        "workerpool2": 1,
+        "workerpool3": 1,
+    }
+    config = json.loads(chief["TF_CONFIG"])
+    assert config["cluster"] == {
+        "chief": spec["cluster"]["workerpool0"],
+        "worker": spec["cluster"]["workerpool1"],
+        "ps": spec["cluster"]["workerpool2"],
+    }
+    addresses = [address for pool in spec["cluster"].values() for address in pool]
+    assert len(set(addresses)) == 5
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in addresses)
+    tasks = {r: json.loads(seen_by(tmp_path, r)["TF_CONFIG"])["task"] for r in replicas}
+    assert tasks == {
+        "chief-0": {"type": "chief", "index": 0},
+        "worker-0": {"type": "worker", "index": 0},
+        "worker-1": {"type": "worker", "index": 1},
+        "ps-0": {"type": "ps", "index": 0},
+        "evaluator-0": {"type": "evaluator", "index": 0},
+    }
+    assert chief["AIP_MODEL_DIR"] == f"{tmp_path}/model/"
+    assert chief["AIP_CHECKPOINT_DIR"] == f"{tmp_path}/checkpoints/"
+    assert chief["AIP_TENSORBOARD_LOG_DIR"] == f"{tmp_path}/logs/"
+    assert chief["CLOUD_ML_JOB_ID"] == name.rpartition("/")[2]
+    assert chief["COLOR"] == "green"
+    assert chief["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_skipped_pool_keeps_the_position_of_those_behind_it(client, tmp_path):
+    assert finish(client, job_of(tmp_path, 1, 0, 1, ps="serve")).state.name == FINAL[0]
+    cluster = json.loads(seen_by(tmp_path, "chief-0")["TF_CONFIG"])["cluster"]
+    assert sorted(cluster) == ["chief", "ps"]
+
+
+def test_a_single_replica_has_a_cluster_spec_but_no_tf_config(client, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"left": "over"}')
+    finish(client, job_of(tmp_path, 1))
+    environment = seen_by(tmp_path, "chief-0")
+    assert "TF_CONFIG" not in environment
+    assert json.loads(environment["CLUSTER_SPEC"])["task"]["type"] == "workerpool0"
+
+
+def test_replicas_run_this_interpreter_and_find_the_repository(client, service, tmp_path):
+    job = job_of(tmp_path, 1)
+    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
+    container["args"] = []
+    container["command"] = ["python3", "-c", "import sys, trainer.errors; print(sys.executable)"]
+    assert finish(client, job).state.name == "JOB_STATE_SUCCEEDED"
+    assert (service.jobs[0].directory / "chief-0.log").read_text().strip() == sys.executable
+
+
+def test_the_others_are_shut_down_when_the_chief_is_done(client, service, tmp_path):
+    job = job_of(tmp_path, 1, 1, 1, 1, chief="wait", worker="serve", ps="serve", evaluator="serve")
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "evaluator-0.json").exists())
+    pids = [replica.process.pid for replica in service.jobs[0].replicas]
+    assert all(map(is_alive, pids))
+    (tmp_path / "go").touch()
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    assert not any(map(is_alive, pids))
+    states = [replica.state for replica in service.jobs[0].replicas]
+    assert states == ["SUCCEEDED", "STOPPED", "STOPPED", "STOPPED"]
+
+
+def test_a_failing_replica_is_restarted_five_times(client, service, tmp_path):
+    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker="exit:7"))
+    assert job.state.name == "JOB_STATE_FAILED"
+    assert job.error.message == "The replica workerpool1-0 exited with a non-zero status of 7."
+    assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 5]
+    log = (service.jobs[0].directory / "worker-0.log").read_text()
+    assert log.count("worker 0 is here") == 6
+
+
+def test_a_killed_worker_is_started_again_by_itself(client, service, tmp_path):
+    job = job_of(tmp_path, 1, 1, chief="wait", worker="again")
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "worker-0.json").exists())
+    state = json.loads((service.jobs[0].directory / "job.json").read_text())
+    worker = next(r for r in state["replicas"] if r["role"] == "worker")
+    os.kill(worker["pid"], signal.SIGKILL)
+    wait_for(lambda: service.jobs[0].replicas[1].state == "SUCCEEDED")
+    (tmp_path / "go").touch()
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 1]
+
+
+def test_the_whole_job_restarts_where_it_is_told_to(client, service, tmp_path):
+    scheduling = {"restart_job_on_worker_restart": True}
+    job = job_of(tmp_path, 1, 1, chief="again", worker="again", scheduling=scheduling)
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "worker-0.json").exists())
+    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    os.kill(service.jobs[0].replicas[1].process.pid, signal.SIGKILL)
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    log = (service.jobs[0].directory / "chief-0.log").read_text()
+    assert log.count("chief 0 is here") == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "scheduling"), [("exit:1", {"disable_retries": True}), ("complain", {})]
+)
+def test_nothing_is_restarted_in_vain(client, service, tmp_path, action, scheduling):
+    job = finish(client, job_of(tmp_path, 1, chief=action, scheduling=scheduling))
+    assert job.state.name == "JOB_STATE_FAILED"
+    assert service.jobs[0].replicas[0].restarts == 0
+
+
+def test_a_job_ends_at_its_timeout(client, service, tmp_path):
+    job = finish(client, job_of(tmp_path, 1, chief="serve", scheduling={"timeout": "0.5s"}))
+    assert job.state.name == "JOB_STATE_FAILED"
+    assert "timeout of 0.5 s" in job.error.message
+    assert not is_alive(service.jobs[0].replicas[0].process.pid)
+
+
+def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
+    job = job_of(tmp_path, 1, 1, chief="save", worker="serve")
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    wait_for(lambda: (tmp_path / "worker-0.json").exists())
+    client.cancel_custom_job(name=name)
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    assert (tmp_path / "checkpoint").read_text() == "weights"
+    assert not any(is_alive(replica.process.pid) for replica in service.jobs[0].replicas)
+
+
+def test_a_replica_that_is_deaf_to_sigterm_is_killed(client, service, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.local.custom_job.CANCEL_GRACE_SECONDS", 0.3)
+    job = job_of(tmp_path, 1, chief="stubborn")
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    client.cancel_custom_job(name=name)
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    assert not is_alive(service.jobs[0].replicas[0].process.pid)
+
+
+def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
+    job = job_of(tmp_path, 1)
+    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
+    container["args"] = []
+    code = "import time; block = bytearray(150_000_000); time.sleep(0.3)"
+    container["command"] = ["python3", "-c", code]
+    finish(client, job)
+    assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
+
+
+def test_jobs_are_listed_and_a_missing_one_is_not_found(client, tmp_path):
+    job = finish(client, job_of(tmp_path, 1))
+    assert [listed.name for listed in client.list_custom_jobs(parent=PARENT)] == [job.name]
+    with pytest.raises(NotFound):
+        client.get_custom_job(name=f"{PARENT}/customJobs/7")
+
+
+def change(**fields):
+    def apply(pools):
+        for path, value in fields.items():
+            *parents, last = path.split("__")
+            target = pools[0]
+            for parent in parents:
+                target = target[parent]
+            target[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (change(replica_count=2), r"\[0\].replica_count is 2.*exactly 1 replica"),
+        (lambda pools: pools.extend(pools * 4), "has 5 pools; at most 4"),
+        (lambda pools: pools.clear(), "worker_pool_specs is required"),
+        (change(machine_spec={}), r"\[0\].machine_spec.machine_type is required"),
+        (
+            change(machine_spec__accelerator_type="NVIDIA_TESLA_T4"),
+            "accelerator_count is 0; with accelerator_type NVIDIA_TESLA_T4",
+        ),
+        (change(machine_spec__accelerator_count=1), "accelerator_type is required"),
+        (change(container_spec__image_uri=""), "image_uri is required"),
+        (change(container_spec__env=[{"name": "1st", "value": "x"}]), "invalid name '1st'"),
+        (change(container_spec__env=[{"name": "A", "value": "x"}] * 2), "'A' more than once"),
+    ],
+)
+def test_a_job_that_vertex_ai_would_refuse_is_refused(client, service, tmp_path, spoil, reason):
+    job = job_of(tmp_path, 1)
+    spoil(job["job_spec"]["worker_pool_specs"])
+    with pytest.raises(InvalidArgument, match=reason):
+        client.create_custom_job(parent=PARENT, custom_job=job)
+    assert not service.jobs

@@ -1,0 +1,302 @@
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from pipelines.local import run
+from tests.pipelines.local.conftest import REPLICA, is_alive, job_states, wait_for
+from trainer.errors import InputError
+
+TASKS = (
+    "create-records",
+    "plan",
+    "custom-training-job",
+    "collect",
+    "evaluate",
+    "record",
+)
+
+
+def start(package, runs, *actions, **parameters):
+    """Runs the small pipeline; returns the result and what the console showed."""
+    shown = io.StringIO()
+    result = run(
+        package,
+        recipe="small",
+        parameters={"replica": [str(REPLICA), *actions], **parameters},
+        runs_directory=runs,
+        console=Console(file=shown, width=100),
+    )
+    return result, shown.getvalue()
+
+
+def states(result):
+    return {task["name"]: task["state"] for task in result.summary["tasks"]}
+
+
+def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
+    result, shown = start(small_package, tmp_path / "runs")
+    assert result.state == "SUCCEEDED"
+    directory = result.directory
+    assert (tmp_path / "runs" / "latest").resolve() == directory
+    assert directory.name.startswith("small-20")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary == result.summary
+    assert summary["recipe"] == "small"
+    assert summary["parameters"]["options"] == {"sizes": [8, 8]}
+    assert summary["parameters"]["accuracy"] == 0.9
+    assert [task["name"] for task in summary["tasks"]] == list(TASKS)
+    assert {task["state"] for task in summary["tasks"]} == {"SUCCEEDED"}
+    assert all(task["seconds"] > 0 for task in summary["tasks"])
+    (job,) = summary["custom_jobs"]
+    assert (job["name"], job["state"]) == (directory.name, "SUCCEEDED")
+    assert [(pool["role"], pool["replicas"]) for pool in job["worker_pools"]] == [
+        ("chief", 1),
+        ("worker", 1),
+    ]
+    assert job["worker_pools"][0]["machine_type"] == "n1-standard-4"
+    assert job["worker_pools"][0]["accelerator_type"] is None
+    assert summary["metrics"] == {"accuracy": 0.9}
+    assert summary["dataset"] == {
+        "examples": {"train": 8, "validation": 1, "test": 1},
+        "rejected": 2,
+    }
+    assert summary["verdict"] == "accepted"
+    assert summary["model"] == f"{directory}/artifacts/plan/training/model"
+    assert pathlib.Path(summary["report"]).read_text() == "<p>a report</p>"
+    assert summary["versions"]["kfp"] == "2.17.0"
+    assert (directory / "small.yaml").read_bytes() == small_package.read_bytes()
+    assert (directory / "tensorboard").is_dir()
+    assert "evaluated 1 of 1" in (directory / "logs" / "evaluate.log").read_text()
+    log = directory / "logs" / "custom-training-job" / "worker-0.log"
+    assert log.read_text() == "worker 0 is here\n"
+    assert (directory / "artifacts" / "create-records" / "records" / "dataset.json").exists()
+    assert "Train SUCCEEDED" in shown
+    assert "Executing task" not in shown
+    assert "Executing task" in (directory / "logs" / "pipeline.log").read_text()
+
+
+def test_a_rerun_takes_whole_records_from_the_cache(records_package, tmp_path):
+    def rerun(**parameters):
+        return run(
+            records_package,
+            recipe="records",
+            parameters=parameters,
+            runs_directory=tmp_path,
+            console=Console(file=io.StringIO()),
+            cache=parameters != {"source": "uncached"},
+        )
+
+    first = rerun()
+    again = rerun()
+    assert states(first) == {"create-records": "SUCCEEDED", "create-records-2": "SUCCEEDED"}
+    assert states(again) == {"create-records": "CACHED", "create-records-2": "SUCCEEDED"}
+    records = again.directory / "artifacts" / "create-records" / "records"
+    assert records.resolve() == first.directory / "artifacts" / "create-records" / "records"
+    assert again.summary["dataset"] == first.summary["dataset"]
+    assert states(rerun(options={"sizes": [9]}))["create-records"] == "SUCCEEDED"
+
+    (records / "train-00000-of-00001.tfrecord").write_bytes(b"01234")
+    assert states(rerun())["create-records"] == "SUCCEEDED"
+    assert states(rerun())["create-records"] == "CACHED"
+    for _ in range(2):
+        assert states(rerun(source="uncached"))["create-records"] == "SUCCEEDED"
+
+
+def test_two_tasks_of_one_component_have_a_folder_each(records_package, tmp_path):
+    result = run(
+        records_package,
+        recipe="records",
+        parameters={},
+        runs_directory=tmp_path,
+        console=Console(file=io.StringIO()),
+    )
+    found = sorted(path.name for path in (result.directory / "artifacts").iterdir())
+    assert found == ["create-records", "create-records-2"]
+
+
+def test_a_branch_that_is_not_taken_is_skipped(small_package, tmp_path):
+    result, _ = start(small_package, tmp_path, accuracy=0.5)
+    assert result.state == "SUCCEEDED"
+    assert states(result)["record"] == "SKIPPED"
+    assert result.summary["custom_jobs"][0]["state"] == "SUCCEEDED"
+    assert "verdict" not in result.summary
+
+
+def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, tmp_path):
+    result, shown = start(small_package, tmp_path, "--chief=crash")
+    assert result.state == "FAILED"
+    assert states(result) == {
+        "create-records": "SUCCEEDED",
+        "plan": "SUCCEEDED",
+        "custom-training-job": "FAILED",
+        "collect": "NOT_TRIGGERED",
+        "evaluate": "NOT_TRIGGERED",
+        "record": "NOT_TRIGGERED",
+    }
+    message = "Train: The replica workerpool0-0 exited with a non-zero status of 1."
+    assert result.summary["error"] == message
+    assert json.loads((result.directory / "summary.json").read_text())["state"] == "FAILED"
+    assert message in shown
+    assert "RuntimeError: the loss is not a number" in shown
+    assert "Traceback" not in shown
+    assert "chief-0.log" in shown
+
+
+def test_the_mistake_of_a_user_is_one_line(small_package, tmp_path):
+    result, shown = start(small_package, tmp_path, "--chief=complain")
+    assert result.state == "FAILED"
+    assert "error: Train: learning_rate=-1.0 is out of range: it must be above 0" in shown
+    assert shown.count("learning_rate=-1.0") == 1
+    assert result.summary["custom_jobs"][0]["worker_pools"][0]["restarts"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "lines"),
+    [
+        ("missing", "error: create-records: source='missing' is not a folder", 1),
+        ("broken", "error: create-records: ValueError: shard 3 has no end", 2),
+    ],
+)
+def test_a_failing_component_is_shown_without_its_stack(
+    small_package, tmp_path, source, reason, lines
+):
+    result, shown = start(small_package, tmp_path, source=source)
+    assert result.state == "FAILED"
+    assert reason in shown
+    assert shown.count(reason.rpartition(": ")[2]) == lines
+    assert "Traceback" not in shown
+    assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
+
+
+def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
+    machine = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4"}
+    result, shown = start(small_package, tmp_path, pools=[[1, machine]])
+    assert result.state == "FAILED"
+    assert "the job was refused" in shown
+    assert "accelerator_count is 0" in result.summary["error"]
+    assert result.summary["custom_jobs"] == []
+
+
+def test_numbers_in_lists_reach_the_job_as_whole_numbers(small_package, tmp_path):
+    machine = {
+        "machine_type": "n1-standard-4",
+        "accelerator_type": "NVIDIA_TESLA_T4",
+        "accelerator_count": 2,
+    }
+    result, _ = start(small_package, tmp_path, pools=[[1, machine]])
+    (pool,) = result.summary["custom_jobs"][0]["worker_pools"]
+    assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"sorce": "x"}, "no parameter 'sorce'; did you mean 'source'?"),
+        ({"accuracy": "high"}, "accuracy='high' is not a finite number"),
+        ({}, "parameter 'replica' needs a value"),
+    ],
+)
+def test_wrong_parameters_start_nothing(small_package, tmp_path, parameters, reason):
+    with pytest.raises(InputError) as raised:
+        run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path / "runs")
+    assert reason in str(raised.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_no_package_is_refused(tmp_path):
+    for text in ("a: [", "a: 1", ""):
+        (tmp_path / "x.yaml").write_text(text)
+        with pytest.raises(InputError, match="not a compiled pipeline"):
+            run(tmp_path / "x.yaml", recipe="x", parameters={}, runs_directory=tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        run(tmp_path / "y.yaml", recipe="y", parameters={}, runs_directory=tmp_path)
+
+
+def test_a_folder_that_can_not_be_written_is_refused(small_package, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(InputError, match="choose another folder"):
+        start(small_package, tmp_path / "runs")
+
+
+PROGRAM = """
+import json, pathlib, sys
+from pipelines.local import run
+result = run(pathlib.Path(sys.argv[1]), recipe="small", parameters=json.loads(sys.argv[3]),
+             runs_directory=pathlib.Path(sys.argv[2]))
+print(result.state)
+"""
+
+
+@pytest.fixture
+def running(small_package, tmp_path):
+    """A run in a process of its own, whose replicas serve; its folder, and their pids."""
+    actions = ["--chief=save", "--worker=serve"]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(small_package),
+            str(tmp_path),
+            json.dumps({"replica": [str(REPLICA), *actions]}),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPLICA.parents[3],
+    )
+    latest = tmp_path / "latest"
+    notes = latest / "artifacts" / "plan" / "training"
+    wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
+    (job,) = job_states(latest)
+    yield process, latest, [replica["pid"] for replica in job["replicas"]]
+    process.kill()
+    process.communicate()
+
+
+def children_of(pid):
+    """All processes below `pid`."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == pid:
+            child = int(path.parent.name)
+            found += [child, *children_of(child)]
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running, number):
+    process, latest, replicas = running
+    children = children_of(process.pid)
+    assert set(replicas) < set(children)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert output.rstrip().endswith("CANCELLED")
+    assert "Traceback" not in output
+    assert not any(map(is_alive, children))
+    summary = json.loads((latest / "summary.json").read_text())
+    assert summary["state"] == "CANCELLED"
+    assert summary["custom_jobs"][0]["state"] == "CANCELLED"
+    tasks = {task["name"]: task["state"] for task in summary["tasks"]}
+    assert tasks["custom-training-job"] == "CANCELLED"
+    assert tasks["collect"] == "NOT_TRIGGERED"
+    assert (latest / "artifacts" / "plan" / "training" / "checkpoint").exists()
+
+
+def test_a_run_that_is_killed_leaves_no_process(running):
+    process, _, _ = running
+    children = children_of(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not any(map(is_alive, children)))

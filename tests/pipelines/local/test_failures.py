@@ -1,0 +1,55 @@
+from pipelines.local import failures
+
+TRACEBACK = """epoch 3 of 10
+Traceback (most recent call last):
+  File "/x/task.py", line 9, in main
+    train()
+{}
+"""
+
+
+def log_of(tmp_path, text):
+    path = tmp_path / "x.log"
+    path.write_text(text)
+    return path
+
+
+def test_progress_is_the_last_line_that_says_something(tmp_path):
+    text = (
+        "epoch 1 of 3\n\repoch 2\repoch 2 of 3\n"
+        "I0000 00:00:1795260141.206613 7953 port.cc:153] oneDNN custom operations are on.\n"
+        "2026-11-21 10:00:00.123456: W tensorflow/core/x.cc:1] noise\n"
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "[KFP Executor 2026-11-21 10:00:00,123 INFO]: Got executor_input:\n"
+        '{\n    "inputs": {}\n}\n\n'
+    )
+    assert failures.progress(log_of(tmp_path, text)) == "epoch 2 of 3"
+    assert failures.progress(tmp_path / "missing.log") == ""
+
+
+def test_the_end_of_a_long_log_is_read_alone(tmp_path):
+    path = log_of(tmp_path, "x" * 5_000_000 + "\nlast line\n")
+    assert failures.progress(path) == "last line"
+
+
+def test_a_mistake_of_the_user_is_found_in_either_form(tmp_path):
+    message = "epochs=-1 is out of range: it must be at least 1"
+    for text in (
+        f"starting\nerror: {message}\n",
+        TRACEBACK.format(f"trainer.errors.InputError: {message}"),
+    ):
+        assert failures.user_error(log_of(tmp_path, text)) == message
+
+
+def test_other_failures_are_no_mistake_of_the_user(tmp_path):
+    text = TRACEBACK.format("ValueError: epochs must be positive")
+    assert failures.user_error(log_of(tmp_path, text)) == ""
+    old = "error: a warning of long ago\n" + "going on\n" * 9
+    assert failures.user_error(log_of(tmp_path, old)) == ""
+
+
+def test_the_last_lines_are_shown_without_the_stack(tmp_path):
+    text = "".join(f"step {n}\n" for n in range(30)) + TRACEBACK.format("ValueError: no")
+    lines = failures.last_lines(log_of(tmp_path, text))
+    assert len(lines) == 20
+    assert lines[-3:] == ["step 29", "epoch 3 of 10", "ValueError: no"]
