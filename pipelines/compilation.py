@@ -32,7 +32,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
 
     Raises:
         InputError: no image's name, or the directory can't be written to.
-        lint.Invalid: what was compiled breaks a rule of Vertex AI's.
+        lint.InvalidPipelineError: what was compiled breaks a rule of Vertex AI's.
     """
     path = output_directory / f"{recipe.name}.yaml"
     try:

@@ -20,24 +20,28 @@ _PLACEHOLDER = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(
 _ANY_ARTIFACT = "system.Artifact"
 
 
-class Invalid(Exception):
+class InvalidPipelineError(Exception):
     """A pipeline breaks a rule; its message names the place and the rule. A bug of ours."""
 
 
 def check_pipeline(text: str) -> None:
-    """Raises Invalid unless `text` is one pipeline that is whole and consistent."""
+    """Raises InvalidPipelineError unless `text` is one pipeline that is whole and consistent."""
     found = documents(text)
     if len(found) != 1:
-        raise Invalid(f"{len(found)} YAML documents; the SDK and Vertex AI take exactly one")
+        raise InvalidPipelineError(
+            f"{len(found)} YAML documents; the SDK and Vertex AI take exactly one"
+        )
     (pipeline,) = found
     try:
         json_format.ParseDict(pipeline, PipelineSpec())
         json_format.ParseDict(pipeline["deploymentSpec"], PipelineDeploymentConfig())
     except (json_format.ParseError, KeyError, TypeError) as error:
-        raise Invalid(f"not a PipelineSpec: {error!r}") from None
+        raise InvalidPipelineError(f"not a PipelineSpec: {error!r}") from None
     for place, value in _texts(pipeline, ""):
         if "{{channel:" in value:
-            raise Invalid(f"{place}: an output was pasted into a text: {value[:120]!r}")
+            raise InvalidPipelineError(
+                f"{place}: an output was pasted into a text: {value[:120]!r}"
+            )
     _Pipeline(pipeline).check()
 
 
@@ -47,13 +51,13 @@ def documents(text: str) -> list[Any]:
 
 
 def check_worker_pools(pools: list[dict[str, Any]]) -> None:
-    """Raises Invalid where the launcher or a CustomJob would misread `worker_pool_specs`."""
+    """Raises InvalidPipelineError where the launcher or a CustomJob would misread `pools`."""
     if not 1 <= len(pools) <= len(ROLES):
-        raise Invalid(f"{len(pools)} worker pools; there must be 1 to {len(ROLES)}")
+        raise InvalidPipelineError(f"{len(pools)} worker pools; there must be 1 to {len(ROLES)}")
     for index, pool in enumerate(pools):
         place = f"worker_pool_specs[{index}]"
         if not pool or not pool.get("replica_count"):
-            raise Invalid(
+            raise InvalidPipelineError(
                 f"{place} is empty: the launcher drops it, and the pools after it change roles"
             )
         _check_keys(place, pool)
@@ -65,17 +69,23 @@ def check_worker_pools(pools: list[dict[str, Any]]) -> None:
         }
         for name, count in counts.items():
             if type(count) is not int:
-                raise Invalid(f"{place}: {name}={count!r} must be an integer")
+                raise InvalidPipelineError(f"{place}: {name}={count!r} must be an integer")
         if ("accelerator_type" in machine) != ("accelerator_count" in machine):
-            raise Invalid(f"{place}: accelerator_type and accelerator_count go together")
+            raise InvalidPipelineError(
+                f"{place}: accelerator_type and accelerator_count go together"
+            )
         if machine.get("accelerator_count", 1) < 1:
-            raise Invalid(f"{place}: the launcher drops accelerator_count=0; leave both out")
+            raise InvalidPipelineError(
+                f"{place}: the launcher drops accelerator_count=0; leave both out"
+            )
         if not machine.get("machine_type"):
-            raise Invalid(f"{place}: no machine_type")
+            raise InvalidPipelineError(f"{place}: no machine_type")
         if not pool.get("container_spec", {}).get("image_uri"):
-            raise Invalid(f"{place}: no image_uri")
+            raise InvalidPipelineError(f"{place}: no image_uri")
     if pools[0]["replica_count"] != 1:
-        raise Invalid(f"{pools[0]['replica_count']} chiefs; the first pool must have one replica")
+        raise InvalidPipelineError(
+            f"{pools[0]['replica_count']} chiefs; the first pool must have one replica"
+        )
 
 
 def _check_keys(place: str, value: Any) -> None:
@@ -83,7 +93,7 @@ def _check_keys(place: str, value: Any) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             if key != key.lower():
-                raise Invalid(f"{place}: {key!r} must be snake_case")
+                raise InvalidPipelineError(f"{place}: {key!r} must be snake_case")
             _check_keys(f"{place}.{key}", inner)
 
 
@@ -117,17 +127,19 @@ class _Pipeline:
     def _check_executor(self, name: str, component: dict[str, Any]) -> None:
         label = component.get("executorLabel", "")
         if label not in self._executors:
-            raise Invalid(f"{name}: no executor {label!r}")
+            raise InvalidPipelineError(f"{name}: no executor {label!r}")
         container = self._executors[label].get("container")
         if container is None:
             return
         if not container.get("image"):
-            raise Invalid(f"{label}: no image")
+            raise InvalidPipelineError(f"{label}: no image")
         for _, text in _texts([container.get("command", []), container.get("args", [])], ""):
             for direction, kind, key in _PLACEHOLDER.findall(text):
                 definitions = component.get(f"{direction.removesuffix('s')}Definitions", {})
                 if key not in definitions.get(kind, {}):
-                    raise Invalid(f"{label}: refers to {direction} {key!r}, which {name} lacks")
+                    raise InvalidPipelineError(
+                        f"{label}: refers to {direction} {key!r}, which {name} lacks"
+                    )
 
     def _check_dag(self, name: str, component: dict[str, Any]) -> None:
         tasks = component["dag"]["tasks"]
@@ -135,7 +147,9 @@ class _Pipeline:
             place = f"{name}/{task_name}"
             for other in task.get("dependentTasks", []):
                 if other not in tasks:
-                    raise Invalid(f"{place}: depends on {other!r}, which is no task beside it")
+                    raise InvalidPipelineError(
+                        f"{place}: depends on {other!r}, which is no task beside it"
+                    )
             for kind in ("parameters", "artifacts"):
                 self._check_inputs(place, kind, component, task)
         for kind in ("parameters", "artifacts"):
@@ -149,15 +163,17 @@ class _Pipeline:
         wanted = self._component(place, task).get("inputDefinitions", {}).get(kind, {})
         given = task.get("inputs", {}).get(kind, {})
         for key in given.keys() - wanted.keys():
-            raise Invalid(f"{place}: gives {key!r}, which is none of the component's {kind}")
+            raise InvalidPipelineError(
+                f"{place}: gives {key!r}, which is none of the component's {kind}"
+            )
         for key, definition in wanted.items():
             optional = definition.get("isOptional") or "defaultValue" in definition
             if key not in given and not optional:
-                raise Invalid(f"{place}: {key!r} of its {kind} is given nothing")
+                raise InvalidPipelineError(f"{place}: {key!r} of its {kind} is given nothing")
         for key, source in given.items():
             definition = self._given(f"{place} {key}", kind, component, source)
             if definition is not None and not _fits(definition, wanted[key]):
-                raise Invalid(
+                raise InvalidPipelineError(
                     f"{place}: {key!r} is a {_type(wanted[key])}, but is given a "
                     f"{_type(definition)}"
                 )
@@ -175,28 +191,36 @@ class _Pipeline:
             key = source[f"componentInput{singular}"]
             definitions = component.get("inputDefinitions", {}).get(kind, {})
             if key not in definitions:
-                raise Invalid(f"{place}: takes {key!r}, which is none of the enclosing {kind}")
+                raise InvalidPipelineError(
+                    f"{place}: takes {key!r}, which is none of the enclosing {kind}"
+                )
             return definitions[key]
         if "runtimeValue" in source:
             return None
-        raise Invalid(f"{place}: is given {', '.join(source)} where one of the {kind} is meant")
+        raise InvalidPipelineError(
+            f"{place}: is given {', '.join(source)} where one of the {kind} is meant"
+        )
 
     def _produced(
         self, place: str, kind: str, tasks: dict[str, Any], producer: str, key: str
     ) -> dict[str, Any]:
         if producer not in tasks:
-            raise Invalid(f"{place}: comes from {producer!r}, which is no task beside it")
+            raise InvalidPipelineError(
+                f"{place}: comes from {producer!r}, which is no task beside it"
+            )
         outputs = self._component(place, tasks[producer]).get("outputDefinitions", {})
         if key not in outputs.get(kind, {}):
             others = [other for other, definitions in outputs.items() if key in definitions]
             hint = f"; it is one of its {others[0]}" if others else ""
-            raise Invalid(f"{place}: {producer!r} has no {key!r} among its {kind}{hint}")
+            raise InvalidPipelineError(
+                f"{place}: {producer!r} has no {key!r} among its {kind}{hint}"
+            )
         return outputs[kind][key]
 
     def _component(self, place: str, task: dict[str, Any]) -> dict[str, Any]:
         name = task.get("componentRef", {}).get("name", "")
         if name not in self._components:
-            raise Invalid(f"{place}: no component {name!r}")
+            raise InvalidPipelineError(f"{place}: no component {name!r}")
         return self._components[name]
 
     @staticmethod

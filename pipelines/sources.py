@@ -38,7 +38,8 @@ def fingerprint(folder: Path) -> str:
         directories.sort()
         for name in sorted(names):
             path = Path(directory, name)
-            status = path.lstat()
+            # A link counts by what it leads to, if that is there.
+            status = path.stat() if path.exists() else path.lstat()
             entry = f"{path.relative_to(folder)}\0{status.st_size}\0{status.st_mtime_ns}\0"
             digest.update(entry.encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]

@@ -1,0 +1,37 @@
+"""The first step writes records at its artifact's URI and says how many."""
+
+import dataclasses
+import json
+
+import pytest
+from kfp import dsl
+
+from components.create_tfrecords import create_tfrecords
+from tests.components.artifacts import artifact
+from trainer.dataset.options import RecordOptions
+
+
+def run(records, **options):
+    values = dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw"))
+    create_tfrecords.python_func(records=records, source_version="", **{**values, **options})
+
+
+def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path):
+    records = artifact(dsl.Dataset, tmp_path / "records")
+    run(records)
+    content = json.loads((tmp_path / "records" / "dataset.json").read_text())
+    counts = {name: split["examples"] for name, split in content["splits"].items()}
+    assert sum(counts.values()) == 1797
+    assert records.metadata == {
+        "classes": [str(digit) for digit in range(10)],
+        "rejected": 0,
+        **{f"{name}_examples": count for name, count in counts.items()},
+    }
+
+
+def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(artifact(dsl.Dataset, tmp_path / "records"), image_size=0)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: image_size=0 is out of range")
+    assert not (tmp_path / "records" / "dataset.json").exists()

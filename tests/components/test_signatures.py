@@ -1,0 +1,42 @@
+"""Components take just what trainer/ can be told, described in its words."""
+
+import dataclasses
+
+import pytest
+
+from components.create_tfrecords import create_tfrecords
+from components.plan_training import plan_training
+from trainer import fields
+from trainer.config import TrainingConfig
+from trainer.dataset.options import RecordOptions
+from trainer.worker_pools import MachineOptions
+
+KFP_TYPES = {
+    str: "String",
+    int: "Integer",
+    float: "Float",
+    bool: "Boolean",
+    list: "List",
+    dict: "Dict",
+}
+
+
+@pytest.mark.parametrize(
+    ("component", "own", "groups"),
+    [
+        (create_tfrecords, {"source_version"}, [RecordOptions]),
+        (plan_training, {"records"}, [TrainingConfig, MachineOptions]),
+    ],
+)
+def test_a_component_has_an_input_for_each_field_of_its_options_and_no_more(component, own, groups):
+    inputs = component.component_spec.inputs
+    expected = {}
+    for group in reversed(groups):
+        for field in dataclasses.fields(group):
+            kind = KFP_TYPES[fields.type_of(group, field.name)]
+            expected[field.name] = (kind, field.metadata["help"])
+    assert {
+        name: (spec.type, spec.description) for name, spec in inputs.items() if name not in own
+    } == expected
+    assert inputs.keys() - expected.keys() == own
+    assert all(inputs[name].description for name in own)

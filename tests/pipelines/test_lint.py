@@ -1,0 +1,174 @@
+"""Each rule of the lint finds the document that breaks it, and the compiled ones break none."""
+
+import copy
+
+import pytest
+import yaml
+
+from pipelines import compilation, lint, recipe
+from trainer.worker_pools import IMAGE
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return yaml.safe_load(compilation.compiled(recipe.load("digits"), IMAGE))
+
+
+def tasks(pipeline):
+    return pipeline["root"]["dag"]["tasks"]
+
+
+def two_documents(pipeline):
+    return yaml.safe_dump(pipeline) + "---\nplatforms: {}\n"
+
+
+def unknown_field(pipeline):
+    pipeline["root"]["dag"]["taskz"] = {}
+
+
+def unknown_executor_field(pipeline):
+    pipeline["deploymentSpec"]["executors"]["exec-plan-training"]["containr"] = {}
+
+
+def artifact_as_parameter(pipeline):
+    tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]["worker_pool_specs"] = {
+        "taskOutputParameter": {"producerTask": "create-tfrecords", "outputParameterKey": "records"}
+    }
+
+
+def missing_output(pipeline):
+    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
+    source["taskOutputArtifact"]["outputArtifactKey"] = "modle"
+
+
+def mistyped_parameter(pipeline):
+    tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]["worker_pool_specs"] = {
+        "taskOutputParameter": {
+            "producerTask": "plan-training",
+            "outputParameterKey": "base_output_directory",
+        }
+    }
+
+
+def mistyped_artifact(pipeline):
+    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
+    source["taskOutputArtifact"] = {
+        "producerTask": "create-tfrecords",
+        "outputArtifactKey": "records",
+    }
+
+
+def unknown_producer(pipeline):
+    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
+    source["taskOutputArtifact"]["producerTask"] = "gather"
+
+
+def unknown_dependency(pipeline):
+    tasks(pipeline)["collect-training"]["dependentTasks"].append("job")
+
+
+def pasted_channel(pipeline):
+    tasks(pipeline)["evaluate-model"]["inputs"]["parameters"]["title"] = {
+        "runtimeValue": {"constant": "{{channel:task=train;name=gcp_resources;type=String;}}"}
+    }
+
+
+def input_without_a_value(pipeline):
+    del tasks(pipeline)["plan-training"]["inputs"]["parameters"]["epochs"]
+
+
+def value_without_an_input(pipeline):
+    tasks(pipeline)["plan-training"]["inputs"]["parameters"]["epoch"] = {
+        "componentInputParameter": "epochs"
+    }
+
+
+def unknown_parameter(pipeline):
+    del pipeline["root"]["inputDefinitions"]["parameters"]["epochs"]
+
+
+def unknown_component(pipeline):
+    tasks(pipeline)["plan-training"]["componentRef"]["name"] = "comp-plan"
+
+
+def unknown_executor(pipeline):
+    del pipeline["deploymentSpec"]["executors"]["exec-plan-training"]
+
+
+def no_image(pipeline):
+    pipeline["deploymentSpec"]["executors"]["exec-plan-training"]["container"]["image"] = ""
+
+
+def unknown_placeholder(pipeline):
+    container = pipeline["deploymentSpec"]["executors"]["exec-custom-training-job"]["container"]
+    container["args"].append("{{$.inputs.parameters['zone']}}")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (two_documents, "2 YAML documents"),
+        (unknown_field, "not a PipelineSpec: .*taskz"),
+        (unknown_executor_field, "not a PipelineSpec: .*containr"),
+        (artifact_as_parameter, "has no 'records' among its parameters; it is one of its artifact"),
+        (missing_output, "'collect-training' has no 'modle' among its artifacts"),
+        (mistyped_parameter, "'worker_pool_specs' is a LIST, but is given a STRING"),
+        (mistyped_artifact, "'model' is a system.Model, but is given a system.Dataset"),
+        (unknown_producer, "comes from 'gather', which is no task beside it"),
+        (unknown_dependency, "depends on 'job', which is no task beside it"),
+        (pasted_channel, "evaluate-model.*an output was pasted into a text"),
+        (input_without_a_value, "root/plan-training: 'epochs' of its parameters is given nothing"),
+        (value_without_an_input, "gives 'epoch', which is none of the component's parameters"),
+        (unknown_parameter, "takes 'epochs', which is none of the enclosing parameters"),
+        (unknown_component, "no component 'comp-plan'"),
+        (unknown_executor, "no executor 'exec-plan-training'"),
+        (no_image, "exec-plan-training: no image"),
+        (unknown_placeholder, "refers to inputs 'zone', which comp-custom-training-job lacks"),
+    ],
+)
+def test_a_broken_pipeline_is_refused_with_place_and_rule(compiled, break_it, message):
+    pipeline = copy.deepcopy(compiled)
+    text = break_it(pipeline) or yaml.safe_dump(pipeline)
+    with pytest.raises(lint.InvalidPipelineError, match=message):
+        lint.check_pipeline(text)
+
+
+def test_a_whole_pipeline_passes(compiled):
+    lint.check_pipeline(yaml.safe_dump(compiled))
+
+
+def pool(replicas=1, **machine):
+    return {
+        "machine_spec": {"machine_type": "n1-standard-4", **machine},
+        "replica_count": replicas,
+        "container_spec": {"image_uri": "i:1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pools", "message"),
+    [
+        ([], "0 worker pools"),
+        ([pool()] * 5, "5 worker pools"),
+        ([pool(), {}, pool()], r"worker_pool_specs\[1\] is empty: the launcher drops it"),
+        ([pool(), pool(replicas=0)], r"worker_pool_specs\[1\] is empty"),
+        ([pool(replicas=2)], "2 chiefs"),
+        ([pool(replicas="1")], "replica_count='1' must be an integer"),
+        ([pool(), pool(replicas=2.0)], "replica_count=2.0 must be an integer"),
+        ([pool(accelerator_type="NVIDIA_L4")], "go together"),
+        ([pool(accelerator_count=1)], "go together"),
+        ([pool(accelerator_type="NVIDIA_L4", accelerator_count="1")], "must be an integer"),
+        ([pool(accelerator_type="NVIDIA_L4", accelerator_count=0)], "drops accelerator_count=0"),
+        ([{"machineSpec": {}, "replica_count": 1}], "'machineSpec' must be snake_case"),
+        ([pool(machine_type="")], "no machine_type"),
+        ([{**pool(), "container_spec": {}}], "no image_uri"),
+    ],
+)
+def test_pools_that_the_launcher_would_misread_are_refused(pools, message):
+    with pytest.raises(lint.InvalidPipelineError, match=message):
+        lint.check_worker_pools(pools)
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_the_pools_of_every_recipe_pass(name):
+    lint.check_worker_pools(compilation.planned_worker_pools(recipe.load(name).parameters))

@@ -1,0 +1,64 @@
+"""Every parameter has one source, and a whole set of values is judged before anything runs."""
+
+import dataclasses
+
+import pytest
+from google.cloud.aiplatform_v1 import Scheduling
+
+from pipelines.parameters import GROUPS, PARAMETERS, SCHEDULING_STRATEGIES, checked
+from trainer import fields
+from trainer.errors import InputError
+
+
+def test_a_parameter_of_two_groups_has_one_type_and_one_default():
+    for group in GROUPS:
+        for field in dataclasses.fields(group):
+            first, same = PARAMETERS[field.name]
+            assert fields.type_of(group, field.name) is fields.type_of(first, field.name)
+            assert fields.default_of(field) == fields.default_of(same)
+            assert field.metadata["choices"] == same.metadata["choices"]
+
+
+def test_defaults_are_fit_for_their_own_parameters():
+    values = checked({}, place="defaults").values()
+    assert list(values) == list(PARAMETERS)
+    assert checked(values, place="defaults").values() == values
+
+
+def test_a_parameter_of_two_groups_reaches_both():
+    parameters = checked({"augmentation": "model"}, place="x")
+    assert parameters.records.augmentation == parameters.training.augmentation == "model"
+
+
+def test_every_scheduling_strategy_is_one_that_the_api_knows():
+    known = {strategy.name for strategy in Scheduling.Strategy} - {"STRATEGY_UNSPECIFIED"}
+    assert known == set(SCHEDULING_STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batchsize": 1}, "unknown parameter 'batchsize'; did you mean 'batch_size'?"),
+        ({"qqqq": 1}, "unknown parameter 'qqqq'; `python -m pipelines parameters` lists them"),
+        ({"source": "digit"}, "did you mean 'digits'?"),
+        ({"source": "images:"}, "source='images:' is none of digits, images:URI and tfds:NAME"),
+        ({"source": ""}, "source='' is none of"),
+        ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),
+        ({"batch_size": 2, "worker_count": 3}, "use at least 4"),
+        ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
+        ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
+        ({"timeout": 3600}, "timeout=3600 is not text"),
+        ({"tensorboard": "projects/1/x"}, "needs a service_account"),
+        ({"labels": {"Team": "x"}}, "labels: 'Team' is not up to 63 of"),
+        ({"labels": {"team": 1}}, "labels: 1 is not up to 63 of"),
+        ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
+        ({"split_fractions": [0.5, 0.5, 0]}, "leaves nothing to train or to test on"),
+        ({"accelerator_count": 1}, "give both, or neither"),
+    ],
+)
+def test_values_that_are_not_fit_are_refused_with_their_place(values, message):
+    with pytest.raises(InputError) as raised:
+        checked(values, place="here.toml")
+    assert str(raised.value).startswith("here.toml: ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,57 @@
+"""Recipes are checked values, and a bad one says where it is bad."""
+
+import pytest
+
+from pipelines import recipe
+from trainer.errors import InputError
+
+
+def test_the_digits_recipe_trains_on_a_chief_and_a_worker():
+    parameters = recipe.load("digits").parameters
+    assert parameters.training.strategy == "multi_worker_mirrored"
+    assert parameters.machines.worker_count == 1
+    assert (parameters.records.image_size, parameters.records.channels) == (8, 1)
+
+
+def test_the_flowers_recipe_is_the_tutorials():
+    parameters = recipe.load("flowers").parameters
+    assert parameters.records.image_size == 180
+    assert parameters.training.model == "flowers_cnn"
+    assert (parameters.training.optimizer, parameters.training.epochs) == ("adam", 10)
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_recipe_begins_with_what_to_expect_of_it(name):
+    text = (recipe.DIRECTORY / f"{name}.toml").read_text()
+    head = text.partition("\n\n")[0]
+    for word in ("Reproduces:", "Expected:", "Takes:", "Costs:", "Command:"):
+        assert word in head
+    assert f"python -m pipelines run {name} --local" in head
+
+
+def test_changed_values_are_checked_with_the_recipes_others():
+    digits = recipe.load("digits")
+    assert digits.with_values({"epochs": "3"}, place="--set").training.epochs == 3
+    with pytest.raises(InputError, match=r"^--set: strategy='multi_worker_mirror' is not one of"):
+        digits.with_values({"strategy": "multi_worker_mirror"}, place="--set")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epochs = 0", "mine.toml: epochs=0 is out of range"),
+        ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
+        ("epochs = ", "mine.toml can't be read: Invalid value (at"),
+        ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
+    ],
+)
+def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(InputError) as raised:
+        recipe.load("mine", tmp_path)
+    assert str(raised.value).startswith(message)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match="no recipe 'digts'; did you mean 'digits'"):
+        recipe.load("digts")

@@ -1,0 +1,151 @@
+"""The compiled pipeline: its tasks, its parameters, its cache, and the job it submits."""
+
+import itertools
+import json
+import re
+
+import pytest
+import yaml
+from google.cloud.aiplatform_v1.types import CustomJob
+from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
+
+from pipelines import compilation, recipe
+from pipelines.parameters import PARAMETERS
+from trainer import fields
+from trainer.worker_pools import IMAGE
+
+KFP_TYPES = {
+    str: "STRING",
+    int: "NUMBER_INTEGER",
+    float: "NUMBER_DOUBLE",
+    bool: "BOOLEAN",
+    list: "LIST",
+    dict: "STRUCT",
+}
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return yaml.safe_load(compilation.compiled(recipe.load("digits"), IMAGE))
+
+
+def all_tasks(pipeline):
+    dags = [pipeline["root"], *pipeline["components"].values()]
+    return {
+        name: task for dag in dags for name, task in dag.get("dag", {}).get("tasks", {}).items()
+    }
+
+
+def executed_tasks(pipeline):
+    return {
+        name: task
+        for name, task in all_tasks(pipeline).items()
+        if "executorLabel" in pipeline["components"][task["componentRef"]["name"]]
+    }
+
+
+def test_every_parameter_is_in_the_console_with_its_description_type_and_default(pipeline):
+    inputs = pipeline["root"]["inputDefinitions"]["parameters"]
+    defaults = recipe.load("digits").parameters.values()
+    assert {
+        name: (definition["parameterType"], definition["description"], definition["defaultValue"])
+        for name, definition in inputs.items()
+    } == {
+        name: (KFP_TYPES[fields.type_of(group, name)], field.metadata["help"], defaults[name])
+        for name, (group, field) in PARAMETERS.items()
+    }
+    assert all(definition["isOptional"] for definition in inputs.values())
+
+
+def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
+    tasks = executed_tasks(pipeline)
+    assert [task["taskInfo"]["name"] for task in tasks.values()] == [
+        "Collect model and metrics",
+        "Create TFRecords",
+        "Train",
+        "Evaluate on the test split",
+        "Plan the training job",
+        "Accept the model",
+        "Reject the model",
+    ]
+    cached = {name for name, task in tasks.items() if task["cachingOptions"].get("enableCache")}
+    assert cached == {"create-tfrecords"}
+
+
+def test_collecting_waits_for_the_job(pipeline):
+    assert "custom-training-job" in all_tasks(pipeline)["collect-training"]["dependentTasks"]
+
+
+def test_the_gate_accepts_at_the_floor_and_rejects_below_it(pipeline):
+    accept, reject = (
+        task["triggerPolicy"]["condition"]
+        for name, task in all_tasks(pipeline).items()
+        if re.fullmatch(r"condition-\d+", name)
+    )
+    value = "inputs.parameter_values['pipelinechannel--{}']"
+    passes = f"{value.format('evaluate-model-accuracy')} >= {value.format('min_accuracy')}"
+    assert accept == passes
+    assert reject == f"!({passes})"
+
+
+def submitted_job(pipeline, **values):
+    """The CustomJob that the launcher makes of its payload, placeholders filled in."""
+    task = all_tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]
+    defaults = pipeline["components"]["comp-custom-training-job"]["inputDefinitions"]["parameters"]
+    parameters = recipe.load("digits").with_values(values, place="test").values()
+    filled = {name: d["defaultValue"] for name, d in defaults.items() if "defaultValue" in d}
+    for name, source in task.items():
+        if "componentInputParameter" in source:
+            filled[name] = parameters[source["componentInputParameter"]]
+    filled |= {
+        "display_name": "digits-1",
+        "worker_pool_specs": compilation.planned_worker_pools(recipe.load("digits").parameters),
+        "base_output_directory": "gs://bucket/run",
+        # Vertex AI resolves this one to nothing where the run has no persistent resource.
+        "persistent_resource_id": "",
+    }
+    executor = pipeline["deploymentSpec"]["executors"]["exec-custom-training-job"]["container"]
+    payload = dict(itertools.pairwise(executor["args"]))["--payload"]
+
+    def fill(match):
+        value = filled[match[1]]
+        return value if isinstance(value, str) else json.dumps(value)
+
+    payload = re.sub(r"\{\{\$\.inputs\.parameters\['(\w+)'\]\}\}", fill, payload)
+    return json_util.recursive_remove_empty(json.loads(payload))
+
+
+def test_options_that_are_empty_are_not_sent(pipeline):
+    job = submitted_job(pipeline)
+    assert set(job) == {"display_name", "job_spec"}
+    assert set(job["job_spec"]) == {"worker_pool_specs", "scheduling", "base_output_directory"}
+    assert job["job_spec"]["scheduling"] == {
+        "timeout": "86400s",
+        "restart_job_on_worker_restart": True,
+        "strategy": "STANDARD",
+        "max_wait_duration": "86400s",
+    }
+    CustomJob(job)
+
+
+def test_options_that_are_given_are_sent_under_their_names(pipeline):
+    given = {
+        "service_account": "trainer@project.iam.gserviceaccount.com",
+        "network": "projects/1/global/networks/n",
+        "tensorboard": "projects/1/locations/l/tensorboards/2",
+        "enable_web_access": True,
+    }
+    job = submitted_job(
+        pipeline,
+        scheduling_strategy="SPOT",
+        timeout="600s",
+        labels={"team": "vision"},
+        encryption_spec_key_name="projects/p/key",
+        **given,
+    )
+    parsed = CustomJob(job)
+    assert {name: getattr(parsed.job_spec, name) for name in given} == given
+    assert parsed.job_spec.scheduling.strategy.name == "SPOT"
+    assert parsed.job_spec.scheduling.timeout.total_seconds() == 600
+    assert parsed.labels == {"team": "vision"}
+    assert parsed.encryption_spec.kms_key_name == "projects/p/key"

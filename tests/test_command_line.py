@@ -1,0 +1,111 @@
+"""python -m pipelines: what it shows, and that no mistake of a user's goes further than a line."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipelines import recipe
+from pipelines.command_line import app, run
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def python(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(recipe.DIRECTORY.parents[1])},
+    )
+
+
+def test_recipes_are_listed_with_what_they_make(capsys):
+    assert run(app, ["recipes"]) == 0
+    shown = capsys.readouterr().out
+    for name in recipe.names():
+        assert name in shown
+        assert recipe.load(name).summary in shown
+
+
+def test_parameters_are_listed_with_their_descriptions(capsys):
+    assert run(app, ["parameters"]) == 0
+    shown = capsys.readouterr().out
+    assert "learning_rate" in shown
+    assert "Peak learning rate." in shown
+    assert "One of sgd, adam, adamw." in shown
+
+
+def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
+    code = (
+        "import sys; from pipelines.command_line import app, run; run(app, ['recipes']); "
+        "print([name for name in ('kfp', 'tensorflow', 'google') if name in sys.modules])"
+    )
+    result = python("-c", code)
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
+
+
+def test_a_plan_shows_each_pool_that_would_be_asked_for(capsys):
+    settings = "worker_count=3", "accelerator_type=NVIDIA_TESLA_T4", "accelerator_count=2"
+    flags = [word for setting in settings for word in ("--set", setting)]
+    assert run(app, ["plan", "digits", *flags]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:3]]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [
+        ["chief", "1", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd"],
+        ["worker", "3", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "digit", "--local"], "no recipe 'digit'; did you mean 'digits'?"),
+        (["run", "digits"], "add --local to run on this machine"),
+        (["run", "digits", "--local", "--set", "epochs"], "--set 'epochs' is not NAME=VALUE"),
+        (["run", "digits", "--local", "--set", "=3"], "--set '=3' is not NAME=VALUE"),
+        (["run", "digits", "--local", "--set", "epoch=3"], "did you mean 'epochs'?"),
+        (["run", "digits", "--local", "--set", "epochs=0"], "it must be at least 1"),
+        (["run", "digits", "--local", "--set", "epochs=-5"], "epochs=-5 is out of range"),
+        (["run", "digits", "--local", "--set", "epochs=many"], "epochs='many' is not a whole"),
+        (["run", "digits", "--local", "--set", "model=smallcnn"], "did you mean 'small_cnn'?"),
+        (["run", "digits", "--local", "--set", "strategy=mirored"], "did you mean 'mirrored'?"),
+        (["run", "digits", "--local", "--set", "optimizer=adan"], "did you mean 'adam'?"),
+        (["run", "digits", "--local", "--set", "worker_count=-1"], "worker_count=-1 is out of"),
+        (["run", "digits", "--local", "--set", "strategy=mirrored"], "use multi_worker_mirrored"),
+        (
+            ["run", "digits", "--local", "--set", "accelerator_type=NVIDIA_TESLA_T4"],
+            "give both, or neither",
+        ),
+        (["run", "flowers", "--local", "--set", "source=images:nope"], "there is no folder 'nope'"),
+        (["run", "digits", "--local", "--set", "source=csv"], "is none of digits, images:URI"),
+        (["run", "digits", "--local", "--set", "image_size=0"], "image_size=0 is out of range"),
+        (["run", "digits", "--local", "--set", "model_options={"], "is not a JSON object"),
+        (["run", "digits", "--local", "--set", "split_fractions=[1,1,1]"], "that add up to 1"),
+        (["run", "digits", "--local", "--runs-directory", "file/runs"], "file"),
+        (["run", "digits", "--loca"], "No such option: --loca"),
+        (["run"], "Missing argument 'RECIPE'"),
+        (["plan", "digits", "more"], "unexpected extra argument"),
+        (["pln", "digits"], "No such command 'pln'"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(tmp_path, capfd, arguments, message):
+    (tmp_path / "file").touch()
+    assert run(app, arguments) == 2
+    shown = capfd.readouterr()
+    assert shown.err.startswith("error: ")
+    assert message in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_module_exits_with_the_commands_code():
+    result = python("-m", "pipelines", "plan", "nope")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: no recipe 'nope'")

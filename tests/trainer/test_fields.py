@@ -1,0 +1,99 @@
+"""Values become what their fields say, or one clear line."""
+
+import dataclasses
+
+import pytest
+
+from trainer import fields
+from trainer.errors import EXIT_CODE, InputError, exit_on_input_error
+from trainer.fields import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    epochs: int = option(10, help="Passes over the data.", minimum=1)
+    rate: float = option(0.1, help="Learning rate.", above=0, below=1)
+    model: str = option("cnn", help="Model.", choices=("cnn", "linear"))
+    xla: bool = option(False, help="Compile.")
+    shares: list[float] = option([0.5, 0.5], help="Shares.", minimum=0, maximum=1)
+    names: list[str] = option(["a"], help="Names.", choices=("a", "b"))
+    extra: dict = option({}, help="More.")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("epochs", "3", 3),
+        ("epochs", 3.0, 3),
+        ("epochs", "3.0", 3),
+        ("rate", "1e-3", 0.001),
+        ("xla", "yes", True),
+        ("xla", "0", False),
+        ("shares", "[1, 0]", [1.0, 0.0]),
+        ("shares", (0.25, 0.75), [0.25, 0.75]),
+        ("names", '["b"]', ["b"]),
+        ("extra", '{"filters": [8]}', {"filters": [8]}),
+        ("model", "linear", "linear"),
+    ],
+)
+def test_a_value_is_brought_to_its_fields_type(name, given, expected):
+    value = getattr(fields.build(Options, {name: given}), name)
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("epochs", "ten", "epochs='ten' is not a whole number"),
+        ("epochs", 2.5, "epochs=2.5 is not a whole number"),
+        ("epochs", True, "epochs=True is not a whole number"),
+        ("epochs", 0, "epochs=0 is out of range: it must be at least 1"),
+        ("epochs", 10**400, "is not a whole number"),
+        ("rate", "nan", "rate='nan' is not a finite number"),
+        ("rate", 0, "rate=0.0 is out of range: it must be above 0"),
+        ("rate", 1, "rate=1.0 is out of range: it must be below 1"),
+        ("xla", "perhaps", "xla='perhaps' is not true or false"),
+        ("model", 3, "model=3 is not text"),
+        ("model", "cmn", "did you mean 'cnn'?"),
+        ("shares", "0.5", "shares='0.5' is not a JSON list"),
+        ("shares", '["x", 1]', "shares='x' is not a finite number"),
+        ("shares", "[NaN, 1]", "is not a finite number"),
+        ("shares", "[2, -1]", "shares=2.0 is out of range: it must be at most 1"),
+        ("names", '["c"]', "names='c' is not one of 'a', 'b'"),
+        ("names", "[1]", "names=1 is not text"),
+        ("extra", "[]", "extra='[]' is not a JSON object"),
+        ("epoch", 1, "unknown parameter 'epoch'; did you mean 'epochs'?"),
+    ],
+)
+def test_a_value_that_is_not_fit_is_refused_by_name_and_value(name, given, message):
+    with pytest.raises(InputError) as raised:
+        fields.build(Options, {name: given})
+    assert message in str(raised.value)
+
+
+def test_a_mutable_default_is_not_shared():
+    fields.build(Options, {}).shares.append(1)
+    assert fields.build(Options, {}).shares == [0.5, 0.5]
+
+
+def test_arguments_are_described_by_the_fields_of_their_names():
+    @fields.describe_arguments(Options)
+    def function(other, epochs, rate):
+        """Does a thing.
+
+        Args:
+            other: Is not a field.
+        """
+
+    assert function.__doc__ == (
+        "Does a thing.\n\nArgs:\n    other: Is not a field.\n    epochs: Passes over the data.\n"
+        "    rate: Learning rate."
+    )
+
+
+def test_an_input_error_ends_the_process_with_one_line(capsys):
+    with pytest.raises(SystemExit) as ended, exit_on_input_error():
+        raise InputError("epochs=0 is out of range")
+    assert ended.value.code == EXIT_CODE
+    assert capsys.readouterr().err == "error: epochs=0 is out of range\n"

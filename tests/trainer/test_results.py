@@ -1,0 +1,30 @@
+"""What the chief wrote is read back as numbers; what it did not write is missed by name."""
+
+import json
+
+import pytest
+
+from trainer import results
+from trainer.errors import InputError
+
+
+def test_metrics_and_history_are_read_as_numbers(tmp_path):
+    metrics = {
+        "steps": 30,
+        "stopped": "",
+        "best_epoch": None,
+        "validation": {"accuracy": 0.9},
+        "versions": {"keras": "3"},
+    }
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "history.csv").write_text("epoch,loss,note\n1,0.5,x\n")
+    read = results.load(str(tmp_path))
+    assert read.metrics == metrics
+    assert read.history == [{"epoch": 1, "loss": 0.5, "note": "x"}]
+    assert read.scalars() == {"steps": 30, "validation_accuracy": 0.9}
+
+
+def test_a_job_whose_chief_did_not_finish_is_told_from_one_that_did(tmp_path):
+    (tmp_path / "history.csv").write_text("epoch\n1\n")
+    with pytest.raises(InputError, match=r"metrics\.json is missing: the chief did not finish"):
+        results.load(str(tmp_path))

@@ -1,0 +1,117 @@
+"""Machine options become worker pools as Vertex AI takes them, or one clear line."""
+
+import pytest
+from google.cloud.aiplatform_v1 import AcceleratorType
+from google.cloud.aiplatform_v1.types import WorkerPoolSpec
+from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
+
+from trainer.errors import InputError
+from trainer.worker_pools import ACCELERATORS, MachineOptions, arranged, worker_pool_specs
+
+GPUS = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+
+
+def test_a_chief_alone_is_one_pool_of_one_replica():
+    (pool,) = worker_pool_specs(MachineOptions(image_uri="i:1"), ["--epochs=3"])
+    assert pool == {
+        "machine_spec": {"machine_type": "n1-standard-4"},
+        "replica_count": 1,
+        "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 100},
+        "container_spec": {
+            "image_uri": "i:1",
+            "command": ["python3", "-m", "trainer.task"],
+            "args": ["--epochs=3"],
+        },
+    }
+
+
+def test_workers_are_the_second_pool_with_the_same_command_and_their_own_machines():
+    machines = MachineOptions(worker_count=3, worker_machine_type="n1-highmem-8", **GPUS)
+    chief, workers = worker_pool_specs(machines, ["--epochs=3"])
+    assert workers["replica_count"] == 3
+    assert workers["machine_spec"] == {"machine_type": "n1-highmem-8", **GPUS}
+    assert chief["machine_spec"] == {"machine_type": "n1-standard-4", **GPUS}
+    assert workers["container_spec"] == chief["container_spec"]
+
+
+def test_the_pools_are_what_the_official_proto_takes_and_the_launcher_leaves_alone():
+    pools = worker_pool_specs(MachineOptions(worker_count=1, **GPUS), ["--model_options={}", ""])
+    assert json_util.recursive_remove_empty({"worker_pool_specs": pools})["worker_pool_specs"] == (
+        pools
+    )
+    parsed = [WorkerPoolSpec(pool) for pool in pools]
+    assert [pool.replica_count for pool in parsed] == [1, 1]
+    assert parsed[1].machine_spec.accelerator_type == AcceleratorType.NVIDIA_TESLA_T4
+    assert parsed[0].container_spec.args == ["--model_options={}", ""]
+
+
+def test_every_accelerator_is_one_that_the_api_knows():
+    assert {kind.name for kind in AcceleratorType} >= set(ACCELERATORS)
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "accelerator_type", "accelerator_count"),
+    [
+        ("n1-standard-8", "NVIDIA_TESLA_V100", 8),
+        ("g2-standard-24", "NVIDIA_L4", 2),
+        ("a2-ultragpu-4g", "NVIDIA_A100_80GB", 4),
+        ("a3-highgpu-8g", "NVIDIA_H100_80GB", 8),
+        ("e2-standard-4", "", 0),
+        ("c3-highcpu-22", "", 0),
+    ],
+)
+def test_machines_that_exist_are_planned(machine_type, accelerator_type, accelerator_count):
+    machines = MachineOptions(
+        chief_machine_type=machine_type,
+        accelerator_type=accelerator_type,
+        accelerator_count=accelerator_count,
+    )
+    assert worker_pool_specs(machines, [])[0]["machine_spec"]["machine_type"] == machine_type
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accelerator_type": "NVIDIA_L4"}, "give both, or neither"),
+        ({"accelerator_count": 1}, "give both, or neither"),
+        ({"chief_machine_type": "e2-standard-4", **GPUS}, "only N1 machines can"),
+        ({"chief_machine_type": "n2-standard-4", **GPUS}, "only N1 machines can"),
+        ({"worker_machine_type": "n2-standard-4", **GPUS}, "worker_machine_type='n2-standard-4'"),
+        (
+            {"accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 1},
+            "use a2-highgpu-1g or a2-highgpu-2g",
+        ),
+        ({"accelerator_type": "NVIDIA_L4", "accelerator_count": 1}, "use g2-standard-4 or"),
+        (
+            {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 3},
+            "accelerator_count=3: a machine has 1, 2 or 4 NVIDIA_TESLA_T4",
+        ),
+        ({"chief_machine_type": "g2-standard-4"}, "accelerator_type=NVIDIA_L4 and"),
+        (
+            {
+                "chief_machine_type": "a2-highgpu-4g",
+                "accelerator_type": "NVIDIA_TESLA_A100",
+                "accelerator_count": 2,
+            },
+            "comes with 4 x NVIDIA_TESLA_A100, but 2 x NVIDIA_TESLA_A100",
+        ),
+        ({"chief_machine_type": "a2-highgpu-3g"}, "did you mean 'a2-highgpu-"),
+        ({"chief_machine_type": "n1 standard 4"}, "is not a machine type"),
+        ({"chief_machine_type": ""}, "is not a machine type"),
+        ({"image_uri": " "}, "names no image"),
+    ],
+)
+def test_machines_that_do_not_exist_are_refused(options, message):
+    with pytest.raises(InputError) as raised:
+        MachineOptions(**options)
+    assert message in str(raised.value)
+
+
+def test_pools_stand_at_the_places_that_vertex_ai_has_for_their_roles():
+    pools = {role: {"replica_count": 1, "of": role} for role in ("ps", "chief", "worker")}
+    assert [pool["of"] for pool in arranged(pools)] == ["chief", "worker", "ps"]
+
+
+def test_a_parameter_server_without_workers_is_refused_since_it_would_start_as_a_worker():
+    with pytest.raises(InputError, match="needs a worker pool too"):
+        arranged({"chief": {"replica_count": 1}, "ps": {"replica_count": 1}})
