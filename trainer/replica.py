@@ -19,6 +19,12 @@ from trainer.export import export
 
 TERMINATED = 143
 FAILED = 1
+METRICS = "metrics.json"
+PEER_GONE = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+)
 
 
 def run(job: Job) -> int:
@@ -36,11 +42,11 @@ def run(job: Job) -> int:
         trained = synchronous.train(job, cluster)
         if cluster.is_chief:
             _write_results(trained, job, time.monotonic() - started)
-        _barrier(trained.strategy)
+        _part(trained.strategy, join(job.base_output_directory, METRICS))
     except synchronous.TerminatedError as stop:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
         return TERMINATED
-    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+    except PEER_GONE as error:
         print(f"error: a peer of {cluster.name} is gone: {_first_line(error)}", file=sys.stderr)
         return FAILED
     return 0
@@ -50,7 +56,7 @@ def _write_results(trained: synchronous.Trained, job: Job, seconds: float) -> No
     """Writes model/ and then metrics.json, by which a later step knows that all is there."""
     base = job.base_output_directory
     export(trained.model, trained.dataset, join(base, "model"))
-    files.write_json(join(base, "metrics.json"), _metrics(trained, job, seconds))
+    files.write_json(join(base, METRICS), _metrics(trained, job, seconds))
     print(f"model exported to {join(base, 'model')}", flush=True)
 
 
@@ -87,16 +93,23 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
     }
 
 
-def _barrier(strategy: tf.distribute.Strategy) -> None:
-    """Returns when every replica has come here: none may leave while another still reads or
-    writes, since a peer that is gone breaks the next collective."""
+def _part(strategy: tf.distribute.Strategy, results: str) -> None:
+    """Returns when the chief has written its results.
+
+    No replica may leave while another still needs it for a collective. In this last one a
+    peer may be gone as soon as it has what it waited for: that is no failure any more.
+    """
 
     @tf.function
     def meet() -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
 
-    strategy.run(meet)
+    try:
+        strategy.run(meet)
+    except PEER_GONE:
+        if not tf.io.gfile.exists(results):
+            raise
 
 
 def _first_line(error: Exception) -> str:

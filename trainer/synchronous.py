@@ -58,10 +58,10 @@ def train(job: Job, cluster: Cluster) -> Trained:
             raise InputError(f"{job.dataset} has no {split} split; run create_tfrecords again")
     if not dataset.splits["train"].examples:
         raise InputError(f"{job.dataset} has no example to train on")
-    return _Run(job, cluster, strategy, dataset).run()
+    return Run(job, cluster, strategy, dataset).run()
 
 
-class _Run:
+class Run:
     """One replica's part of a run."""
 
     def __init__(
@@ -171,7 +171,7 @@ class _Run:
         waits for the host; a stop therefore takes effect one step later, everywhere alike.
         """
         progress = self.progress
-        batches = iter(self._distributed(self._training_input))
+        batches = iter(self.training_input())
         running = None
         while progress.step < self.steps:
             started = time.monotonic()
@@ -210,8 +210,9 @@ class _Run:
         total = self.dataset.splits["train"].examples
         return float(min(self.config.batch_size, total - step * self.config.batch_size))
 
-    def _training_input(self, _: tf.distribute.InputContext) -> tf.data.Dataset:
-        return reader.training_batches(
+    def training_input(self) -> Any:
+        """What is left of the epoch, for this worker's replicas."""
+        batches = reader.training_batches(
             self.dataset,
             self.share,
             seed=self.config.seed,
@@ -219,6 +220,7 @@ class _Run:
             first_step=self.progress.step,
             shuffle_megabytes=self.config.shuffle_megabytes,
         )
+        return self._distributed(batches)
 
     def _validate(self) -> dict[str, float]:
         """Metrics of the validation split; empty where it has no example."""
@@ -227,7 +229,7 @@ class _Run:
             return {}
         if self.validation is None:
             self.validation = self._distributed(
-                lambda _: reader.evaluation_batches(self.dataset, "validation", self.share)
+                reader.evaluation_batches(self.dataset, "validation", self.share)
             )
         batches = iter(self.validation)
         sums = Sums()
@@ -235,15 +237,15 @@ class _Run:
             sums.add(*self.evaluate_step(*next(batches)).numpy().tolist())
         return sums.means()
 
-    def _distributed(self, make: Any) -> Any:
-        """Hands a dataset's elements to this worker's replicas.
+    def _distributed(self, batches: tf.data.Dataset) -> Any:
+        """Hands the elements of `batches` to this worker's replicas.
 
         The number of steps is known, so the data set is called infinite: otherwise each step
         of a multi-worker job would begin with a collective that asks who still has data.
         """
         infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         return self.strategy.distribute_datasets_from_function(
-            lambda context: make(context).apply(infinite)
+            lambda _: batches.apply(infinite)
         )
 
 
