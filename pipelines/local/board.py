@@ -18,6 +18,7 @@ class Task:
         key: name in the YAML.
         state: PENDING, RUNNING, then one of `ENDED`: SKIPPED where its branch was not
             taken, NOT_TRIGGERED where an earlier task had failed.
+        returncode: of the task's process, once it has ended.
         outputs: kfp artifacts and plain values, by name.
         started, ended: readings of time.monotonic; 0 before.
     """
@@ -26,6 +27,7 @@ class Task:
     display_name: str
     log: pathlib.Path
     state: str = "PENDING"
+    returncode: int | None = None
     started: float = 0.0
     ended: float = 0.0
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,5 +1,6 @@
 """The end of a run: why it failed, and what is shown last."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -17,27 +18,44 @@ from pipelines.local.view import relative
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 
 
-def reason(state: str, board: Board, service: VertexService | None, error: str) -> str:
-    """One line that says what ended the run; empty where it succeeded or was cancelled.
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What ended a run.
+
+    Attributes:
+        message: one line.
+        log: of the process that failed; None where none did.
+        expected: the message says all there is to say; more lines of the log would not help.
+    """
+
+    message: str
+    log: pathlib.Path | None = None
+    expected: bool = True
+
+
+def failure_of(board: Board, service: VertexService | None, error: str) -> Failure:
+    """Why a run failed.
 
     Args:
         error: what kfp itself raised, if it did.
     """
-    if state != "FAILED":
-        return ""
     task = board.failed
     if not task:
-        return error
-    job = _failed_job(task.key, service.jobs if service else [])
-    if job:
-        log = job.failed_replica.log if job.failed_replica else None
-        said = failures.user_error(log) if log else ""
-        return f"{task.display_name}: {said or job.error}"
-    if service and service.refusals and not any(j.launched_by == task.key for j in service.jobs):
-        return f"{task.display_name}: the job was refused: {service.refusals[-1]}"
-    said = failures.user_error(task.log)
-    lines = failures.last_lines(task.log, 1)
-    return f"{task.display_name}: {said or (lines[0] if lines else error or 'failed')}"
+        return Failure(error)
+    own = [job for job in service.jobs if job.launched_by == task.key] if service else []
+    if own and own[-1].error:
+        replica = own[-1].failed_replica
+        if not replica:
+            return Failure(f"{task.display_name}: {own[-1].error}", task.log)
+        assert replica.process
+        said = failures.user_error(replica.log, replica.process.returncode)
+        return Failure(f"{task.display_name}: {said or own[-1].error}", replica.log, bool(said))
+    if not own and service and service.refusals:
+        message = f"{task.display_name}: the job was refused: {service.refusals[-1]}"
+        return Failure(message, task.log)
+    said = failures.user_error(task.log, task.returncode)
+    last = failures.last_lines(task.log, 1) or [error or "failed"]
+    return Failure(f"{task.display_name}: {said or last[0]}", task.log, bool(said))
 
 
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
@@ -53,17 +71,16 @@ def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
 def show(
     console: Console,
     summary: Mapping[str, Any],
-    board: Board,
-    jobs: list[CustomJob],
+    failure: Failure | None,
+    seconds: float,
     directory: pathlib.Path,
 ) -> None:
     """Prints the run's result: the figures, or what failed and where its log is."""
     state = summary["state"]
-    seconds = sum(task.seconds for task in board.tasks.values())
     line = Text(state, _COLORS[state])
     console.print(line.append(f" in {seconds:.1f} s", "default"))
-    if state == "FAILED":
-        _show_failure(console, summary["error"], board, jobs)
+    if failure:
+        _show_failure(console, failure)
     figures = [
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in summary["metrics"].items()
@@ -78,23 +95,13 @@ def show(
     _print(console, f"run       {relative(directory)}")
 
 
-def _show_failure(console: Console, error: str, board: Board, jobs: list[CustomJob]) -> None:
-    """The reason; unless it is the user's mistake, the last lines; the log's place."""
-    _print(console, f"error: {error}")
-    task = board.failed
-    if not task:
-        return
-    job = _failed_job(task.key, jobs)
-    log = job.failed_replica.log if job and job.failed_replica else task.log
-    if not failures.user_error(log) and (not job or job.failed_replica):
-        for line in failures.last_lines(log):
+def _show_failure(console: Console, failure: Failure) -> None:
+    """The reason; unless it says all, the last lines; the log's place."""
+    _print(console, f"error: {failure.message}")
+    if failure.log:
+        for line in [] if failure.expected else failures.last_lines(failure.log):
             _print(console, f"  {line}")
-    _print(console, f"log       {relative(log)}")
-
-
-def _failed_job(task: str, jobs: list[CustomJob]) -> CustomJob | None:
-    failed = [job for job in jobs if job.launched_by == task and job.state == "FAILED"]
-    return failed[-1] if failed else None
+        _print(console, f"log       {relative(failure.log)}")
 
 
 def _print(console: Console, text: str) -> None:

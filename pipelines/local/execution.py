@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -115,7 +116,7 @@ def run(
                 state = "CANCELLED"
                 _cancel(tasks, thread, view.note)
             board.close(state)
-        error = closing.reason(state, board, service, error)
+        failure = closing.failure_of(board, service, error) if state == "FAILED" else None
         content = summary.summarize(
             recipe=recipe,
             state=state,
@@ -123,11 +124,12 @@ def run(
             board=board,
             jobs=jobs,
             directory=directory,
-            error=error,
+            error=failure.message if failure else "",
         )
         summary.write(content, directory)
         closing.link_tensorboard(jobs, directory)
-    closing.show(console, content, board, jobs, directory)
+    seconds = time.monotonic() - board.started
+    closing.show(console, content, failure, seconds, directory)
     return Run(directory, state, content)
 
 

@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+from trainer.errors import EXIT_CODE
+
 LAST_LINES = 20
 
 _TAIL_BYTES = 65536
@@ -46,15 +48,18 @@ def progress(log: pathlib.Path) -> str:
     return ""
 
 
-def user_error(log: pathlib.Path) -> str:
+def user_error(log: pathlib.Path, returncode: int | None) -> str:
     """The message of the InputError that ended the process; empty if none did.
 
-    Both forms count: `error: message` from a command line, and the last line of the
-    traceback with which a component ends.
+    Both forms count: `error: message` and exit code 2, as a command line ends, and the last
+    line of the traceback of a component that let the InputError pass.
     """
     lines = [line.strip() for line in tail(log) if line.strip()]
     for line in reversed(lines[-5:]):
-        if match := _INPUT_ERROR.fullmatch(line) or _USAGE_ERROR.fullmatch(line):
+        match = _INPUT_ERROR.fullmatch(line)
+        if not match and returncode == EXIT_CODE:
+            match = _USAGE_ERROR.fullmatch(line)
+        if match:
             return match[1]
     return ""
 

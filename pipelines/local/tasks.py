@@ -67,6 +67,7 @@ class ProcessTasks:
             self._running.append(process)
         process.finished.wait()
         self._running.remove(process)
+        self._board.tasks[task].returncode = process.returncode
         # A launcher that was told to cancel its job exits with 0.
         return process.returncode == 0 and not self._cancelled
 

@@ -3,7 +3,7 @@
     python replica.py --chief=finish --worker=serve
 
 Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
-finish (exit 0), exit:N, complain (an InputError), crash (a traceback), serve (until killed),
+finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError), crash (a traceback), serve (until killed),
 save (serve, and write <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM),
 again (serve on the first start, finish on the next), wait (finish once <base>/go exists).
 """
@@ -23,7 +23,8 @@ for name in ("chief", "worker", "ps", "evaluator"):
     parser.add_argument(f"--{name}", default="finish")
 arguments = parser.parse_args()
 
-task = json.loads(os.environ["CLUSTER_SPEC"])["task"]
+spec = json.loads(os.environ["CLUSTER_SPEC"])
+task = spec["task"]
 role = ROLES.get(task["type"], "evaluator")
 action = getattr(arguments, role)
 base = pathlib.Path(os.environ["AIP_MODEL_DIR"]).parent
@@ -60,4 +61,6 @@ if action == "crash":
     raise RuntimeError("the loss is not a number")
 if action.startswith("exit:"):
     sys.exit(int(action[5:]))
+while role == "chief" and len([*base.glob("*-*.json")]) < sum(map(len, spec["cluster"].values())):
+    time.sleep(0.02)
 (base / "logs").mkdir(exist_ok=True)

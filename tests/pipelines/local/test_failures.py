@@ -34,18 +34,20 @@ def test_the_end_of_a_long_log_is_read_alone(tmp_path):
 
 def test_a_mistake_of_the_user_is_found_in_either_form(tmp_path):
     message = "epochs=-1 is out of range: it must be at least 1"
-    for text in (
-        f"starting\nerror: {message}\n",
-        TRACEBACK.format(f"trainer.errors.InputError: {message}"),
+    for text, returncode in (
+        (f"starting\nerror: {message}\n", 2),
+        (TRACEBACK.format(f"trainer.errors.InputError: {message}"), 1),
     ):
-        assert failures.user_error(log_of(tmp_path, text)) == message
+        assert failures.user_error(log_of(tmp_path, text), returncode) == message
 
 
 def test_other_failures_are_no_mistake_of_the_user(tmp_path):
     text = TRACEBACK.format("ValueError: epochs must be positive")
-    assert failures.user_error(log_of(tmp_path, text)) == ""
+    assert failures.user_error(log_of(tmp_path, text), 1) == ""
+    gone = "error: a peer of worker 0 is gone\n"
+    assert failures.user_error(log_of(tmp_path, gone), 1) == ""
     old = "error: a warning of long ago\n" + "going on\n" * 9
-    assert failures.user_error(log_of(tmp_path, old)) == ""
+    assert failures.user_error(log_of(tmp_path, old), 2) == ""
 
 
 def test_the_last_lines_are_shown_without_the_stack(tmp_path):
