@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import math
@@ -7,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
+from trainer.dataset.schema import Feature
 from trainer.errors import InputError
 from trainer.evaluation import evaluate
+from trainer.mistakes import most_confident
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +233,28 @@ def test_mistakes_are_the_most_confident_ones_with_their_keys_and_pictures(model
         assert mistake.predicted == f"c{pixels[index].argmax()}"
         assert mistake.confidence == given[index].max()
         assert mistake.picture.ravel().tolist() == pixels[index].tolist()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
+    picture = np.full((16, 24, channels), 200, np.uint8)
+    picture[:, :12] = 30
+    dark, light = (
+        tf.io.encode_jpeg(image, quality=95).numpy() for image in (picture // 4, picture)
+    )
+    image = Feature(
+        name="image", kind="image", dtype="uint8", shape=[16, 24, channels], encoding="jpeg"
+    )
+    dataset = write_records(
+        tmp_path, names(2), [0, 0, 0], np.zeros((3, 2)), images=[dark, dark, light], shards=3
+    )
+    dataset = dataclasses.replace(dataset, features=[image, *dataset.features[1:]])
+    answers = np.array([[1, 0], [1, 0], [0.1, 0.9]], np.float32)
+    keys = [b"a", b"b", b"c\xff"]
+    (mistake,) = most_confident(dataset, "test", np.zeros(3, int), answers, keys, 5)
+    assert mistake.key == "c\ufffd"
+    assert mistake.picture.shape == picture.shape
+    assert np.abs(mistake.picture.astype(int) - picture).max() < 10
 
 
 def test_progress_ends_with_the_number_of_examples(models, tmp_path):

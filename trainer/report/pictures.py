@@ -40,7 +40,7 @@ def _shown(mistake: Mistake) -> Markup:
     assert mistake.picture is not None
     small = max(mistake.picture.shape[:2]) <= PIXEL_ART
     return Markup(
-        '<figure><img class="{}" loading="lazy" alt="{}: true class {}, predicted {}" src="{}">'
+        '<figure><img class="{}" alt="{}: true class {}, predicted {}" src="{}">'
         '<figcaption><div class="line"><div><span>predicted</span> <b>{}</b></div>'
         "<span>{}</span></div>"
         '<div class="meter"><i style="--v:{}"></i></div>'

@@ -178,6 +178,7 @@ footer { color: var(--muted); font-size: 13px; }
   section { border: 0; padding: 0 0 12pt; margin: 0; }
   .scroll, .scroll.tall { overflow: visible; max-height: none; border: 0; }
   figure, tr, .hero, .facts div { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
+  .confusion { break-inside: avoid; }
+  h2, h3, .lead { break-after: avoid; }
 }
 """
