@@ -8,8 +8,6 @@ import dataclasses
 import json
 from typing import Any
 
-import tensorflow as tf
-
 from trainer.errors import InputError
 
 FILE_NAME = "dataset.json"
@@ -120,6 +118,9 @@ def load(uri: str) -> Dataset:
         InputError: the file is missing, is not what create_tfrecords writes, or has a
             schema version that this code does not know.
     """
+    # Not at the top: the processes that write records know the schema, but not TensorFlow.
+    import tensorflow as tf
+
     path = join(uri, FILE_NAME)
     try:
         with tf.io.gfile.GFile(path) as file:

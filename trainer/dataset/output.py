@@ -1,0 +1,99 @@
+"""The output folder, from an earlier run's leftovers to dataset.json.
+
+While the work goes on, and after a kill, it holds
+
+    train-00000-of-00008.tfrecord ...     whole shards, nothing else under such names
+    .unfinished/<fingerprint>/            notes on these shards, and partial files
+    rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ goes
+
+Files that no data set owns are left alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+
+from trainer.dataset import storage
+from trainer.dataset.options import SPLITS
+from trainer.dataset.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
+from trainer.dataset.shards import UNFINISHED, ShardWriter, is_whole
+from trainer.dataset.sources import Rejection
+from trainer.errors import InputError
+
+_SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
+
+
+def open_folder(uri: str) -> None:
+    """Makes the folder and tries to write to it, before any time is spent."""
+    with storage.writing(uri):
+        storage.make_folder(join(uri, UNFINISHED))
+        probe = join(uri, UNFINISHED, "probe")
+        storage.write_whole(probe, b"probe")
+        storage.remove(probe)
+
+
+def close_folder(uri: str) -> None:
+    """Removes what only an unfinished data set needs."""
+    with storage.writing(uri):
+        storage.remove_folder(join(uri, UNFINISHED))
+
+
+def finished(writer: ShardWriter) -> Dataset | None:
+    """The data set that an earlier run of the same plan finished, if it is still whole."""
+    if not storage.exists(join(writer.output_uri, FILE_NAME)):
+        return None
+    try:
+        dataset = load(writer.output_uri)
+    except InputError:
+        return None
+    if dataset.creation.get("fingerprint") != writer.fingerprint:
+        return None
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    rejected = join(writer.output_uri, REJECTED_FILE_NAME)
+    whole = storage.exists(rejected) and all(is_whole(writer.output_uri, one) for one in shards)
+    return dataset if whole else None
+
+
+def make_room(writer: ShardWriter) -> None:
+    """Removes every file of another data set, and partial files; keeps shards with a note.
+
+    Raises InputError where that fails.
+    """
+    uri, notes = writer.output_uri, writer.notes_uri
+    with storage.writing(uri):
+        # First, so that no moment shows it beside shards that it does not describe.
+        storage.remove(join(uri, FILE_NAME))
+        storage.remove(join(uri, REJECTED_FILE_NAME))
+        for name, folder in storage.scan(join(uri, UNFINISHED)):
+            stale = join(uri, UNFINISHED, name)
+            if not folder:
+                storage.remove(stale)
+            elif stale != notes:
+                storage.remove_folder(stale)
+        storage.make_folder(notes)
+        noted = {name for name, _ in storage.scan(notes)}
+        for name in noted:
+            if name.endswith(".partial"):
+                storage.remove(join(notes, name))
+        for name, _ in storage.scan(uri):
+            if _SHARD_NAME.fullmatch(name) and f"{name}.json" not in noted:
+                storage.remove(join(uri, name))
+
+
+def clear(writer: ShardWriter) -> None:
+    """Removes all that was written."""
+    with storage.writing(writer.output_uri):
+        storage.remove_folder(writer.notes_uri)
+        make_room(writer)
+    close_folder(writer.output_uri)
+
+
+def write_manifest(dataset: Dataset, rejections: Iterable[Rejection]) -> None:
+    """Writes rejected.jsonl and then dataset.json."""
+    lines = [
+        json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
+        for rejection in rejections
+    ]
+    with storage.writing(dataset.uri):
+        storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
+        storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())

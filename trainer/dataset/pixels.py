@@ -1,0 +1,208 @@
+"""Image files to pixels of one size, and pixels to what lies in a record.
+
+What is done with unusual images:
+
+| image | becomes |
+|---|---|
+| EXIF orientation | turned upright |
+| alpha channel, transparent palette entry | laid over white |
+| palette, grey, CMYK | RGB (or grey, as asked) |
+| 16 bits a channel | its high 8 bits |
+| animated | its first frame |
+| over MAX_PIXELS or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
+
+Formats go by content, whatever the file is called. Resizing ignores the aspect ratio and
+filters when it shrinks, as `tf.image.resize(..., antialias=True)` does.
+"""
+
+import dataclasses
+import hashlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.records import Values
+from trainer.dataset.schema import Feature
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF")
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif")
+
+MAX_FILE_BYTES = 256 * 10**6
+MAX_PIXELS = 89_478_485
+"""Pillow's own bound against decompression bombs: 256 MiB as RGB."""
+
+JPEG_QUALITY = 95
+"""That of tf.io.encode_jpeg; with 4:2:0 chroma, as there."""
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "area": Image.Resampling.BOX,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos3": Image.Resampling.LANCZOS,
+}
+_ORIENTATION_TAG = 0x0112
+_TURN = Image.Transpose
+_UPRIGHT = {
+    2: _TURN.FLIP_LEFT_RIGHT,
+    3: _TURN.ROTATE_180,
+    4: _TURN.FLIP_TOP_BOTTOM,
+    5: _TURN.TRANSPOSE,
+    6: _TURN.ROTATE_270,
+    7: _TURN.TRANSVERSE,
+    8: _TURN.ROTATE_90,
+}
+"""EXIF 2.3, table "Orientation": what turns each value upright."""
+
+
+class RejectedError(Exception):
+    """An example can't be used; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelFormat:
+    """How images lie in the records; see RecordOptions for the fields."""
+
+    size: int
+    channels: int
+    resize_method: str
+    encoding: str
+    operations: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: RecordOptions) -> "PixelFormat":
+        return cls(
+            options.image_size,
+            options.channels,
+            options.resize_method,
+            options.encoding,
+            tuple(options.augmentation_operations),
+        )
+
+    @property
+    def feature(self) -> Feature:
+        return Feature(
+            name="image",
+            kind="image",
+            dtype="uint8",
+            shape=[self.size, self.size, self.channels],
+            encoding=self.encoding,
+        )
+
+    def decode(self, data: bytes) -> Image.Image:
+        """An image file's bytes to an image of this size, mode L or RGB.
+
+        Raises:
+            RejectedError: not an image, damaged, or too large.
+        """
+        if not data:
+            raise RejectedError("empty file")
+        try:
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+            _check_size(image)
+            return self._upright(image)
+        except RejectedError:
+            raise
+        except Image.UnidentifiedImageError:
+            raise RejectedError(f"not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from None
+        except Image.DecompressionBombError:
+            raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
+        # Whatever hostile bytes make a decoder raise (OSError, SyntaxError, struct.error, ...).
+        except Exception as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise RejectedError(f"damaged image: {lines[0]}") from None
+
+    def resize(self, image: Image.Image) -> Image.Image:
+        """An image of mode L or RGB at this size and number of channels."""
+        target = (self.size, self.size)
+        if image.size != target:
+            image = image.resize(target, _FILTERS[self.resize_method])
+        mode = "L" if self.channels == 1 else "RGB"
+        return image if image.mode == mode else image.convert(mode)
+
+    def encode(self, image: Image.Image) -> bytes:
+        """What lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""
+        if self.encoding == "raw":
+            return image.tobytes()
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
+        return buffer.getvalue()
+
+    def values(self, image: Image.Image, key: str, variants: int) -> list[Values]:
+        """Features of an image that `decode` or `resize` gave, and of its augmented copies."""
+        images = [image, *augmented(image, key, variants, self.operations)]
+        return [{self.feature.name: self.encode(one)} for one in images]
+
+    def _upright(self, image: Image.Image) -> Image.Image:
+        orientation = _orientation(image)
+        if image.format in ("JPEG", "MPO") and self.resize_method != "nearest":
+            # libjpeg scales by powers of 2 while it decodes, never below the size asked for.
+            image.draft("L" if self.channels == 1 else None, (self.size, self.size))
+        image.load()
+        resized = self.resize(_opaque(image))
+        turn = _UPRIGHT.get(orientation)
+        # The target is square: turning it after resizing is the same, and cheaper.
+        return resized if turn is None else resized.transpose(turn)
+
+
+def _check_size(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
+
+
+def _orientation(image: Image.Image) -> Any:
+    if "exif" not in image.info:
+        return 1
+    try:
+        return image.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # A damaged EXIF block says nothing about the pixels.
+        return 1
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """A loaded image as mode L or RGB, without alpha."""
+    if image.mode in ("L", "RGB") and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip.
+        grey = np.asarray(image).astype(np.uint32) >> 8
+        return Image.fromarray(np.minimum(grey, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        colors = image.convert("RGBA")
+        white = Image.new("RGB", image.size, "white")
+        white.paste(colors, mask=colors.getchannel("A"))
+        return white
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def augmented(
+    image: Image.Image, key: str, variants: int, operations: Sequence[str]
+) -> list[Image.Image]:
+    """Turned and flipped copies of a square image: the same for the same key, never the original.
+
+    A key's copies differ from each other as long as `operations` allow: flips along one
+    axis give one, quarter turns three, both together all seven symmetries of the square.
+    """
+    digest = hashlib.sha256(f"augment {key}".encode()).digest()
+    turns = sorted(symmetries(operations), key=lambda turn: digest[turn])
+    return [image.transpose(turns[variant % len(turns)]) for variant in range(variants)]
+
+
+def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
+    """What `operations` can make of a square when repeated and combined, save the identity."""
+    horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
+    if "quarter_turn" in operations:
+        if horizontal or vertical:
+            return list(_TURN)
+        return [_TURN.ROTATE_90, _TURN.ROTATE_180, _TURN.ROTATE_270]
+    turns = []
+    if horizontal:
+        turns.append(_TURN.FLIP_LEFT_RIGHT)
+    if vertical:
+        turns.append(_TURN.FLIP_TOP_BOTTOM)
+    if horizontal and vertical:
+        turns.append(_TURN.ROTATE_180)
+    return turns

@@ -1,0 +1,125 @@
+"""The plan of a data set: which example lies in which split, in which order.
+
+Made from one pass over the source. An example's split hangs on a digest of its content
+alone: equal content never straddles two splits, and new data never moves old examples.
+Within a split, examples lie in the order of their digests, which is a shuffled order.
+
+A plan takes about 80 bytes an example besides its key, whatever the example's size.
+"""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainer.dataset.options import SPLITS
+from trainer.dataset.sources import DIGEST_BYTES, Example, Reference, Rejection
+
+_RANKS = {"": 0, "train": 1, "validation": 2, "test": 3}
+"""How a listed example's split is stored; of equal content, the highest rank stays."""
+
+
+class Plan:
+    """Everything that a source listed, compactly.
+
+    Attributes:
+        given: examples and rejections together.
+        rejections: what the source listed as unusable, and duplicates between splits.
+        order: by split, the indices of its examples in their order, int64 [n].
+    """
+
+    def __init__(self, listed: Iterable[Example | Rejection], fractions: Sequence[float]) -> None:
+        self.rejections: list[Rejection] = []
+        self._keys, self._ends = bytearray(), array("Q", [0])
+        self._positions, self._labels = array("q"), array("i")
+        self._digests, self._given_splits = bytearray(), bytearray()
+        for one in listed:
+            if isinstance(one, Rejection):
+                self.rejections.append(one)
+            else:
+                self._add(one)
+        self.given = len(self._labels) + len(self.rejections)
+        self.order = self._ordered(fractions)
+
+    def reference(self, index: int) -> Reference:
+        key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
+        return Reference(key, self._positions[index])
+
+    def label(self, index: int) -> int:
+        return self._labels[index]
+
+    def class_counts(self, classes: int) -> list[int]:
+        """How many examples each class has, over all splits."""
+        labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
+        return [
+            sum(counts)
+            for counts in zip(
+                *(np.bincount(labels[order], minlength=classes) for order in self.order.values()),
+                strict=True,
+            )
+        ]
+
+    def fingerprint(self, circumstances: Any) -> str:
+        """A digest of the whole plan and of `circumstances`, which json can write."""
+        content = hashlib.sha256(json.dumps(circumstances, sort_keys=True).encode())
+        for part in (self._keys, self._ends, self._positions, self._labels, self._digests):
+            content.update(part)
+        for split in SPLITS:
+            content.update(self.order[split])
+        for rejection in self.rejections:
+            content.update(f"{rejection.key}\0{rejection.reason}\0".encode())
+        return content.hexdigest()
+
+    def _add(self, example: Example) -> None:
+        self._keys += example.reference.key.encode()
+        self._ends.append(len(self._keys))
+        self._positions.append(example.reference.position)
+        self._labels.append(example.label)
+        self._digests += example.digest
+        self._given_splits.append(_RANKS[example.split])
+
+    def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
+        """The indices of each split, and on the way: duplicates between splits are rejected."""
+        if not self._labels:
+            return {split: np.empty(0, np.int64) for split in SPLITS}
+        halves = np.frombuffer(self._digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
+        ranks = _assigned(np.frombuffer(self._given_splits, np.uint8), halves[:, 1], fractions)
+        order = np.lexsort((halves[:, 1], halves[:, 0]))
+        order = order[self._without_duplicates(order, halves[order], ranks)]
+        return {split: order[ranks[order] == _RANKS[split]] for split in SPLITS}
+
+    def _without_duplicates(
+        self, order: np.ndarray, sorted_halves: np.ndarray, ranks: np.ndarray
+    ) -> np.ndarray:
+        """Which of `order` to keep, bool [n]: all but copies of content in a higher split."""
+        fresh = np.any(sorted_halves[1:] != sorted_halves[:-1], axis=1)
+        starts = np.flatnonzero(np.concatenate(([True], fresh)))
+        highest = np.maximum.reduceat(ranks[order], starts)
+        group = np.cumsum(np.concatenate(([0], fresh)), dtype=np.int64)
+        kept = ranks[order] == highest[group]
+        names = {rank: split for split, rank in _RANKS.items()}
+        for place in np.flatnonzero(~kept):
+            first = starts[group[place]]
+            twin = next(i for i in order[first:] if ranks[i] == highest[group[place]])
+            reason = f"same content as {self.reference(twin).key} in {names[ranks[twin]]}"
+            self.rejections.append(
+                Rejection(self.reference(order[place]).key, f"duplicate: {reason}", tolerated=True)
+            )
+        return kept
+
+
+def _assigned(given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float]) -> np.ndarray:
+    """Each example's split, as its rank, uint8 [n].
+
+    Splits that the source has are kept. The others are cut out of train, in proportion to
+    `fractions`, by `hashes`: uint64 [n], uniform.
+    """
+    wanted = [split for split in SPLITS if split == "train" or not np.any(given == _RANKS[split])]
+    shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
+    bounds = np.cumsum(shares / shares.sum())[:-1]
+    places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
+    drawn = np.array([_RANKS[split] for split in wanted], np.uint8)[places]
+    return np.where(given <= _RANKS["train"], drawn, given)

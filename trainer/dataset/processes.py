@@ -1,0 +1,154 @@
+"""Shards written by several processes: this module is both the pool and its workers.
+
+Not multiprocessing's pool, because its processes import the caller's main module, and with
+that mostly TensorFlow (4 s), and live on when their parent is killed. These import what a
+shard needs (0.3 s) and die with their parent, in the middle of a shard too: a rerun never
+meets a writer of an earlier run.
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from trainer.dataset.shards import ShardResult, ShardTask, ShardWriter
+from trainer.errors import InputError
+
+_REPORT_SECONDS = 0.25
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def write_in_processes(
+    writer: ShardWriter,
+    tasks: Iterable[ShardTask],
+    count: int,
+    report: Callable[[int], None],
+) -> Generator[ShardResult]:
+    """Writes `tasks` with `count` processes; yields results as they come.
+
+    The processes end with this generator, however it ends.
+
+    Raises:
+        InputError: as ShardWriter.write.
+        RuntimeError: a process failed or was killed.
+    """
+    workers: dict[Connection, subprocess.Popen] = {}
+    try:
+        for _ in range(count):
+            connection, process = _start()
+            workers[connection] = process
+        for connection in workers:
+            connection.send(writer)
+        waiting = iter(tasks)
+        busy = {connection for connection in workers if _give(connection, waiting)}
+        while busy:
+            for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+                try:
+                    message = connection.recv()
+                except (EOFError, ConnectionError):
+                    raise _death(workers[connection]) from None
+                if isinstance(message, int):
+                    report(message)
+                    continue
+                if isinstance(message, Exception):
+                    raise message
+                if not _give(connection, waiting):
+                    busy.discard(connection)
+                yield message
+    finally:
+        for connection, process in workers.items():
+            connection.close()
+            process.kill()
+        for process in workers.values():
+            process.wait()
+
+
+def _start() -> tuple[Connection, subprocess.Popen]:
+    ours, theirs = Pipe()
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    theirs.close()
+    return ours, process
+
+
+def _give(connection: Connection, tasks: Iterator[ShardTask]) -> bool:
+    """Sends the next task, if there is one."""
+    task = next(tasks, None)
+    if task is not None:
+        connection.send(task)
+    return task is not None
+
+
+def _death(process: subprocess.Popen) -> RuntimeError:
+    code = process.wait()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    memory = " (out of memory?)" if code == -signal.SIGKILL else ""
+    return RuntimeError(
+        f"a process that writes shards {how}{memory}; run again: shards that are whole are kept"
+    )
+
+
+def main(descriptor: int) -> None:
+    """A worker: receives a ShardWriter, then tasks; sends counts, results and exceptions."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
+    connection = Connection(descriptor)
+    received: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
+    writer: ShardWriter = received.get()
+    while True:
+        connection.send(_answer(writer, received.get(), connection))
+
+
+def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
+    """Queues what the parent sends; ends this process at once when the parent is gone."""
+    try:
+        while True:
+            received.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _answer(
+    writer: ShardWriter, task: ShardTask, connection: Connection
+) -> ShardResult | Exception:
+    done, last = 0, time.monotonic()
+
+    def report(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            connection.send(done)
+            done, last = 0, time.monotonic()
+
+    try:
+        result = writer.write(task, report)
+    except InputError as error:
+        return error
+    except Exception:
+        return RuntimeError(f"writing {task.file} failed:\n{traceback.format_exc()}")
+    connection.send(done)
+    return result
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

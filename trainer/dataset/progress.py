@@ -1,0 +1,62 @@
+"""Lines about the work that is going on, about one a second."""
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+
+
+class ProgressLines:
+    """Prints how far something is, how fast, and for how long still.
+
+    lines = ProgressLines("create_tfrecords", "images", total=1797, emit=print)
+    lines.advance(64)   # create_tfrecords: 64/1,797 images, 812 images/s, 0:02 left
+    """
+
+    def __init__(
+        self,
+        name: str,
+        unit: str,
+        *,
+        total: int | None = None,
+        emit: Callable[[str], None] = print,
+        interval: float = 1.0,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.done = 0
+        self._name, self._unit, self._total = name, unit, total
+        self._emit, self._interval, self._clock = emit, interval, clock
+        self._started = self._last = clock()
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._started
+
+    @property
+    def rate(self) -> float:
+        """Of `unit` a second since the start."""
+        return self.done / max(self.seconds, 1e-3)
+
+    def advance(self, count: int) -> None:
+        """Counts `count` more as done, and says so when the last line is `interval` old."""
+        self.done += count
+        if self._clock() - self._last >= self._interval:
+            self._last = self._clock()
+            self._emit(self._line())
+
+    def _line(self) -> str:
+        speed = f"{self.rate:,.0f} {self._unit}/s"
+        if self._total is None:
+            return f"{self._name}: {self.done:,} {self._unit} listed, {speed}"
+        left = (self._total - self.done) / max(self.rate, 1e-9)
+        return (
+            f"{self._name}: {self.done:,}/{self._total:,} {self._unit}, {speed}, "
+            f"{duration(left)} left"
+        )
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours where needed: 0:02, 12:34, 1:02:03."""
+    minutes, whole = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"

@@ -1,0 +1,169 @@
+"""One shard: a list of examples to one TFRecord file, whole or not at all.
+
+A shard is an independent, deterministic task: it needs the source and the list, nothing
+else, so that any process on any machine may write it. What became of it is noted under
+`.unfinished/<fingerprint>/` in the output folder, and a rerun trusts a shard only where the
+note's checksum is that of the file. The fingerprint covers options and plan: notes of other
+options, or of other source content, are never found.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from trainer.dataset import storage
+from trainer.dataset.pixels import RejectedError
+from trainer.dataset.records import frame, serialize
+from trainer.dataset.schema import Shard, join
+from trainer.dataset.sources import Reference, Rejection, Source
+from trainer.errors import InputError
+
+UNFINISHED = ".unfinished"
+_CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """What to write: the file's name, and its examples in their order.
+
+    Attributes:
+        variants: augmented copies to write behind each example.
+    """
+
+    file: str
+    references: list[Reference]
+    labels: list[int]
+    variants: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardResult:
+    """What was written, records of each class, and what could not be."""
+
+    shard: Shard
+    class_counts: list[int]
+    rejections: list[Rejection]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardWriter:
+    """Writes shards of `source` into the folder `output_uri`."""
+
+    source: Source
+    output_uri: str
+    fingerprint: str
+
+    @property
+    def notes_uri(self) -> str:
+        return join(self.output_uri, UNFINISHED, self.fingerprint)
+
+    def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
+        """Writes a shard, unless an earlier run did; calls `report(n)` as n more are done.
+
+        Raises:
+            InputError: the output can't be written, or the source is no longer as listed.
+        """
+        result = self._noted(task)
+        if result is not None:
+            report(len(task.references))
+            return result
+        partial = join(self.notes_uri, f"{task.file}.{os.getpid()}.partial")
+        with storage.writing(self.output_uri):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # Pillow's about odd but readable images.
+                    result = self._write(task, partial, report)
+                storage.replace(partial, join(self.output_uri, task.file))
+            except BaseException:
+                storage.remove(partial)
+                raise
+            # After the shard: a note without its shard would be checked in vain.
+            note = json.dumps(dataclasses.asdict(result)).encode()
+            storage.write_whole(self._note_uri(task), note)
+        return result
+
+    def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
+        digest, size, examples = hashlib.sha256(), 0, 0
+        counts = [0] * len(self.source.classes)
+        rejections = []
+        remote = storage.is_remote(self.source.location)
+        fetched = storage.read_ahead(self._fetch, task.references, remote=remote)
+        with storage.open_file(partial, "wb") as file:
+            for reference, label, content in zip(
+                task.references, task.labels, fetched, strict=True
+            ):
+                try:
+                    records = self._records(reference.key, label, content, task.variants)
+                except RejectedError as error:
+                    rejections.append(Rejection(reference.key, str(error)))
+                    records = []
+                for record in records:
+                    file.write(record)
+                    digest.update(record)
+                    size += len(record)
+                examples += len(records)
+                counts[label] += len(records)
+                report(1)
+        shard = Shard(file=task.file, examples=examples, bytes=size, sha256=digest.hexdigest())
+        return ShardResult(shard, counts, rejections)
+
+    def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
+        """An example and its augmented copies, each as it lies in the file."""
+        if isinstance(content, RejectedError):
+            raise content
+        return [
+            frame(
+                serialize(
+                    {
+                        **values,
+                        "label": label,
+                        "key": (f"{key}#{variant}" if variant else key).encode(),
+                    }
+                )
+            )
+            for variant, values in enumerate(self.source.encode(content, key, variants))
+        ]
+
+    def _fetch(self, reference: Reference) -> Any:
+        """What the source fetches, or the RejectedError that it raised."""
+        try:
+            return self.source.fetch(reference)
+        except RejectedError as error:
+            return error
+        except OSError as error:
+            raise InputError(
+                f"{reference.key} was listed but can't be read any more "
+                f"({error.strerror or error}); leave the source alone while it is read"
+            ) from None
+
+    def _noted(self, task: ShardTask) -> ShardResult | None:
+        """The result of an earlier run, if its shard is still there and whole."""
+        try:
+            note = json.loads(storage.read(self._note_uri(task)))
+            result = ShardResult(
+                Shard(**note["shard"]),
+                note["class_counts"],
+                [Rejection(**rejection) for rejection in note["rejections"]],
+            )
+        except Exception:  # No note, or one that no writer left: the shard is written anew.
+            return None
+        return result if is_whole(self.output_uri, result.shard) else None
+
+    def _note_uri(self, task: ShardTask) -> str:
+        return join(self.notes_uri, f"{task.file}.json")
+
+
+def is_whole(folder: str, shard: Shard) -> bool:
+    """Whether a shard's file has the bytes that were noted."""
+    uri = join(folder, shard.file)
+    if not storage.exists(uri) or storage.size(uri) != shard.bytes:
+        return False
+    digest = hashlib.sha256()
+    with storage.open_file(uri, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest() == shard.sha256

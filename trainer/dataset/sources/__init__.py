@@ -1,0 +1,138 @@
+"""The registry of sources, and what the writer asks of one.
+
+A source is read twice. `examples` lists it: a key, a digest of its content and a label for
+each example. The writer then hands references back, in an order of its own and from
+several processes, and `fetch` and `encode` make features of them. Modules are imported
+when a source is opened, so that naming one costs nothing.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from trainer.dataset.options import SPLITS, RecordOptions
+from trainer.dataset.records import Values
+from trainer.dataset.schema import Feature
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+SOURCES = {
+    "digits": "trainer.dataset.sources.digits",
+    "images": "trainer.dataset.sources.images",
+    "tfds": "trainer.dataset.sources.tfds",
+}
+DIGEST_BYTES = 16
+
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "testing": "test",
+}
+
+
+class Reference(NamedTuple):
+    """Where an example lies: its key, and a position that only its source understands."""
+
+    key: str
+    position: int
+
+
+class Example(NamedTuple):
+    """A listed example.
+
+    Attributes:
+        reference: where it lies.
+        label: index into the source's classes.
+        digest: of its content, `DIGEST_BYTES` long; equal content, equal digest.
+        split: one of SPLITS where the source has splits of its own, else empty.
+    """
+
+    reference: Reference
+    label: int
+    digest: bytes
+    split: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Rejection:
+    """Something given that can't be used.
+
+    Attributes:
+        key: where it came from.
+        reason: why, without the key.
+        tolerated: whether it leaves `max_rejected_fraction` alone: duplicates and stray
+            files say nothing about the quality of the data.
+    """
+
+    key: str
+    reason: str
+    tolerated: bool = False
+
+
+class Source(Protocol):
+    """A readable source; picklable, so that writing processes get a copy.
+
+    Attributes:
+        name: of the data, such as "digits".
+        unit: what one example is called in messages, in the plural.
+        location: the URI that it reads; empty where it reads none.
+        classes: names, in the order of label indices.
+        features: of its examples.
+    """
+
+    name: str
+    unit: str
+    location: str
+    classes: list[str]
+    features: list[Feature]
+
+    def examples(self) -> Iterator[Example | Rejection]:
+        """Lists everything given, in an order that repeats."""
+        ...
+
+    def fetch(self, reference: Reference) -> Any:
+        """Reads an example; may be called from several threads.
+
+        Raises RejectedError.
+        """
+        ...
+
+    def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
+        """Features, without label and key, of the example and of `variants` augmented copies.
+
+        Raises RejectedError.
+        """
+        ...
+
+
+def open_source(options: RecordOptions) -> Source:
+    """Opens `options.source`.
+
+    Raises:
+        InputError: no such source, or it isn't there, or it holds nothing to train on.
+    """
+    scheme, _, rest = options.source.partition(":")
+    if scheme not in SOURCES:
+        raise InputError(
+            f"source={options.source!r} is not a source{nearest(scheme, SOURCES)} "
+            "(digits, images:URI of a folder, or tfds:NAME)"
+        )
+    return importlib.import_module(SOURCES[scheme]).open_source(rest, options)
+
+
+def digest(content: bytes) -> bytes:
+    """A digest of an example's content: the first `DIGEST_BYTES` of its sha256."""
+    return hashlib.sha256(content).digest()[:DIGEST_BYTES]
+
+
+def split_named(name: str) -> str:
+    """The split that a folder or a split of another library stands for; empty if none."""
+    split = _SPLIT_NAMES.get(name.lower(), "")
+    assert not split or split in SPLITS
+    return split

@@ -1,0 +1,52 @@
+"""digits: scikit-learn's 1,797 scans of handwritten digits, which come with the library.
+
+https://scikit-learn.org/stable/datasets/toy_dataset.html#digits-dataset: 8x8 pixels of 0..16.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.pixels import PixelFormat
+from trainer.dataset.records import Values
+from trainer.dataset.sources import Example, Reference, digest
+from trainer.errors import InputError
+
+
+class Digits:
+    """The scans, stretched to 0..255."""
+
+    name = "digits"
+    unit = "images"
+    location = ""
+
+    def __init__(self, options: RecordOptions) -> None:
+        # Costs a second, which no other source has to pay.
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        self._scans = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+        self._labels = bunch.target
+        self._format = PixelFormat.of(options)
+        self.classes = [str(name) for name in bunch.target_names]
+        self.features = [self._format.feature]
+
+    def examples(self) -> Iterator[Example]:
+        for index, (scan, label) in enumerate(zip(self._scans, self._labels, strict=True)):
+            reference = Reference(f"digits/{index}", index)
+            yield Example(reference, int(label), digest(scan.tobytes()), "")
+
+    def fetch(self, reference: Reference) -> np.ndarray:
+        """The scan, uint8 [8, 8]."""
+        return self._scans[reference.position]
+
+    def encode(self, fetched: np.ndarray, key: str, variants: int) -> list[Values]:
+        return self._format.values(self._format.resize(Image.fromarray(fetched)), key, variants)
+
+
+def open_source(rest: str, options: RecordOptions) -> Digits:
+    if rest:
+        raise InputError(f"source={options.source!r}: digits takes nothing after it; use 'digits'")
+    return Digits(options)

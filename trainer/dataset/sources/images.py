@@ -1,0 +1,160 @@
+"""images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
+
+A folder is split when all its sub-folders have names of splits (train, training, val, valid,
+validation, test, testing), train among them. Below a class, folders nest at will.
+
+Nothing given is lost without a word. Hidden and system files, and files that neither
+by name nor by content are images, are rejected but tolerated; an image outside a class is
+rejected as any unusable image is.
+"""
+
+from collections.abc import Iterator
+
+from trainer.dataset import storage
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.pixels import (
+    EXTENSIONS,
+    FORMATS,
+    MAX_FILE_BYTES,
+    PixelFormat,
+)
+from trainer.dataset.records import Values
+from trainer.dataset.schema import join
+from trainer.dataset.sources import Example, Reference, Rejection, digest, split_named
+from trainer.errors import InputError
+
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF87a", b"GIF89a")
+"""What files of `FORMATS` begin with."""
+
+
+class ImageFolder:
+    """The images under `location`, a URI.
+
+    Raises:
+        InputError: no such folder, fewer than two classes, or a class without a file.
+    """
+
+    unit = "images"
+
+    def __init__(self, location: str, options: RecordOptions) -> None:
+        self.location = location.rstrip("/") or "/"
+        self.name = self.location.rpartition("/")[2] or self.location
+        self._format = PixelFormat.of(options)
+        self.features = [self._format.feature]
+        if not storage.is_folder(self.location):
+            what = "is not a folder" if storage.exists(self.location) else "does not exist"
+            raise InputError(
+                f"source={options.source!r}: {self.location} {what}; give a folder of "
+                "<class>/<image> or <split>/<class>/<image>"
+            )
+        folders = _folders(self.location)
+        splits = {name: split_named(name) for name in folders}
+        if folders and all(splits.values()) and "train" in splits.values():
+            self._parts = [(name, splits[name]) for name in folders]
+        else:
+            self._parts = [("", "")]
+        labelled = [_folders(join(self.location, part)) for part, _ in self._parts]
+        self.classes = sorted({name for names in labelled for name in names})
+        _check_classes(self.classes, options.source)
+        for (part, split), names in zip(self._parts, labelled, strict=True):
+            missing = sorted(set(self.classes) - set(names))
+            if split == "train" and missing:
+                raise InputError(
+                    f"source={options.source!r}: class {missing[0]!r} has no folder in {part}/; "
+                    "every class needs images to train on"
+                )
+
+    def examples(self) -> Iterator[Example | Rejection]:
+        """Lists and digests every file under the folder, sorted by path."""
+        remote = storage.is_remote(self.location)
+        yield from storage.read_ahead(self._listed, self._files(), remote=remote)
+
+    def fetch(self, reference: Reference) -> bytes:
+        """The content of a file."""
+        return storage.read(join(self.location, reference.key))
+
+    def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
+        return self._format.values(self._format.decode(fetched), key, variants)
+
+    def _files(self) -> Iterator[tuple[str, int, str]]:
+        """Every file: (path under the folder, label or -1, split)."""
+        labels = {name: label for label, name in enumerate(self.classes)}
+        if self._parts != [("", "")]:
+            for name, folder in storage.scan(self.location):
+                if not folder or _is_hidden(name):
+                    yield from self._below(name, folder, -1, "")
+        for part, split in self._parts:
+            for name, folder in storage.scan(join(self.location, part) if part else self.location):
+                path = join(part, name) if part else name
+                label = labels[name] if folder and name in labels else -1
+                found = False
+                for file in self._below(path, folder, label, split):
+                    found = True
+                    yield file
+                if label >= 0 and not found:
+                    raise InputError(
+                        f"class {name!r} is empty: no file in {join(self.location, path)}; "
+                        "add images or remove the folder"
+                    )
+
+    def _below(
+        self, path: str, folder: bool, label: int, split: str
+    ) -> Iterator[tuple[str, int, str]]:
+        if not folder:
+            yield path, label, split
+            return
+        for name, inner in storage.scan(join(self.location, path)):
+            yield from self._below(join(path, name), inner, label, split)
+
+    def _listed(self, file: tuple[str, int, str]) -> Example | Rejection:
+        path, label, split = file
+        if any(_is_hidden(part) for part in path.split("/")):
+            return Rejection(path, "hidden or system file", tolerated=True)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
+        uri = join(self.location, path)
+        try:
+            if storage.size(uri) > MAX_FILE_BYTES:
+                return Rejection(path, f"larger than {MAX_FILE_BYTES // 10**6} MB")
+            content = storage.read(uri)
+        except OSError as error:
+            return Rejection(path, f"can't be read: {error.strerror}")
+        looks_like_image = content.startswith(_SIGNATURES)
+        if not looks_like_image and not path.lower().endswith(EXTENSIONS):
+            return Rejection(path, "not an image, by name and by content", tolerated=True)
+        if label < 0:
+            return Rejection(path, "outside the folders of classes")
+        if not content:
+            return Rejection(path, "empty file")
+        if not looks_like_image:
+            return Rejection(path, f"content is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        return Example(Reference(path, 0), label, digest(content), split)
+
+
+def open_source(rest: str, options: RecordOptions) -> ImageFolder:
+    if not rest:
+        raise InputError("source='images:' names no folder; use images:URI")
+    return ImageFolder(rest, options)
+
+
+def _folders(uri: str) -> list[str]:
+    """Names of the visible folders in a folder."""
+    return [name for name, folder in storage.scan(uri) if folder and not _is_hidden(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _SYSTEM_FILES
+
+
+def _check_classes(classes: list[str], source: str) -> None:
+    if not classes:
+        raise InputError(
+            f"source={source!r} has no classes: expected a folder for each class, with its images"
+        )
+    if len(classes) == 1:
+        raise InputError(
+            f"source={source!r} has only one class, {classes[0]!r}; a classifier needs two or more"
+        )

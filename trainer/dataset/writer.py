@@ -1,0 +1,188 @@
+"""create_tfrecords: a source to TFRecord shards, rejected.jsonl and dataset.json.
+
+The source is read twice. The first pass lists and digests it (plan.py); the second writes
+each shard as a task of its own (shards.py), on all cores where that pays (processes.py).
+Killed anywhere and run again, it writes what is missing and ends in the same bytes.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import importlib.metadata
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, TypeVar
+
+from trainer.dataset import checks, output
+from trainer.dataset.layout import Layout
+from trainer.dataset.options import SPLITS, RecordOptions
+from trainer.dataset.plan import Plan
+from trainer.dataset.processes import available_cores, write_in_processes
+from trainer.dataset.progress import ProgressLines, duration
+from trainer.dataset.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
+from trainer.dataset.shards import ShardResult, ShardWriter
+from trainer.dataset.sources import Source, open_source
+from trainer.errors import InputError
+
+T = TypeVar("T")
+
+LAYOUT_VERSION = 1
+"""Part of the fingerprint: raised when equal options come to give other bytes."""
+
+POOL_PAYS_SECONDS = 2.0
+"""Work of less than this is done in this process: others cost 0.3 s to start."""
+
+
+def create_tfrecords(
+    options: RecordOptions, output_uri: str, *, progress: Callable[[str], None] = print
+) -> Dataset:
+    """Writes the examples of `options.source` as a data set.
+
+    Args:
+        options: what to read, how to split, and how examples lie in the records.
+        output_uri: folder, local, /gcs/ or gs://; made if it isn't there. An older data set
+            in it is replaced, other files are left alone.
+        progress: takes a line about every second, and one at the end.
+
+    Returns:
+        The data set, as `trainer.dataset.schema.load(output_uri)` gives it.
+
+    Raises:
+        InputError: the source can't be used, too much of it is rejected, or the output can't
+            be written. Nothing stays that a reader or a later run would take for good.
+        RuntimeError: a writing process was killed; run again.
+    """
+    checks.check_options(options)
+    source = open_source(options)
+    checks.check_apart(source.location, output_uri)
+    output.open_folder(output_uri)
+    listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
+    plan = Plan(_counted(source.examples(), listing), options.split_fractions)
+    checks.check_rejections(plan.rejections, plan.given, options, source.unit)
+    checks.check_plan(plan, source, options)
+
+    creation = _creation(source, plan, options)
+    writer = ShardWriter(source, output_uri, creation["fingerprint"])
+    dataset = output.finished(writer)
+    if dataset is None:
+        output.make_room(writer)
+        results = _write_shards(writer, plan, options, progress)
+        dataset = _finish(writer, plan, options, results, creation)
+    output.close_folder(output_uri)
+    progress(_summary(dataset, listing.seconds, source.unit))
+    return dataset
+
+
+def _counted(listed: Iterable[T], lines: ProgressLines) -> Iterator[T]:
+    for one in listed:
+        lines.advance(1)
+        yield one
+
+
+def _features(source: Source) -> list[Feature]:
+    return [
+        *source.features,
+        Feature(name="label", kind="label", dtype="int64"),
+        Feature(name="key", kind="key", dtype="string"),
+    ]
+
+
+def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, Any]:
+    """How the records are made; the fingerprint covers this, the schema and the plan."""
+    creation: dict[str, Any] = {
+        "source": options.source,
+        "given": plan.given,
+        "options": dataclasses.asdict(options),
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("tensorflow", "numpy", "pillow")
+        },
+    }
+    features = [dataclasses.asdict(feature) for feature in _features(source)]
+    circumstances = [LAYOUT_VERSION, source.name, source.classes, features, creation]
+    return {**creation, "fingerprint": plan.fingerprint(circumstances)}
+
+
+def _write_shards(
+    writer: ShardWriter, plan: Plan, options: RecordOptions, progress: Callable[[str], None]
+) -> list[ShardResult]:
+    """Writes all shards, in any order; stops early where too much is rejected."""
+    layout = Layout(plan, writer.source, options)
+    total = sum(map(len, plan.order.values()))
+    lines = ProgressLines("create_tfrecords", writer.source.unit, total=total, emit=progress)
+    count = min(available_cores(), sum(layout.counts.values()))
+    if count == 1 or layout.seconds < POOL_PAYS_SECONDS:
+        written: Generator[ShardResult] = (
+            writer.write(task, lines.advance) for task in layout.tasks()
+        )
+    else:
+        written = write_in_processes(writer, layout.tasks(), count, lines.advance)
+    results = []
+    rejections = list(plan.rejections)
+    with contextlib.closing(written):
+        for result in written:
+            results.append(result)
+            rejections += result.rejections
+            if result.rejections and checks.is_hopeless(rejections, plan.given, options):
+                break
+    return results
+
+
+def _finish(
+    writer: ShardWriter,
+    plan: Plan,
+    options: RecordOptions,
+    results: list[ShardResult],
+    creation: dict[str, Any],
+) -> Dataset:
+    """Judges what was written, and makes a data set of it or clears it away."""
+    source = writer.source
+    results = sorted(results, key=lambda result: result.shard.file)
+    rejections = plan.rejections + [one for result in results for one in result.rejections]
+    rejections.sort(key=lambda rejection: rejection.key)
+    by_split = {
+        split: [result for result in results if result.shard.file.startswith(f"{split}-")]
+        for split in SPLITS
+    }
+    class_counts = {
+        split: [
+            sum(result.class_counts[label] for result in part)
+            for label in range(len(source.classes))
+        ]
+        for split, part in by_split.items()
+    }
+    try:
+        checks.check_rejections(rejections, plan.given, options, source.unit)
+        checks.check_written(class_counts, source, options)
+    except InputError:
+        output.clear(writer)
+        raise
+    reasons = collections.Counter(one.reason.partition(":")[0] for one in rejections)
+    dataset = Dataset(
+        uri=writer.output_uri,
+        name=source.name,
+        features=_features(source),
+        classes=source.classes,
+        splits={
+            split: Split(shards=[result.shard for result in part], class_counts=class_counts[split])
+            for split, part in by_split.items()
+        },
+        rejected={
+            "count": len(rejections),
+            "reasons": dict(sorted(reasons.items())),
+            "file": REJECTED_FILE_NAME,
+        },
+        creation={**creation, "accepted": plan.given - len(rejections)},
+    )
+    output.write_manifest(dataset, rejections)
+    return dataset
+
+
+def _summary(dataset: Dataset, seconds: float, unit: str) -> str:
+    splits = ", ".join(f"{name} {split.examples:,}" for name, split in dataset.splits.items())
+    shards = sum(len(split.shards) for split in dataset.splits.values())
+    size = sum(split.bytes for split in dataset.splits.values())
+    given = dataset.creation["given"]
+    return (
+        f"create_tfrecords: {given:,} {unit} in {duration(seconds)}, "
+        f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
+        f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
+    )
