@@ -1,0 +1,44 @@
+"""What tests share: one set of records and one trained model."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(scope="session")
+def digit_records(tmp_path_factory):
+    """1,000 training, 120 validation and 120 test scans, 8x8x1."""
+    from tests.records import digits
+
+    return digits(tmp_path_factory.mktemp("digits"), (600, 400), 120)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, digit_records) -> Path:
+    """base_output_directory of a job that `trainer.task` has run to its end."""
+    from tests import replicas
+
+    folder = tmp_path_factory.mktemp("trained")
+    flags = [
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={folder}",
+        "--epochs=6",
+        "--learning_rate=0.002",
+        "--schedule=one_cycle",
+        "--early_stopping_patience=3",
+    ]
+    replicas.run("trainer.task", flags, replicas.ALONE, folder / "replicas")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data, or a skip where REAL_DATA_DIR is unset."""
+    folder = os.environ.get("REAL_DATA_DIR", "")
+    if not folder:
+        pytest.skip("REAL_DATA_DIR is not set: no real data to test with")
+    return Path(folder)

@@ -1,0 +1,146 @@
+"""`python -m trainer.task`: what it leaves, what it says, and how it refuses."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.replicas import REPOSITORY
+from trainer.dataset.reader import parse
+from trainer.dataset.schema import load
+
+
+def refuse(*flags: str, **environment: str) -> str:
+    """The one line on stderr of a task that must exit with 2."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.task", *flags],
+        cwd=REPOSITORY,
+        env={"PATH": "", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "Traceback" not in done.stderr
+    return errors[0]
+
+
+def test_a_run_leaves_model_metrics_history_and_tensorboard_logs(trained, digit_records):
+    metrics = json.loads((trained / "metrics.json").read_text())
+    history = list(csv.DictReader((trained / "history.csv").open()))
+    assert metrics["epochs"] == len(history) == 6
+    assert metrics["steps"] == 6 * 16
+    assert metrics["validation"]["accuracy"] > 0.7
+    best = history[metrics["best_epoch"] - 1]
+    assert float(best["validation_loss"]) == min(float(row["validation_loss"]) for row in history)
+    assert metrics["validation"]["loss"] == float(best["validation_loss"])
+    assert float(history[0]["learning_rate"]) > float(history[-1]["learning_rate"])
+    assert _scalars(trained / "logs/train") == {
+        "loss",
+        "accuracy",
+        "learning_rate",
+        "images_per_second",
+        "input_wait_fraction",
+    }
+    assert _scalars(trained / "logs/validation") == {"loss", "accuracy"}
+
+
+def test_the_console_has_one_line_an_epoch(trained):
+    lines = (trained / "replicas/chief-0.log").read_text().splitlines()
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    assert len(epochs) == 6
+    assert all("images/s" in line and "validation accuracy" in line for line in epochs)
+    assert "left" in epochs[0]
+
+
+def test_the_three_signatures_agree(trained, digit_records):
+    model = tf.saved_model.load(str(trained / "model"))
+    shard = digit_records.splits["test"].shards[0]
+    examples = list(tf.data.TFRecordDataset(digit_records.shard_uri(shard)).take(20))
+    images, labels = parse(tf.stack(examples), load(digit_records.uri))
+
+    by_image = model.signatures["serving_default"](image=images)
+    by_example = model.signatures["serving_examples"](examples=tf.stack(examples))
+    encoded = tf.stack([tf.io.encode_png(image) for image in images])
+    by_bytes = model.signatures["serving_bytes"](image_bytes=encoded)
+
+    probabilities = by_image["probabilities"].numpy()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    for other in (by_example, by_bytes):
+        np.testing.assert_allclose(other["probabilities"].numpy(), probabilities, atol=1e-5)
+        np.testing.assert_array_equal(other["label"].numpy(), by_image["label"].numpy())
+    predicted = by_image["label"].numpy().astype(str)
+    assert (predicted == labels.numpy().astype(str)).mean() > 0.7
+
+
+def test_serving_bytes_takes_pictures_of_any_size_and_kind(trained):
+    model = tf.saved_model.load(str(trained / "model"))
+    picture = tf.cast(tf.random.stateless_uniform([40, 30, 3], [1, 2]) * 255, tf.uint8)
+    encoded = tf.stack([tf.io.encode_jpeg(picture), tf.io.encode_png(picture)])
+    assert model.signatures["serving_bytes"](image_bytes=encoded)["probabilities"].shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--epochs=0", "epochs=0 is out of range: it must be at least 1"),
+        ("--epochs=many", "epochs='many' is not a whole number"),
+        ("--epoch=3", "unrecognized arguments: --epoch=3"),
+        ("--model=smal_cnn", "did you mean 'small_cnn'?"),
+        ("--strategy=mirored", "did you mean 'mirrored'?"),
+        ("--learning_rate=-1", "learning_rate=-1.0 is out of range: it must be above 0"),
+        ("--model_options=[]", "model_options='[]' is not a JSON object"),
+        ("--batch_size=nan", "batch_size='nan' is not a whole number"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_exit_code_2(flag, words, capsys):
+    from trainer import task
+
+    assert task.main(["--dataset=nowhere", "--base_output_directory=nowhere", flag]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_data_set_is_one_line(tmp_path):
+    error = refuse(f"--dataset={tmp_path}/none", f"--base_output_directory={tmp_path}/run")
+    assert f"no data set at {tmp_path}/none" in error
+
+
+def test_vertex_says_where_to_write(tmp_path):
+    assert "give --base_output_directory" in refuse(f"--dataset={tmp_path}")
+    error = refuse(f"--dataset={tmp_path}", AIP_MODEL_DIR=f"{tmp_path}/base/model/")
+    assert "no data set at" in error
+
+
+def test_checkpoints_of_another_configuration_are_refused(trained, digit_records):
+    error = refuse(
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={trained}",
+        "--epochs=7",
+    )
+    assert "checkpoints of a run with epochs=6, not 7" in error
+
+
+def test_options_that_a_model_does_not_take_are_refused(tmp_path, digit_records):
+    error = refuse(
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={tmp_path}",
+        '--model_options={"dropuot": 0.1}',
+    )
+    assert "small_cnn takes no 'dropuot'; did you mean 'dropout'?" in error
+
+
+def _scalars(folder) -> set[str]:
+    names = set()
+    for path in folder.glob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            names |= {value.tag for value in event.summary.value}
+    return names
