@@ -18,6 +18,7 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.worker_pools import MachineOptions
 
+SOURCES = ("digits", "images", "tfds")
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 _DURATION = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
@@ -152,12 +153,13 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
 
 def _check_together(values: ParameterSet) -> None:
     source = values.records.source
-    kind, _, location = source.partition(":")
-    if source != "digits" and not (kind in ("images", "tfds") and location):
-        hint = fields.nearest(kind, ("digits", "images", "tfds"))
+    kind, colon, location = source.partition(":")
+    fits = not colon if kind == "digits" else kind in SOURCES and location
+    if not fits:
+        hint = fields.nearest(kind, SOURCES)
         raise InputError(
             f"source={source!r} is none of digits, images:URI and tfds:NAME"
-            f"{hint if 'did you mean' in hint else ''}"
+            f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
     replicas = 1 + values.machines.worker_count
     strategy = values.training.strategy

@@ -44,7 +44,7 @@ def test_parameters_are_listed_with_their_descriptions(capsys):
 def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
     code = (
         "import sys; from pipelines.command_line import app, run; run(app, ['recipes']); "
-        "print([name for name in ('kfp', 'tensorflow', 'google') if name in sys.modules])"
+        "print([name for name in ('kfp', 'tensorflow', 'google.protobuf') if name in sys.modules])"
     )
     result = python("-c", code)
     assert result.stdout.splitlines()[-1] == "[]", result.stderr

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
-from pipelines.parameters import GROUPS, PARAMETERS, SCHEDULING_STRATEGIES, checked
+from pipelines.parameters import GROUPS, PARAMETERS, SCHEDULING_STRATEGIES, SOURCES, checked
 from trainer import fields
 from trainer.errors import InputError
 
@@ -35,6 +35,12 @@ def test_every_scheduling_strategy_is_one_that_the_api_knows():
     assert known == set(SCHEDULING_STRATEGIES)
 
 
+def test_every_source_that_can_be_opened_can_be_named():
+    from trainer.dataset.sources import SOURCES as OPENED
+
+    assert set(OPENED) == set(SOURCES)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -42,6 +48,7 @@ def test_every_scheduling_strategy_is_one_that_the_api_knows():
         ({"qqqq": 1}, "unknown parameter 'qqqq'; `python -m pipelines parameters` lists them"),
         ({"source": "digit"}, "did you mean 'digits'?"),
         ({"source": "images:"}, "source='images:' is none of digits, images:URI and tfds:NAME"),
+        ({"source": "digits:8"}, "source='digits:8' is none of"),
         ({"source": ""}, "source='' is none of"),
         ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),
         ({"batch_size": 2, "worker_count": 3}, "use at least 4"),
