@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.dataset.schema import Feature
-from trainer.errors import InputError
 from trainer.evaluation import evaluate
 from trainer.mistakes import most_confident
 
@@ -263,78 +262,3 @@ def test_progress_ends_with_the_number_of_examples(models, tmp_path):
     said: list[str] = []
     evaluate(models(3), str(tmp_path), progress=said.append)
     assert said[-1].startswith("Evaluated 30 test examples in ")
-
-
-def test_an_empty_split_is_refused(models, tmp_path):
-    write_records(tmp_path, names(3), [], np.zeros((0, 3), np.uint8))
-    with pytest.raises(InputError, match=r"test split of .* has no example"):
-        evaluate(models(3), str(tmp_path))
-
-
-def test_an_unknown_split_names_those_that_exist(models, tmp_path):
-    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
-    with pytest.raises(InputError, match=r"split='tset'.*train, validation, test"):
-        evaluate(models(3), str(tmp_path), split="tset")
-
-
-def test_a_missing_model_is_named(tmp_path):
-    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
-    with pytest.raises(InputError, match=r"no SavedModel at .*nowhere"):
-        evaluate(str(tmp_path / "nowhere"), str(tmp_path))
-
-
-def test_a_model_without_the_signature_lists_those_it_has(tmp_path):
-    write_records(tmp_path, names(3), [0], np.ones((1, 3), np.uint8))
-    module = tf.Module()
-    module.f = tf.function(lambda x: {"y": x}, input_signature=[tf.TensorSpec([None])])
-    tf.saved_model.save(module, str(tmp_path / "m"), signatures={"predict": module.f})
-    with pytest.raises(InputError, match=r"no signature serving_examples \(it has: predict\)"):
-        evaluate(str(tmp_path / "m"), str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda p: p * float("nan"), "NaN or infinite"),
-        (lambda p: p * 2, "add up to 2"),
-        (lambda p: tf.add(p, [0.7, -0.7, 0.0]), "least is -"),
-        (lambda p: p[:, :2], r"shape \[2, 2\], but .* has 3 classes"),
-    ],
-)
-def test_answers_that_are_no_probabilities_of_the_classes_name_the_model(tmp_path, change, words):
-    write_records(tmp_path, names(3), [0, 2], np.ones((2, 3), np.uint8))
-    model = write_model(tmp_path / "model", names(3), change=change)
-    with pytest.raises(InputError, match=rf"the model at {model} .*{words}"):
-        evaluate(model, str(tmp_path))
-
-
-def test_a_model_trained_on_another_order_of_classes_is_refused(models, tmp_path):
-    pixels = np.array([[200, 0, 0]], np.uint8)
-    write_records(tmp_path, ["c2", "c1", "c0"], [0], pixels)
-    with pytest.raises(InputError, match=r"answers 'c0' where .* has 'c2'"):
-        evaluate(models(3), str(tmp_path))
-
-
-def test_a_truncated_shard_is_refused(models, tmp_path):
-    labels, pixels = sample(9, 20, 3)
-    dataset = write_records(tmp_path, names(3), labels, pixels)
-    shard = tmp_path / dataset.splits["test"].shards[1].file
-    shard.write_bytes(shard.read_bytes()[:-5])
-    with pytest.raises(InputError, match=r"test records of .* can't be evaluated"):
-        evaluate(models(3), str(tmp_path), batch_size=4)
-
-
-@pytest.mark.parametrize(("kept", "words"), [(1, "fewer"), (3, "more")])
-def test_other_counts_than_dataset_json_says_are_refused(models, tmp_path, kept, words):
-    labels, pixels = sample(9, 20, 3)
-    dataset = write_records(tmp_path, names(3), labels, pixels)
-    first, second = (tmp_path / shard.file for shard in dataset.splits["test"].shards)
-    second.write_bytes(first.read_bytes() * (kept - 1))
-    with pytest.raises(InputError, match=rf"hold {words} examples than the 20"):
-        evaluate(models(3), str(tmp_path))
-
-
-def test_a_label_outside_the_classes_is_refused(models, tmp_path):
-    write_records(tmp_path, names(4), [3], np.ones((1, 4), np.uint8), changes={"classes": names(3)})
-    with pytest.raises(InputError, match=r"has label 3, but there are 3 classes"):
-        evaluate(models(3), str(tmp_path))
