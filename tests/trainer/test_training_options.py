@@ -1,0 +1,141 @@
+"""Each option of training does what it says."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.records import digits
+from trainer import fields
+from trainer.cluster import Cluster
+from trainer.config import Job, TrainingConfig
+from trainer.optimization import Schedule, create_optimizer
+from trainer.progress import Progress
+from trainer.synchronous import train
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return digits(tmp_path_factory.mktemp("few"), (130,), 40)
+
+
+def trained(dataset, folder, **options):
+    config = fields.build(TrainingConfig, {"epochs": 2, "batch_size": 32, **options})
+    return train(
+        Job(dataset=dataset.uri, base_output_directory=str(folder), config=config), Cluster()
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "mixed_float16", "gradient_clip_norm": 1.0},
+        {"precision": "mixed_bfloat16", "optimizer": "adamw", "weight_decay": 0.01},
+        {"xla": True, "class_weights": "balanced"},
+        {"schedule": "one_cycle", "augmentation": "model", "model_options": {"dropout": 0.0}},
+        {"optimizer": "sgd", "learning_rate": 0.1, "model_options": {"dropout": 0.0}},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_every_way_of_computing_learns(few, tmp_path, options):
+    options = {"learning_rate": 0.005, "epochs": 8, **options}
+    history = trained(few, tmp_path, **options).progress.history
+    losses = [row["loss"] for row in history]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
+def test_half_precision_keeps_weights_whole_and_logits_too(few, tmp_path):
+    model = trained(few, tmp_path, precision="mixed_float16").model
+    assert {weight.dtype for weight in model.trainable_variables} == {"float32"}
+    assert model.compute_dtype == "float16"
+    assert model(np.zeros([1, 8, 8, 1], np.uint8)).dtype == tf.float32
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_remedy(few, tmp_path):
+    from trainer.errors import InputError
+
+    with pytest.raises(InputError, match=r"loss of epoch 1 is not finite; lower learning_rate"):
+        trained(few, tmp_path, optimizer="sgd", learning_rate=1e38)
+
+
+def test_early_stopping_returns_the_best_weights(few, tmp_path):
+    run = trained(
+        few, tmp_path, epochs=40, learning_rate=0.02, early_stopping_patience=2, monitor="accuracy"
+    )
+    progress = run.progress
+    assert progress.stopped == "no better accuracy in 2 epochs"
+    assert len(progress.history) == progress.best_epoch + 2 < 40
+    images, labels = _validation(few)
+    accuracy = np.mean(np.argmax(run.model(images, training=False), -1) == labels)
+    assert accuracy == pytest.approx(
+        progress.history[progress.best_epoch - 1]["validation_accuracy"]
+    )
+
+
+def test_a_run_without_validation_examples_goes_by_its_training_loss(tmp_path):
+    dataset = digits(tmp_path / "records", (64,), 0)
+    progress = trained(dataset, tmp_path / "run").progress
+    assert "validation_loss" not in progress.history[0]
+    assert progress.best_value == min(row["loss"] for row in progress.history)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {0: 1.0, 50: 1.0, 99: 1.0}),
+        ({"warmup_steps": 10}, {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.0, 99: 1.0}),
+        ({"schedule": "cosine"}, {0: 1.0, 50: 0.5, 100: 0.0}),
+        ({"schedule": "cosine", "warmup_steps": 20}, {9: 0.5, 20: 1.0, 60: 0.5, 100: 0.0}),
+        ({"schedule": "one_cycle"}, {0: 0.04, 15: 0.52, 30: 1.0, 65: 0.5, 100: 0.0}),
+    ],
+    ids=["constant", "warmup", "cosine", "warmup-cosine", "one_cycle"],
+)
+def test_the_learning_rate_follows_its_schedule(options, expected):
+    schedule = Schedule(TrainingConfig(learning_rate=1.0, **options), total_steps=100)
+    for step, rate in expected.items():
+        assert float(schedule(step)) == pytest.approx(rate, abs=1e-6)
+    schedule.factor.assign(0.1)
+    assert float(schedule(50)) == pytest.approx(
+        0.1 * float(Schedule(TrainingConfig(learning_rate=1.0, **options), 100)(50))
+    )
+
+
+def test_gradients_are_clipped_by_their_common_norm():
+    config = TrainingConfig(
+        optimizer="sgd", momentum=0.0, learning_rate=1.0, gradient_clip_norm=1.0
+    )
+    variables = [tf.Variable([0.0, 0.0]), tf.Variable([0.0])]
+    optimizer = create_optimizer(config, Schedule(config, 10))
+    optimizer.build(variables)
+    optimizer.apply([tf.constant([2.0, 1.0]), tf.constant([2.0])], variables)
+    np.testing.assert_allclose(variables[0], [-2 / 3, -1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(variables[1], [-2 / 3], rtol=1e-6)
+
+
+def test_a_plateau_reduces_the_learning_rate_and_counts_anew():
+    config = TrainingConfig(plateau_patience=2, plateau_factor=0.5, epochs=10)
+    progress = Progress()
+    factors = []
+    for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 0.9, 1.0):
+        progress.end_epoch({"loss": loss, "accuracy": 0.5, "validation_loss": loss}, config)
+        factors.append(progress.factor)
+    assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
+    assert progress.best_epoch == 6
+
+
+def test_progress_survives_its_checkpoint_to_the_digit():
+    progress = Progress(epoch=3, step=2, seconds=0.1, factor=1 / 3)
+    progress.sums.add(1 / 3, 2.0, 7.0)
+    progress.history.append({"epoch": 1, "loss": 1 / 7})
+    copy = Progress()
+    copy.deserialize(progress.serialize())
+    assert copy == progress
+
+
+def _validation(dataset):
+    from trainer.dataset.reader import InputShare, evaluation_batches
+
+    share = InputShare(batch_size=40)
+    images, labels, weights = next(iter(evaluation_batches(dataset, "validation", share)))
+    assert weights.numpy().all()
+    return images, labels.numpy()
