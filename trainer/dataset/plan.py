@@ -68,7 +68,7 @@ class Plan:
         for part in (self._keys, self._ends, self._positions, self._labels, self._digests):
             content.update(part)
         for split in SPLITS:
-            content.update(self.order[split])
+            content.update(self.order[split].data)
         for rejection in self.rejections:
             content.update(f"{rejection.key}\0{rejection.reason}\0".encode())
         return content.hexdigest()

@@ -47,6 +47,7 @@ def write_in_processes(
         RuntimeError: a process failed or was killed.
     """
     workers: dict[Connection, subprocess.Popen] = {}
+    connection = None
     try:
         for _ in range(count):
             connection, process = _start()
@@ -54,21 +55,24 @@ def write_in_processes(
         for connection in workers:
             connection.send(writer)
         waiting = iter(tasks)
-        busy = {connection for connection in workers if _give(connection, waiting)}
+        busy = set()
+        for connection in workers:
+            if _give(connection, waiting):
+                busy.add(connection)
         while busy:
             for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
-                try:
-                    message = connection.recv()
-                except (EOFError, ConnectionError):
-                    raise _death(workers[connection]) from None
+                message = connection.recv()
                 if isinstance(message, int):
                     report(message)
-                    continue
-                if isinstance(message, Exception):
+                elif isinstance(message, Exception):
                     raise message
-                if not _give(connection, waiting):
-                    busy.discard(connection)
-                yield message
+                else:
+                    if not _give(connection, waiting):
+                        busy.discard(connection)
+                    yield message
+    except (EOFError, ConnectionError):
+        assert connection is not None
+        raise _death(workers[connection]) from None
     finally:
         for connection, process in workers.items():
             connection.close()

@@ -132,20 +132,25 @@ def _not_prepared(name: str, options: RecordOptions) -> str:
 
 
 def _feature_names(info: Any, source: str) -> tuple[str, str]:
-    """Names of the image and of the label among an example's features."""
+    """Names of the image and of the label among an example's features.
+
+    Those of supervised_keys; without any, the only image and the only label.
+    """
     from tensorflow_datasets.core import features as kinds
 
-    keys: tuple = info.supervised_keys or ()
-    found = {name: type(info.features[name]).__name__ for name in info.features}
-    if (
-        len(keys) == 2
-        and all(isinstance(key, str) and key in found for key in keys)
-        and isinstance(info.features[keys[0]], kinds.Image)
-        and isinstance(info.features[keys[1]], kinds.ClassLabel)
-        and info.features[keys[1]].names
-    ):
-        return keys
-    listed = ", ".join(f"{name}: {kind}" for name, kind in found.items())
+    found = dict(info.features.items())
+    keys: tuple = info.supervised_keys or tuple(
+        name for kind in (kinds.Image, kinds.ClassLabel) for name in _of_kind(found, kind)
+    )
+    if len(keys) == 2 and all(isinstance(key, str) and key in found for key in keys):
+        image, label = keys
+        if image in _of_kind(found, kinds.Image) and label in _of_kind(found, kinds.ClassLabel):
+            return image, label
+    listed = ", ".join(f"{name}: {type(feature).__name__}" for name, feature in found.items())
     raise InputError(
         f"source={source!r} is not a data set of images with one label each: it has {listed}"
     )
+
+
+def _of_kind(features: dict[str, Any], kind: type) -> list[str]:
+    return [name for name, feature in features.items() if isinstance(feature, kind)]
