@@ -16,6 +16,7 @@ from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import relative
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
+_HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +82,11 @@ def show(
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
         _show_failure(console, failure)
-    figures = [
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in summary["metrics"].items()
-        if isinstance(value, (int, float, str))
-    ]
-    if figures:
-        _print(console, "test set  " + ", ".join(figures[:6]))
+    metrics = summary["metrics"]
+    names = [name for name in _HEADLINE if name in metrics] or list(metrics)
+    if names:
+        figures = ", ".join(f"{name.replace('_', ' ')} {metrics[name]:.4g}" for name in names)
+        _print(console, f"test set  {figures}")
     if "verdict" in summary:
         _print(console, f"verdict   {summary['verdict']}")
     if summary["report"]:

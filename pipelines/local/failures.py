@@ -12,28 +12,28 @@ _INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
 _USAGE_ERROR = re.compile(r"error: (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
 
-# Runtime noise that says nothing of progress: glog and absl lines, kfp's executor.
+# Runtime noise that says nothing of progress: glog, absl and gRPC lines, kfp's executor.
 _NOISE = re.compile(
     r"[IWEF]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
-    r"|--- restart "
+    r"|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
 )
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
 def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
-    """The last lines of a log, at most `size` bytes; [] where there is none.
+    """The last whole lines of a log, at most `size` bytes; [] where there is none.
 
     A carriage return starts a line anew, as on a terminal.
     """
     try:
         with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - size))
-            text = file.read().decode(errors="replace")
+            start = max(0, file.seek(0, 2) - size)
+            file.seek(start)
+            lines = file.read().decode(errors="replace").replace("\r\n", "\n").split("\n")
     except OSError:
         return []
-    return [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]
+    return [line.rsplit("\r", 1)[-1] for line in (lines[1:] if start else lines)]
 
 
 def progress(log: pathlib.Path) -> str:

@@ -84,6 +84,8 @@ class LiveView:
                 symbol, color = _MARKS[state]
                 mark, style = Text(symbol, color), "dim" if color == "dim" else ""
             clock = _clock(seconds) if seconds else ""
+            if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
+                text = state.lower().replace("_", " ")
             table.add_row(mark, Text(name, style), Text(clock, "dim"), Text(text, "dim"))
         return Group(table)
 
@@ -134,8 +136,6 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[tuple[str, str, float
         own = [job for job in waiting if job.launched_by == task.key]
         if own:
             text = ""
-        if task.state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
-            text = task.state.lower().replace("_", " ")
         yield task.display_name, task.state, task.seconds, text
         for job in own:
             yield from _replica_rows(job)
@@ -145,9 +145,9 @@ def _replica_rows(job: CustomJob) -> Iterator[tuple[str, str, float, str]]:
     for replica in job.replicas:
         text = progress(replica.log) if replica.state in ("RUNNING", "SUCCEEDED") else ""
         if replica.restarts:
-            text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}"
+            text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         if replica.state == "STOPPED":
-            text = "shut down with the job"
+            text = "shut down with the job" if job.state == "SUCCEEDED" else ""
         seconds = seconds_between(replica.started, replica.ended)
         yield f"  {replica.role} {replica.index}", replica.state, seconds, text
 

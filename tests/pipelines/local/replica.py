@@ -3,9 +3,10 @@
     python replica.py --chief=finish --worker=serve
 
 Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
-finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError), crash (a traceback), serve (until killed),
-save (serve, and write <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM),
-again (serve on the first start, finish on the next), wait (finish once <base>/go exists).
+finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError),
+crash (a traceback), serve (until killed), save (serve, and write <base>/checkpoint on
+SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the first start, finish on the
+next), wait (finish once <base>/go exists).
 """
 
 import argparse
