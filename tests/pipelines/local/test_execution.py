@@ -1,16 +1,12 @@
 import io
 import json
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
 
 from pipelines.local import run
-from tests.pipelines.local.conftest import REPLICA, is_alive, job_states, wait_for
+from tests.pipelines.local.conftest import REPLICA
 from trainer.errors import InputError
 
 TASKS = (
@@ -223,80 +219,3 @@ def test_a_folder_that_can_not_be_written_is_refused(small_package, tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(InputError, match="choose another folder"):
         start(small_package, tmp_path / "runs")
-
-
-PROGRAM = """
-import json, pathlib, sys
-from pipelines.local import run
-result = run(pathlib.Path(sys.argv[1]), recipe="small", parameters=json.loads(sys.argv[3]),
-             runs_directory=pathlib.Path(sys.argv[2]))
-print(result.state)
-"""
-
-
-@pytest.fixture
-def running(small_package, tmp_path):
-    """A run in a process of its own, whose replicas serve; its folder, and their pids."""
-    actions = ["--chief=save", "--worker=serve"]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            PROGRAM,
-            str(small_package),
-            str(tmp_path),
-            json.dumps({"replica": [str(REPLICA), *actions]}),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=REPLICA.parents[3],
-    )
-    latest = tmp_path / "latest"
-    notes = latest / "artifacts" / "plan" / "training"
-    wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
-    (job,) = job_states(latest)
-    yield process, latest, [replica["pid"] for replica in job["replicas"]]
-    process.kill()
-    process.communicate()
-
-
-def children_of(pid):
-    """All processes below `pid`."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue
-        if int(text.rpartition(")")[2].split()[1]) == pid:
-            child = int(path.parent.name)
-            found += [child, *children_of(child)]
-    return found
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running, number):
-    process, latest, replicas = running
-    children = children_of(process.pid)
-    assert set(replicas) < set(children)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=20)
-    assert output.rstrip().endswith("CANCELLED")
-    assert "Traceback" not in output
-    assert not any(map(is_alive, children))
-    summary = json.loads((latest / "summary.json").read_text())
-    assert summary["state"] == "CANCELLED"
-    assert summary["custom_jobs"][0]["state"] == "CANCELLED"
-    tasks = {task["name"]: task["state"] for task in summary["tasks"]}
-    assert tasks["custom-training-job"] == "CANCELLED"
-    assert tasks["collect"] == "NOT_TRIGGERED"
-    assert (latest / "artifacts" / "plan" / "training" / "checkpoint").exists()
-
-
-def test_a_run_that_is_killed_leaves_no_process(running):
-    process, _, _ = running
-    children = children_of(process.pid)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not any(map(is_alive, children)))
