@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MODELS = {
     "small_cnn": "trainer.models.small_cnn",
     "flowers_cnn": "trainer.models.flowers_cnn",
+    "mnist_cnn": "trainer.models.mnist_cnn",
 }
 
 
