@@ -15,10 +15,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import checkpoint, logs
+from trainer import checkpoint, logs, steps
 from trainer.augmentation import augmented
 from trainer.cluster import Cluster, create_strategy
-from trainer.config import Job, TrainingConfig
+from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join, load
 from trainer.errors import InputError
@@ -87,8 +87,8 @@ class Run:
             self.schedule = Schedule(config, self.steps * config.epochs)
             self.optimizer = create_optimizer(config, self.schedule)
             self.optimizer.build(self.model.trainable_variables)
-        self.train_step = _train_step(strategy, network, self.optimizer, dataset, config)
-        self.evaluate_step = _evaluate_step(strategy, self.model)
+        self.train_step = steps.training_step(strategy, network, self.optimizer, dataset, config)
+        self.evaluate_step = steps.evaluation_step(strategy, self.model)
         self.progress = Progress()
         directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(directory, config, dataset, cluster)
@@ -244,91 +244,4 @@ class Run:
         of a multi-worker job would begin with a collective that asks who still has data.
         """
         infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return self.strategy.distribute_datasets_from_function(
-            lambda _: batches.apply(infinite)
-        )
-
-
-def _train_step(
-    strategy: tf.distribute.Strategy,
-    network: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    dataset: Dataset,
-    config: TrainingConfig,
-) -> Any:
-    """A function of (inputs, labels, weights, examples of the global batch, stop flag).
-
-    It returns float32 [4], the same on every replica: summed cross-entropy, right
-    predictions, examples, and replicas that have been told to stop.
-    """
-    variables = network.trainable_variables
-    class_weights = _class_weights(dataset, config)
-    scale = optimizer.scale_loss
-
-    @tf.function(jit_compile=config.xla or None)
-    def gradients(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape:
-            logits = network(inputs, training=True)
-            targets = tf.one_hot(labels, len(dataset.classes))
-            smooth = config.label_smoothing
-            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
-            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
-            objective = scale(objective / examples)
-        return tape.gradient(objective, variables), _sums(logits, labels, weights)
-
-    @tf.function
-    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
-        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            local, sums = gradients(inputs, labels, weights, examples)
-            report = tf.concat([sums, [stop]], axis=0)
-            context = tf.distribute.get_replica_context()
-            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
-            optimizer.apply(summed, variables)
-            return report
-
-        reports = strategy.run(replica_step, args=(inputs, labels, weights))
-        return strategy.experimental_local_results(reports)[0]
-
-    return lambda inputs, labels, weights, examples, stop: step(
-        inputs, labels, weights, tf.constant(examples), tf.constant(stop)
-    )
-
-
-def _evaluate_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Any:
-    """A function of (inputs, labels, weights) to float32 [3]: loss, right, examples."""
-
-    @tf.function
-    def step(inputs: Any, labels: Any, weights: Any) -> Any:
-        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            sums = _sums(model(inputs, training=False), labels, weights)
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-
-        sums = strategy.run(replica_step, args=(inputs, labels, weights))
-        return strategy.experimental_local_results(sums)[0]
-
-    return step
-
-
-def _sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Plain cross-entropy, right predictions and examples, summed: float32 [3].
-
-    Neither smoothing nor class weights enter, so that training and validation compare.
-    """
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
-    return tf.stack(
-        [tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights), tf.reduce_sum(weights)]
-    )
-
-
-def _class_weights(dataset: Dataset, config: TrainingConfig) -> tf.Tensor:
-    """Weight of each class in the objective, float32 [classes].
-
-    balanced is scikit-learn's rule: examples / (classes x examples of the class).
-    """
-    counts = dataset.splits["train"].class_counts
-    if config.class_weights == "none":
-        return tf.ones([len(counts)])
-    return tf.constant([sum(counts) / (len(counts) * max(1, count)) for count in counts])
+        return self.strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))

@@ -1,0 +1,114 @@
+"""The steps that every way of training takes: gradients of a batch, and sums over it.
+
+Sums are float32 [3]: cross-entropy in nats, right predictions, examples. Neither label
+smoothing nor class weights enter them, so that training and validation compare.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.config import TrainingConfig
+from trainer.dataset.schema import Dataset
+
+
+def gradients(
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """A function of a replica's (inputs, labels, weights, examples of the global batch).
+
+    It returns the gradient of each trainable variable of `network`, scaled as `optimizer`
+    wants it and divided by the examples of the global batch, and the sums of this part.
+    """
+    variables = network.trainable_variables
+    class_weights = _class_weights(dataset, config)
+    scale = optimizer.scale_loss
+
+    @tf.function(jit_compile=config.xla or None)
+    def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            logits = network(inputs, training=True)
+            targets = tf.one_hot(labels, len(dataset.classes))
+            smooth = config.label_smoothing
+            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
+            objective = scale(objective / examples)
+        return tape.gradient(objective, variables), sums(logits, labels, weights)
+
+    return compute
+
+
+def training_step(
+    strategy: tf.distribute.Strategy,
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """A function of (inputs, labels, weights, examples of the global batch, stop flag).
+
+    It returns float32 [4], the same on every replica: the sums over the global batch, and
+    the number of replicas that have been told to stop.
+    """
+    variables = network.trainable_variables
+    compute = gradients(network, optimizer, dataset, config)
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local, local_sums = compute(inputs, labels, weights, examples)
+            report = tf.concat([local_sums, [stop]], axis=0)
+            context = tf.distribute.get_replica_context()
+            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
+            optimizer.apply(summed, variables)
+            return report
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return lambda inputs, labels, weights, examples, stop: step(
+        inputs, labels, weights, tf.constant(examples), tf.constant(stop)
+    )
+
+
+def evaluation_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[..., Any]:
+    """A function of (inputs, labels, weights) to the sums over the global batch."""
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local = sums(model(inputs, training=False), labels, weights)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return step
+
+
+def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
+    return tf.stack(
+        [tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights), tf.reduce_sum(weights)]
+    )
+
+
+def _class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
+    """Weight of each class in the objective.
+
+    balanced is scikit-learn's rule: examples / (classes x examples of the class). Plain
+    numbers, which a step that runs on another machine can hold as its own constant.
+    """
+    counts = dataset.splits["train"].class_counts
+    if config.class_weights == "none":
+        return [1.0] * len(counts)
+    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
