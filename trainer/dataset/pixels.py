@@ -18,10 +18,10 @@ filters when it shrinks, as `tf.image.resize(..., antialias=True)` does.
 import dataclasses
 import hashlib
 import io
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from trainer.dataset.options import RecordOptions
@@ -102,9 +102,11 @@ class PixelFormat:
         if not data:
             raise RejectedError("empty file")
         try:
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
-            _check_size(image)
-            return self._upright(image)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # About images that are odd but readable.
+                image = Image.open(io.BytesIO(data), formats=FORMATS)
+                _check_size(image)
+                return self._upright(image)
         except RejectedError:
             raise
         except Image.UnidentifiedImageError:
@@ -168,8 +170,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
     if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip.
-        grey = np.asarray(image).astype(np.uint32) >> 8
-        return Image.fromarray(np.minimum(grey, 255).astype(np.uint8))
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:
         colors = image.convert("RGBA")
         white = Image.new("RGB", image.size, "white")

@@ -8,6 +8,7 @@ import dataclasses
 import json
 from typing import Any
 
+from trainer.dataset import storage
 from trainer.errors import InputError
 
 FILE_NAME = "dataset.json"
@@ -118,14 +119,10 @@ def load(uri: str) -> Dataset:
         InputError: the file is missing, is not what create_tfrecords writes, or has a
             schema version that this code does not know.
     """
-    # Not at the top: the processes that write records know the schema, but not TensorFlow.
-    import tensorflow as tf
-
     path = join(uri, FILE_NAME)
     try:
-        with tf.io.gfile.GFile(path) as file:
-            content = json.loads(file.read())
-    except tf.errors.NotFoundError:
+        content = json.loads(storage.read(path))
+    except FileNotFoundError:
         raise InputError(
             f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
             "or let it finish"

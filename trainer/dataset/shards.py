@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -74,9 +73,7 @@ class ShardWriter:
         partial = join(self.notes_uri, f"{task.file}.{os.getpid()}.partial")
         with storage.writing(self.output_uri):
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # Pillow's about odd but readable images.
-                    result = self._write(task, partial, report)
+                result = self._write(task, partial, report)
                 storage.replace(partial, join(self.output_uri, task.file))
             except BaseException:
                 storage.remove(partial)
@@ -91,7 +88,8 @@ class ShardWriter:
         counts = [0] * len(self.source.classes)
         rejections = []
         remote = storage.is_remote(self.source.location)
-        fetched = storage.read_ahead(self._fetch, task.references, remote=remote)
+        readers = storage.REMOTE_READERS if remote else 1
+        fetched = storage.read_ahead(self._fetch, task.references, threads=readers)
         with storage.open_file(partial, "wb") as file:
             for reference, label, content in zip(
                 task.references, task.labels, fetched, strict=True

@@ -62,7 +62,7 @@ def test_a_data_set_without_one_label_an_image_is_refused_and_described(tmp_path
     data = tf.data.Dataset.from_tensor_slices({"text": ["a", "b"], "score": [0.5, 0.1]})
     features = {"text": tfds.features.Text(), "score": tfds.features.Scalar(np.float32)}
     prepare(tmp_path / "in", features, data)
-    with pytest.raises(InputError, match=r"not a data set of images.*text: Text.*score: Scalar"):
+    with pytest.raises(InputError, match=r"not a data set of images.*score: Scalar, text: Text"):
         write("tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
 
 

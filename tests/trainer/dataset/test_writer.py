@@ -216,3 +216,23 @@ def test_nested_folders_belong_to_their_class(tmp_path):
     write_pictures(source / "cat" / "more" / "deep", 1, seed=5)
     found = all_records(write(source, tmp_path / "out"))
     assert found["cat/more/deep/000.png"][0] == 0
+
+
+def test_a_remote_source_and_output_give_the_same_records(tmp_path):
+    # TensorFlow's file system in memory stands for all that only tf.io.gfile can reach.
+    source = two_classes(tmp_path / "in")
+    (source / "cat" / "empty.jpg").write_bytes(b"")
+    for path in source.rglob("*.*"):
+        target = f"ram://in/{path.relative_to(source)}"
+        tf.io.gfile.makedirs(target.rpartition("/")[0])
+        tf.io.gfile.copy(str(path), target, overwrite=True)
+    local = write(source, tmp_path / "out", max_rejected_fraction=0.1)
+    write("images:ram://in", "ram://out", max_rejected_fraction=0.1, image_size=8)
+    remote = write("images:ram://in", "ram://out", max_rejected_fraction=0.1)
+    assert remote.splits == local.splits
+    assert schema.load("ram://out") == remote
+    names = {one.file for split in local.splits.values() for one in split.shards}
+    assert set(tf.io.gfile.listdir("ram://out")) == {*names, "dataset.json", "rejected.jsonl"}
+    for name in [*names, "rejected.jsonl"]:
+        with tf.io.gfile.GFile(f"ram://out/{name}", "rb") as file:
+            assert file.read() == (tmp_path / "out" / name).read_bytes()

@@ -68,7 +68,8 @@ class ImageFolder:
     def examples(self) -> Iterator[Example | Rejection]:
         """Lists and digests every file under the folder, sorted by path."""
         remote = storage.is_remote(self.location)
-        yield from storage.read_ahead(self._listed, self._files(), remote=remote)
+        threads = storage.REMOTE_READERS if remote else 1
+        yield from storage.read_ahead(self._listed, self._files(), threads=threads)
 
     def fetch(self, reference: Reference) -> bytes:
         """The content of a file."""

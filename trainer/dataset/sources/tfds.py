@@ -146,7 +146,9 @@ def _feature_names(info: Any, source: str) -> tuple[str, str]:
         image, label = keys
         if image in _of_kind(found, kinds.Image) and label in _of_kind(found, kinds.ClassLabel):
             return image, label
-    listed = ", ".join(f"{name}: {type(feature).__name__}" for name, feature in found.items())
+    listed = ", ".join(
+        f"{name}: {type(feature).__name__}" for name, feature in sorted(found.items())
+    )
     raise InputError(
         f"source={source!r} is not a data set of images with one label each: it has {listed}"
     )

@@ -1,0 +1,159 @@
+"""Writing records of 224x224 JPEGs from photos: against the bare work, and the usual way.
+
+`bare` runs decode, resize and encode on half of the photos in each of two processes and
+writes nothing: what two cores can do. `usual` is what most code does: a tf.data map that
+decodes, resizes and encodes, and one TFRecordWriter.
+"""
+
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.benchmarks.photos import write_photos
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.pixels import PixelFormat
+from trainer.dataset.writer import create_tfrecords
+
+PHOTOS = 4000
+ROUNDS = 5
+SIZE = 224
+MEMORY_PHOTOS = 400
+"""A tenth of the photos for the memory of a small run."""
+
+
+def rows() -> list[tuple[str, float, float, str]]:
+    """(what, ratio, goal, figures) of speed against both, and of memory at 10x the data."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_photos(folder / "photos", PHOTOS)
+        write_photos(folder / "few", MEMORY_PHOTOS)
+        ways: dict[str, Callable[[], float]] = {
+            "create_tfrecords": lambda: _timed(_records, folder / "photos", folder),
+            "bare": lambda: _bare(folder / "photos"),
+            "usual": lambda: _timed(_usual, folder / "photos", folder, False),
+            "usual, antialias": lambda: _timed(_usual, folder / "photos", folder, True),
+        }
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(ROUNDS):
+            for way, run in ways.items():
+                seconds[way].append(run())
+        peaks = [_peak_megabytes(folder / source, folder) for source in ("few", "photos")]
+    speeds = {way: PHOTOS / statistics.median(taken) for way, taken in seconds.items()}
+
+    def ratio(way: str) -> float:
+        # Of neighbors in time: another load of the machine then falls on both.
+        pairs = zip(seconds[way], seconds["create_tfrecords"], strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+    def figures(way: str) -> str:
+        return f"{speeds['create_tfrecords']:,.0f} / {speeds[way]:,.0f} images/s"
+
+    return [
+        ("writing records / two bare loops", ratio("bare"), 0.85, figures("bare")),
+        (
+            "writing records / tf.data map and one writer",
+            ratio("usual"),
+            2.5,
+            f"{figures('usual')}; {ratio('usual, antialias'):.2f} where that resizes as "
+            f"create_tfrecords does (antialias): {speeds['usual, antialias']:,.0f} images/s",
+        ),
+        (
+            "peak memory of writing, 10x the photos",
+            peaks[1] / peaks[0],
+            1.1,
+            f"{peaks[1]:,.0f} / {peaks[0]:,.0f} MB at {PHOTOS:,} / {MEMORY_PHOTOS:,} photos",
+        ),
+    ]
+
+
+def _timed(function: Callable, *arguments) -> float:
+    started = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - started
+
+
+def _records(photos: Path, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as output:
+        options = RecordOptions(source=f"images:{photos}", image_size=SIZE)
+        create_tfrecords(options, output, progress=lambda line: None)
+
+
+def _bare(photos: Path) -> float:
+    """Seconds of the slower of two processes, each with half of the photos; starting not timed."""
+    files = sorted(photos.rglob("*.jpg"))
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(2)
+    with context.Manager() as manager:
+        taken = manager.list()
+        processes = [
+            context.Process(target=_bare_loop, args=(files[half::2], start, taken))
+            for half in range(2)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        return max(taken)
+
+
+def _bare_loop(files: list[Path], start, taken) -> None:
+    spec = PixelFormat.of(RecordOptions(image_size=SIZE))
+    start.wait()
+    started = time.perf_counter()
+    for file in files:
+        spec.encode(spec.decode(file.read_bytes()))
+    taken.append(time.perf_counter() - started)
+
+
+def _usual(photos: Path, folder: Path, antialias: bool) -> None:
+    import tensorflow as tf
+
+    def encoded(path):
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        resized = tf.image.resize(image, [SIZE, SIZE], antialias=antialias)
+        return tf.io.encode_jpeg(tf.cast(resized, tf.uint8))
+
+    files = sorted(map(str, photos.rglob("*.jpg")))
+    images = tf.data.Dataset.from_tensor_slices(files).map(encoded)
+    with tf.io.TFRecordWriter(str(folder / "usual.tfrecord")) as writer:
+        for path, image in zip(files, images, strict=True):
+            label = int(path.split("/")[-2][-1])
+            example = tf.train.Example()
+            example.features.feature["image"].bytes_list.value.append(image.numpy())
+            example.features.feature["label"].int64_list.value.append(label)
+            writer.write(example.SerializeToString())
+
+
+_ALONE = """
+import sys
+from pathlib import Path
+from tests.benchmarks.records_writing import _records
+from trainer.dataset import writer
+writer.POOL_PAYS_SECONDS = 0  # With processes for few photos, as for many.
+_records(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def _peak_megabytes(photos: Path, folder: Path) -> float:
+    """Peak of the proportional set size of a run with all its processes."""
+    import psutil
+
+    process = subprocess.Popen([sys.executable, "-c", _ALONE, str(photos), str(folder)])
+    peak = 0
+    watched = psutil.Process(process.pid)
+    while process.poll() is None:
+        total = 0
+        try:
+            for one in [watched, *watched.children(recursive=True)]:
+                total += one.memory_full_info().pss
+        except psutil.Error:
+            continue
+        peak = max(peak, total)
+        time.sleep(0.01)
+    assert process.returncode == 0
+    return peak / 1e6
