@@ -15,6 +15,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from pipelines.operation import Operation, split
 from pipelines.parameters import ParameterSet, checked
 from trainer.errors import InputError
 from trainer.fields import nearest
@@ -31,12 +32,14 @@ class Recipe:
         summary: its first comment line.
         given: the values that it sets.
         parameters: a value for every parameter, the others being the defaults.
+        operation: how it is run on Vertex AI: fallbacks, retraining, the expected time.
     """
 
     name: str
     summary: str
     given: dict[str, Any]
     parameters: ParameterSet
+    operation: Operation = Operation()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
         """The recipe's parameters with some changed; raises InputError as `checked` does."""
@@ -60,12 +63,22 @@ def load(name: str, directory: Path = DIRECTORY) -> Recipe:
     path = directory / f"{name}.toml"
     try:
         text = path.read_text(encoding="utf-8")
-        given = tomllib.loads(text)
+        document = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path.name} can't be read: {error}") from None
+    try:
+        given, operation = split(document)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
+    for number, fallback in enumerate(operation.fallbacks, 1):
+        checked({**given, **fallback}, place=f"{path.name}: fallbacks[{number}]")
+    if operation.retraining:
+        changed = operation.retraining.parameters
+        checked({**given, **changed}, place=f"{path.name}: [retraining] parameters")
     return Recipe(
         name=name,
         summary=text.partition("\n")[0].removeprefix("#").strip(),
         given=given,
         parameters=checked(given, place=path.name),
+        operation=operation,
     )

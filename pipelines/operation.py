@@ -1,0 +1,143 @@
+"""What a recipe says of its runs on Vertex AI, beside the pipeline's parameters.
+
+expected_minutes = 12
+
+[[fallbacks]]                     # tried in turn where there are no such machines
+accelerator_type = "NVIDIA_L4"
+
+[retraining]                      # `schedule` is a parameter: the learning rate's
+cron = "0 3 * * 1"
+time_zone = "Europe/Berlin"
+parameters = {epochs = 20}
+"""
+
+import dataclasses
+import datetime
+import re
+import zoneinfo
+from collections.abc import Mapping
+from typing import Any
+
+from trainer import fields
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.worker_pools import MachineOptions
+
+_CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When runs start by themselves. Times are RFC 3339, as the API has them."""
+
+    cron: str = option("", help="Five fields: minute, hour, day of month, month, day of week.")
+    time_zone: str = option("UTC", help="IANA time zone that cron is read in.")
+    start: str = option("", help="No run before this time; empty: from now on.")
+    end: str = option("", help="No run after this time; empty: no end.")
+    max_runs: int = option(0, help="Runs in all; 0: no limit.", minimum=0)
+    max_concurrent_runs: int = option(1, help="Runs that may go on at once.", minimum=1)
+    allow_queueing: bool = option(
+        False, help="A run that is one too many waits, instead of being skipped."
+    )
+    parameters: dict = option({}, help="Pipeline parameters of scheduled runs.")
+
+    def __post_init__(self) -> None:
+        parts = self.cron.split()
+        if len(parts) != 5 or not all(_CRON_FIELD.fullmatch(part) for part in parts):
+            raise InputError(
+                f"cron={self.cron!r} is not five fields (minute hour day month weekday), such as "
+                "'0 3 * * 1'"
+            )
+        known = zoneinfo.available_timezones()
+        if known and self.time_zone not in known:
+            hint = fields.nearest(self.time_zone, known)
+            hint = hint if "did you mean" in hint else ", such as 'Europe/Berlin'"
+            raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
+        for name in ("start", "end"):
+            value = getattr(self, name)
+            if value and _time(value) is None:
+                raise InputError(f"{name}={value!r} is not a time such as 2030-01-01T00:00:00Z")
+        if self.start and self.end and self.start_time >= self.end_time:  # type: ignore[operator]
+            raise InputError(f"end={self.end!r} is not after start={self.start!r}")
+
+    @property
+    def cron_with_zone(self) -> str:
+        """As the API takes it: TZ=Europe/Berlin 0 3 * * 1."""
+        return f"TZ={self.time_zone} {' '.join(self.cron.split())}"
+
+    @property
+    def start_time(self) -> datetime.datetime | None:
+        """`start`, with its zone."""
+        return _time(self.start)
+
+    @property
+    def end_time(self) -> datetime.datetime | None:
+        """`end`, with its zone."""
+        return _time(self.end)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Operation:
+    """How a recipe is run on Vertex AI.
+
+    Attributes:
+        expected_minutes: of the training job, for its price; 0: nobody has said.
+        fallbacks: values of parameters, one set after the other, for a run whose machines
+            are not to be had.
+        retraining: None where the recipe declares none.
+    """
+
+    expected_minutes: float = 0.0
+    fallbacks: tuple[dict[str, Any], ...] = ()
+    retraining: Schedule | None = None
+
+
+_FALLBACK = {field.name for field in dataclasses.fields(MachineOptions)} | {"scheduling_strategy"}
+
+
+def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
+    """Parts a recipe's TOML into values of the pipeline's parameters and its operation.
+
+    Raises:
+        InputError: a value of the operation that is none.
+    """
+    values = dict(document)
+    minutes = fields.convert("expected_minutes", values.pop("expected_minutes", 0.0), float)
+    fields.check("expected_minutes", minutes, {"minimum": 0})
+    fallbacks = fields.convert("fallbacks", values.pop("fallbacks", []), list)
+    for number, fallback in enumerate(fallbacks, 1):
+        place = f"fallbacks[{number}]"
+        if not isinstance(fallback, dict) or not fallback:
+            raise InputError(f"{place} is not a table of values; write [[fallbacks]] above them")
+        for name in fallback:
+            if name not in _FALLBACK:
+                raise InputError(
+                    f"{place}: {name!r} is not about machines{fields.nearest(name, _FALLBACK)}"
+                )
+    retraining = None
+    if "retraining" in values:
+        table = fields.convert("retraining", values.pop("retraining"), dict)
+        try:
+            retraining = fields.build(
+                Schedule, {name: _text(value) for name, value in table.items()}
+            )
+        except InputError as error:
+            raise InputError(f"[retraining]: {error}") from None
+    operation = Operation(
+        expected_minutes=minutes, fallbacks=tuple(fallbacks), retraining=retraining
+    )
+    return values, operation
+
+
+def _text(value: Any) -> Any:
+    """TOML's dates as text; anything else as it is."""
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def _time(text: str) -> datetime.datetime | None:
+    """A time, UTC where it names no zone; None for what is none."""
+    try:
+        time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=datetime.timezone.utc)

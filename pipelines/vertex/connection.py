@@ -1,0 +1,191 @@
+"""The way to Google Cloud: SDK, credentials, endpoints, and calls that are tried again."""
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from pipelines.vertex.errors import is_retryable, translated
+from pipelines.vertex.settings import Settings
+
+T = TypeVar("T")
+
+CONSOLE = "https://console.cloud.google.com"
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TRIES = 6
+_FIRST_PAUSE_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """Clients for a project and region.
+
+    At an endpoint of this machine they are anonymous and speak REST, in place of a cloud.
+    """
+
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        from google.cloud import aiplatform
+
+        settings = self.settings
+        loopback = is_loopback(settings.endpoint)
+        endpoint = settings.endpoint.rstrip("/")
+        if loopback and "://" not in endpoint:
+            endpoint = f"http://{endpoint}"
+        with translated("signing in"):
+            aiplatform.init(
+                project=settings.project,
+                location=settings.region,
+                api_endpoint=endpoint or None,
+                api_transport=settings.transport or ("rest" if loopback else "grpc"),
+                credentials=self.credentials if loopback else None,
+            )
+
+    @functools.cached_property
+    def credentials(self) -> Any:
+        """Application Default Credentials; anonymous ones for a server of this machine."""
+        import google.auth
+        from google.auth.credentials import AnonymousCredentials
+
+        if is_loopback(self.settings.endpoint):
+            return AnonymousCredentials()
+        with translated("signing in"):
+            return google.auth.default(scopes=_SCOPES)[0]
+
+    @functools.cached_property
+    def pipelines(self) -> Any:
+        """PipelineServiceClient."""
+        from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
+
+        return self._client(PipelineServiceClient)
+
+    @functools.cached_property
+    def schedules(self) -> Any:
+        """ScheduleServiceClient."""
+        from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
+
+        return self._client(ScheduleServiceClient)
+
+    @functools.cached_property
+    def jobs(self) -> Any:
+        """JobServiceClient."""
+        from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
+
+        return self._client(JobServiceClient)
+
+    @functools.cached_property
+    def models(self) -> Any:
+        """ModelServiceClient."""
+        from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
+
+        return self._client(ModelServiceClient)
+
+    @functools.cached_property
+    def metadata(self) -> Any:
+        """MetadataServiceClient."""
+        from google.cloud.aiplatform_v1.services.metadata_service import MetadataServiceClient
+
+        return self._client(MetadataServiceClient)
+
+    @functools.cached_property
+    def storage(self) -> Any:
+        """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
+        from google.cloud import storage
+
+        with translated("signing in"):
+            if os.environ.get("STORAGE_EMULATOR_HOST"):
+                return storage.Client(project=self.settings.project)
+            return storage.Client(project=self.settings.project, credentials=self.credentials)
+
+    def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """A request to an API that has no client library here, such as Cloud Logging's.
+
+        Args:
+            service: as in `SERVICE.googleapis.com`; gcloud's own variable
+                CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint.
+            method: GET or POST.
+            path: after the endpoint, with the version.
+            body: JSON.
+        """
+        from google.api_core import exceptions
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.transport.requests import AuthorizedSession
+
+        endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
+        base = endpoint.rstrip("/") or f"https://{service}.googleapis.com"
+        credentials = AnonymousCredentials() if is_loopback(endpoint) else self.credentials
+
+        def send() -> dict[str, Any]:
+            with AuthorizedSession(credentials) as session:
+                response = session.request(method, f"{base}/{path}", json=body, timeout=60)
+            if response.status_code >= 400:
+                raise exceptions.from_http_response(response)
+            return response.json()
+
+        return attempt(send)
+
+    def _client(self, kind: Any) -> Any:
+        from google.cloud.aiplatform import initializer
+
+        with translated("signing in"):
+            return initializer.global_config.create_client(kind)
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Whether an endpoint, with or without a scheme, is on this machine."""
+    if not endpoint:
+        return False
+    return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
+
+
+def attempt(
+    call: Callable[[], T],
+    *,
+    tries: int = _TRIES,
+    told: Callable[[str], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Calls until it succeeds or fails for good; the pause doubles each time.
+
+    Only for calls that do no harm when they are done twice.
+
+    Args:
+        call: raises what the client libraries raise.
+        tries: how often at most.
+        told: is given a line before each pause.
+        sleep: how to pass the time.
+    """
+    pause = _FIRST_PAUSE_SECONDS
+    for number in range(1, tries + 1):
+        try:
+            return call()
+        except Exception as error:
+            if number == tries or not is_retryable(error):
+                raise
+            if told:
+                told(f"{type(error).__name__}; trying again in {pause:g} s")
+        sleep(pause)
+        pause = min(2 * pause, 30.0)
+    raise AssertionError("unreachable")
+
+
+def run_link(settings: Settings, run_id: str) -> str:
+    """The console's page of a pipeline run."""
+    where = f"locations/{settings.region}/runs/{run_id}"
+    return f"{CONSOLE}/vertex-ai/pipelines/{where}?project={settings.project}"
+
+
+def custom_job_link(settings: Settings, job_id: str) -> str:
+    """The console's page of a custom job."""
+    where = f"locations/{settings.region}/training/{job_id}"
+    return f"{CONSOLE}/vertex-ai/{where}/cpu?project={settings.project}"
+
+
+def folder_link(uri: str, project: str) -> str:
+    """The console's page of a gs:// folder."""
+    return f"{CONSOLE}/storage/browser/{quote(uri.removeprefix('gs://'))}?project={project}"
