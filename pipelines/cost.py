@@ -1,0 +1,171 @@
+"""What a run costs: worker pools, the price table of prices.toml, and the quota they need."""
+
+import dataclasses
+import functools
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from trainer.errors import InputError
+from trainer.price import hourly_price
+from trainer.worker_pools import BUILT_IN, DISK_TYPES
+
+PATH = Path(__file__).with_name("prices.toml")
+SPOT_STRATEGIES = ("SPOT",)
+NOT_INCLUDED = (
+    "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4), Cloud "
+    "Storage, images, logs, TensorBoard, network, taxes"
+)
+_SERVICE = "aiplatform.googleapis.com"
+_FAMILIES_WITH_QUOTA = ("a2", "a3", "a4", "c2", "c3", "g2", "n2", "m1")
+_GPU_QUOTA_NAMES = {
+    "NVIDIA_H100_MEGA_80GB": "nvidia_h100_mega",
+    "NVIDIA_H100_80GB": "nvidia_h100",
+    "NVIDIA_H200_141GB": "nvidia_h200",
+}
+_SHARED_CPUS = {"a2-highgpu-1g": 12, "a2-megagpu-16g": 96, "a3-ultragpu-8g": 224}
+
+
+@dataclasses.dataclass(frozen=True)
+class PriceTable:
+    """Prices an hour by name, on demand and spot, with what they rest on.
+
+    Attributes:
+        rates: machine types (with the accelerators that they come with), accelerators, and a
+            GB of each disk type.
+        spot_rates: the same for spot machines, at the least discount.
+        currency: of all of them.
+        region: where they hold.
+        date: when the table was last checked.
+        run: fee for each pipeline run.
+    """
+
+    rates: dict[str, float]
+    spot_rates: dict[str, float]
+    currency: str
+    region: str
+    date: str
+    run: Decimal
+
+    def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
+        """The table with rates of the user's own, which hold for spot machines, too."""
+        return dataclasses.replace(
+            self, rates={**self.rates, **rates}, spot_rates={**self.spot_rates, **rates}
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Quota:
+    """A quota metric and how much of it a job takes."""
+
+    metric: str
+    amount: int
+
+
+@functools.cache
+def table(path: Path = PATH) -> PriceTable:
+    """Reads the price table."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    with_share = 1 + Decimal(str(content["management"]["share"]))
+    rates: dict[str, float] = {}
+    for series in content["series"]:
+        cpu, gb = Decimal(str(series["vcpu"])), Decimal(str(series["gb"]))
+        for kind, memory in series["memory"].items():
+            for count in series["vcpus"]:
+                price = count * (cpu + gb * Decimal(str(memory))) * with_share
+                rates[f"{series['name']}-{kind}-{count}"] = float(price)
+    for kind in ("machines", "accelerators", "disks"):
+        rates.update({line["name"]: line["hour"] for line in content[kind]})
+    discount = Decimal(str(content["spot"]["discount"]))
+    factor = (with_share - discount) / with_share
+    return PriceTable(
+        rates=rates,
+        spot_rates={
+            name: rate if name in DISK_TYPES else float(Decimal(str(rate)) * factor)
+            for name, rate in rates.items()
+        },
+        currency=content["currency"],
+        region=content["region"],
+        date=content["date"],
+        run=Decimal(str(content["pipeline"]["run"])),
+    )
+
+
+def price(
+    pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False
+) -> Decimal:
+    """Price of worker pools for an hour; raises InputError as `hourly_price` does."""
+    return hourly_price(pools, prices.spot_rates if spot else prices.rates)
+
+
+def money(amount: Decimal) -> str:
+    """An amount to the cent: 1.25."""
+    return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
+
+
+def quotas(pools: Sequence[Mapping[str, Any]], *, spot: bool = False) -> list[Quota]:
+    """The quota metrics of Vertex AI that a job of these pools counts against, by name.
+
+    https://cloud.google.com/vertex-ai/docs/quotas
+    """
+    prefix = f"{_SERVICE}/custom_model_training_{'preemptible_' if spot else ''}"
+    amounts: dict[str, int] = {}
+
+    def add(metric: str, amount: int) -> None:
+        amounts[metric] = amounts.get(metric, 0) + amount
+
+    for pool in pools:
+        machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
+        family = machine["machine_type"].partition("-")[0]
+        own = f"{family}_" if family in _FAMILIES_WITH_QUOTA else ""
+        add(f"{prefix}{own}cpus", replicas * cpus(machine["machine_type"]))
+        if machine.get("accelerator_count"):
+            name = gpu_quota_name(machine["accelerator_type"])
+            add(f"{prefix}{name}_gpus", replicas * machine["accelerator_count"])
+        kind = disk["boot_disk_type"].replace("-", "_")
+        add(
+            f"{_SERVICE}/custom_model_training_{kind}",
+            replicas * disk["boot_disk_size_gb"],
+        )
+    return [Quota(metric, amount) for metric, amount in sorted(amounts.items())]
+
+
+def gpu_quota_name(accelerator: str) -> str:
+    """nvidia_t4, of NVIDIA_TESLA_T4."""
+    name = _GPU_QUOTA_NAMES.get(accelerator, accelerator.lower())
+    return name.replace("nvidia_tesla_", "nvidia_")
+
+
+def cpus(machine_type: str) -> int:
+    """vCPUs of a machine type: the number at its end, or by its GPUs."""
+    if machine_type in _SHARED_CPUS:
+        return _SHARED_CPUS[machine_type]
+    if machine_type in BUILT_IN and not machine_type.startswith("g2-"):
+        by_gpu = {"a2": 12, "a3": 26, "a4": 28}[machine_type.partition("-")[0]]
+        return by_gpu * BUILT_IN[machine_type][1]
+    number = re.search(r"([0-9]+)$", machine_type)
+    return int(number.group(1)) if number else 1
+
+
+def parse_rates(texts: Sequence[str]) -> dict[str, float]:
+    """`NAME=PRICE` texts as a dictionary; raises InputError for anything else."""
+    rates = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            rates[name] = float(value)
+        except ValueError:
+            rates[name] = -1.0
+        if not name or not 0 <= rates[name] < float("inf"):
+            raise InputError(
+                f"--rate {text!r} is not NAME=PRICE_AN_HOUR, such as --rate n1-standard-4=0.19"
+            )
+    return rates

@@ -1,0 +1,193 @@
+"""What is sent to Vertex AI: the bytes of build/<recipe>.yaml, and one run's values for it."""
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.local import package
+from pipelines.parameters import ParameterSet
+from pipelines.recipe import Recipe
+from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
+from trainer.worker_pools import IMAGE
+
+PROJECT_NAME = "vertex-tensorflow-training"
+MADE_BY = {"made-by": PROJECT_NAME}
+"""The label by which `clean` knows what this project made."""
+
+_RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A compiled pipeline.
+
+    Attributes:
+        recipe: its name.
+        path: of the YAML.
+    """
+
+    recipe: str
+    path: Path
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file's bytes, in hexadecimal digits."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    @functools.cached_property
+    def package(self) -> package.Package:
+        """The content, read and checked."""
+        return package.load(self.path)
+
+    @property
+    def pipeline_name(self) -> str:
+        """Name of the pipeline, which names its package in a repository, too."""
+        return self.package.content["pipelineInfo"]["name"]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that tell what made a resource."""
+        labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
+        commit = git_commit()
+        return {**labels, "commit": commit} if commit else labels
+
+
+def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")) -> Template:
+    """Compiles a recipe with the image of the settings.
+
+    Raises:
+        InputError: there is no image that Vertex AI could pull.
+    """
+    from pipelines import compilation
+
+    template = Template(recipe.name, compilation.write(recipe, directory, settings.image))
+    executors = template.package.content["deploymentSpec"]["executors"]
+    if executors["exec-plan-training"]["container"]["image"] == IMAGE:
+        settings.require("image")
+    return template
+
+
+def run_values(
+    recipe: Recipe, parameters: ParameterSet, settings: Settings, template: Template, run_id: str
+) -> dict[str, Any]:
+    """The values that a run needs beside the defaults compiled into its template.
+
+    Settings become the parameters that carry them to the training job, where the user has
+    not set those.
+
+    Raises:
+        InputError: a source that Vertex AI can't read, or a name or type that the template
+            does not have.
+    """
+    values = parameters.values()
+    _check_sources(values)
+    defaults = recipe.parameters.values()
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    carried = {
+        "service_account": settings.service_account,
+        "network": settings.network,
+        "tensorboard": settings.tensorboard,
+        "encryption_spec_key_name": settings.encryption_key,
+    }
+    for name, value in carried.items():
+        if value and not values[name]:
+            changed[name] = value
+    own = {"run": run_id} if run_id else {}
+    changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
+    template.package.arguments(changed)
+    return changed
+
+
+def pipeline_job(
+    template: Template, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
+) -> Any:
+    """A PipelineJob proto.
+
+    Args:
+        values: as `run_values` gives them.
+        cache: for every task; None: as the pipeline has it.
+    """
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
+    spec = json.loads(json.dumps(template.package.content))
+    if cache is not None:
+        for component in [spec["root"], *spec["components"].values()]:
+            for task in component.get("dag", {}).get("tasks", {}).values():
+                task["cachingOptions"] = {"enableCache": cache}
+    document: dict[str, Any] = {
+        "displayName": template.recipe,
+        "pipelineSpec": spec,
+        "labels": {**settings.labels, **template.labels},
+        "runtimeConfig": {
+            "gcsOutputDirectory": settings.pipeline_root,
+            "parameterValues": dict(values),
+        },
+        "serviceAccount": settings.service_account,
+        "network": settings.network,
+    }
+    if settings.encryption_key:
+        document["encryptionSpec"] = {"kmsKeyName": settings.encryption_key}
+    job = types.PipelineJob()
+    json_format.ParseDict(document, job._pb)
+    return job
+
+
+def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
+    """The ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
+    if not name:
+        stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+        return f"{stem}-{now:%Y%m%d-%H%M%S}"
+    if not _RUN_NAME.fullmatch(name):
+        raise InputError(
+            f"--name {name!r} is not a run's name: up to 63 of a-z, 0-9 and -, starting with a "
+            "letter"
+        )
+    return name
+
+
+@functools.cache
+def git_commit() -> str:
+    """The first 12 digits of the commit that is checked out; empty outside a repository."""
+    try:
+        result = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def project_version() -> str:
+    """The version of this project; empty where it is not installed as a package."""
+    try:
+        return importlib.metadata.version(PROJECT_NAME)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _check_sources(values: Mapping[str, Any]) -> None:
+    """Raises InputError for a place that machines of the cloud can't see."""
+    kind, _, location = values["source"].partition(":")
+    places = {"data_dir": values["data_dir"]}
+    if kind not in ("digits", "tfds"):
+        places["source"] = location
+    for name, place in places.items():
+        if place and "://" not in place and not place.startswith("/gcs/"):
+            raise InputError(
+                f"{name}: {place!r} is on this machine, where Vertex AI can't read it; copy it to "
+                "a bucket and give gs://BUCKET/FOLDER, or add --local"
+            )

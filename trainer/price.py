@@ -1,0 +1,71 @@
+"""What worker pools cost an hour, and how long they may run for a sum of money."""
+
+import decimal
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from trainer.errors import InputError
+from trainer.worker_pools import BUILT_IN
+
+_LEAST_SECONDS = 60
+
+
+def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
+    """The price of all replicas of `pools` for an hour, in the currency of `rates`.
+
+    Args:
+        pools: worker_pool_specs.
+        rates: price an hour by name: a machine type, an accelerator, a GB of a disk type. A
+            machine type that comes with accelerators is priced with them.
+
+    Raises:
+        InputError: something has no rate; all such names are listed.
+    """
+    missing = [name for pool in pools for name, _ in _parts(pool) if name not in rates]
+    if missing:
+        raise InputError(
+            f"no price is known for {', '.join(dict.fromkeys(missing))}; give it as "
+            f"--rate {missing[0]}=PRICE_AN_HOUR, or as the parameter price_per_hour of the whole job"
+        )
+    return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
+
+
+def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
+    """The price of one pool's replicas for an hour; raises KeyError for what has no rate."""
+    return pool["replica_count"] * sum(
+        (amount * Decimal(str(rates[name])) for name, amount in _parts(pool)), Decimal(0)
+    )
+
+
+def timeout_within(max_cost: float, price_per_hour: Decimal, timeout: str) -> str:
+    """`timeout`, shortened so that a job which runs that long costs `max_cost` at most.
+
+    Args:
+        max_cost: 0 for no limit.
+        timeout: seconds, as "3600s".
+
+    Raises:
+        InputError: the money buys less than a minute.
+    """
+    if not max_cost:
+        return timeout
+    seconds = Decimal(str(max_cost)) * 3600 / price_per_hour
+    whole = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
+    if whole < _LEAST_SECONDS:
+        raise InputError(
+            f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price_per_hour:.2f} an "
+            "hour; raise it, or take smaller machines"
+        )
+    return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
+
+
+def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """What a replica consists of: names and amounts."""
+    machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
+    parts = [(machine["machine_type"], 1)]
+    if machine.get("accelerator_count") and machine["machine_type"] not in BUILT_IN:
+        parts.append((machine["accelerator_type"], int(machine["accelerator_count"])))
+    if disk.get("boot_disk_size_gb"):
+        parts.append((disk["boot_disk_type"], int(disk["boot_disk_size_gb"])))
+    return parts
