@@ -42,6 +42,10 @@ def plan_training(
     chief_machine_type: str,
     worker_count: int,
     worker_machine_type: str,
+    ps_count: int,
+    ps_machine_type: str,
+    evaluator_count: int,
+    evaluator_machine_type: str,
     accelerator_type: str,
     accelerator_count: int,
     boot_disk_type: str,
@@ -61,11 +65,12 @@ def plan_training(
     from trainer.config import TrainingConfig, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
-    from trainer.worker_pools import MachineOptions, worker_pool_specs
+    from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
 
     with exit_on_input_error():
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
+        check_strategy(config.strategy, machines)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     return worker_pool_specs(machines, [*locations, *to_flags(config)]), training.uri

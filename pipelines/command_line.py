@@ -96,14 +96,14 @@ def list_parameters() -> None:
 def plan(recipe: Name, set_: Settings = None) -> None:
     """Show which machines a run would train on. Asks no server."""
     from trainer.config import to_flags
-    from trainer.worker_pools import ROLES, worker_pool_specs
+    from trainer.worker_pools import worker_pool_specs
 
     loaded = recipes.load(recipe)
     parameters = loaded.with_values(parse_settings(set_), place="--set")
     # The very list that the plan_training step makes.
     pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
     table = Table("Role", "Replicas", "Machine", "Accelerators of each", "Disk of each", box=None)
-    for role, pool in zip(ROLES, pools, strict=False):
+    for role, pool in zip(parameters.machines.replicas, pools, strict=True):
         machine, disk = pool["machine_spec"], pool["disk_spec"]
         accelerators = "none"
         if "accelerator_type" in machine:

@@ -16,7 +16,7 @@ from trainer.config import TrainingConfig
 from trainer.dataset.options import RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.worker_pools import MachineOptions
+from trainer.worker_pools import MachineOptions, check_strategy
 
 SOURCES = ("digits", "images", "tfds")
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
@@ -161,13 +161,9 @@ def _check_together(values: ParameterSet) -> None:
             f"source={source!r} is none of digits, images:URI and tfds:NAME"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
-    replicas = 1 + values.machines.worker_count
-    strategy = values.training.strategy
-    if replicas > 1 and strategy in ("one_device", "mirrored"):
-        raise InputError(
-            f"strategy={strategy!r} trains on one replica, but worker_count="
-            f"{values.machines.worker_count}; use multi_worker_mirrored, or worker_count=0"
-        )
+    check_strategy(values.training.strategy, values.machines)
+    # With parameter servers a step, and so its batch, is one worker's.
+    replicas = 1 if values.machines.ps_count else 1 + values.machines.worker_count
     if values.training.batch_size < replicas:
         raise InputError(
             f"batch_size={values.training.batch_size} can't be shared by {replicas} replicas; "

@@ -27,12 +27,15 @@ class Cluster:
     Attributes:
         role: "chief", "worker", "ps" or "evaluator".
         index: of this replica among those of its role, from 0.
-        addresses: by role, "host:port" of each replica; empty for a single one.
+        addresses: by role, "host:port" of each replica; empty for a single one, and never
+            an evaluator's.
+        has_evaluator: whether an evaluator scores the checkpoints.
     """
 
     role: str = "chief"
     index: int = 0
     addresses: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    has_evaluator: bool = False
 
     @property
     def trainers(self) -> int:
@@ -56,8 +59,14 @@ class Cluster:
         return f"{self.role} {self.index}"
 
 
-def from_environment(environment: Mapping[str, str]) -> Cluster:
+def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) -> Cluster:
     """Reads TF_CONFIG, else CLUSTER_SPEC, else takes this process for a single replica.
+
+    Args:
+        environment: of the process.
+        evaluator_pool: position of the evaluator's worker pool; 0: there is none. Without
+            parameter servers it is not the place where Vertex AI knows evaluators: it then
+            calls the evaluator a worker or a ps.
 
     Raises:
         InputError: either is not what Vertex AI or TensorFlow would set.
@@ -67,13 +76,27 @@ def from_environment(environment: Mapping[str, str]) -> Cluster:
         if not text:
             continue
         try:
-            return read(json.loads(text))
+            return _set_apart(read(json.loads(text)), evaluator_pool)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InputError(
                 f"{variable} can't be understood ({error!r}): {text[:200]}; it must be JSON with "
                 "the keys cluster and task"
             ) from None
     return Cluster()
+
+
+def _set_apart(cluster: Cluster, evaluator_pool: int) -> Cluster:
+    """`cluster` without the evaluator among its addresses."""
+    if not evaluator_pool:
+        return cluster
+    there = _POOL_ROLES[evaluator_pool]
+    addresses = {role: hosts for role, hosts in cluster.addresses.items() if role != there}
+    return Cluster(
+        role="evaluator" if cluster.role == there else cluster.role,
+        index=cluster.index,
+        addresses=addresses if sum(map(len, addresses.values())) > 1 else {},
+        has_evaluator=True,
+    )
 
 
 def _from_tf_config(config: dict[str, Any]) -> Cluster:
@@ -108,33 +131,65 @@ def _checked(role: str, index: int, addresses: dict[str, list[str]]) -> Cluster:
     return Cluster(role=role, index=index, addresses=addresses)
 
 
-def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
-    """Creates the tf.distribute strategy `name` (a value of config.STRATEGIES).
-
-    Must run before any other TensorFlow operation of the process where the strategy is
-    multi_worker_mirrored, and returns only when all its workers have been reached.
+def resolve(name: str, cluster: Cluster) -> str:
+    """The strategy that `name` (a value of config.STRATEGIES) means for the cluster.
 
     Raises:
-        InputError: the strategy does not fit the number of replicas.
+        InputError: it does not fit the replicas that there are.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    servers = len(cluster.addresses.get("ps", []))
     if name == "auto":
-        name = (
-            "multi_worker_mirrored"
-            if cluster.trainers > 1
-            else "mirrored"
-            if gpus
-            else "one_device"
+        if servers:
+            name = "parameter_server"
+        elif cluster.trainers > 1:
+            name = "multi_worker_mirrored"
+        else:
+            gpus = tf.config.list_physical_devices("GPU")
+            name = "mirrored" if gpus else "one_device"
+    if name == "parameter_server":
+        for role, words in (
+            ("chief", "a chief"),
+            ("worker", "worker_count of at least 1"),
+            ("ps", "ps_count of at least 1"),
+        ):
+            if not cluster.addresses.get(role):
+                raise InputError(
+                    f"strategy='parameter_server' needs {words}, but the cluster has no {role}"
+                )
+    elif servers:
+        raise InputError(
+            f"strategy={name!r} has no use for parameter servers, but the job has {servers}; "
+            "use parameter_server, or ps_count=0"
         )
-    if name != "multi_worker_mirrored" and cluster.trainers > 1:
+    elif name != "multi_worker_mirrored" and cluster.trainers > 1:
         raise InputError(
             f"strategy={name!r} trains on one replica, but the job has {cluster.trainers}; use "
             "multi_worker_mirrored, or worker_count=0"
         )
+    return name
+
+
+def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
+    """Creates the tf.distribute strategy `name` (a value of config.STRATEGIES).
+
+    Must run before any other TensorFlow operation of the process where the strategy spans
+    several replicas, and returns only when all of them have been reached.
+
+    Raises:
+        InputError: the strategy does not fit the replicas that there are.
+    """
+    name = resolve(name, cluster)
     if name == "one_device":
+        gpus = tf.config.list_physical_devices("GPU")
         return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(_local_devices())
+    if name == "parameter_server":
+        return tf.distribute.ParameterServerStrategy(
+            tf.distribute.cluster_resolver.SimpleClusterResolver(
+                tf.train.ClusterSpec(cluster.addresses), task_type="chief", task_id=0
+            )
+        )
     return _multi_worker_mirrored(cluster)
 
 
@@ -146,10 +201,13 @@ def _local_devices() -> list[str] | None:
 
 
 def _multi_worker_mirrored(cluster: Cluster) -> tf.distribute.Strategy:
+    # TensorFlow reads the variable by itself, and would count an evaluator among the workers.
+    os.environ.pop("TF_CONFIG", None)
     if cluster.addresses:
-        # Parameter servers and evaluators take no part in collectives.
-        members = {r: a for r, a in cluster.addresses.items() if r in ("chief", "worker")}
         os.environ["TF_CONFIG"] = json.dumps(
-            {"cluster": members, "task": {"type": cluster.role, "index": cluster.index}}
+            {
+                "cluster": cluster.addresses,
+                "task": {"type": cluster.role, "index": cluster.index},
+            }
         )
     return tf.distribute.MultiWorkerMirroredStrategy()

@@ -12,7 +12,7 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models import MODELS
 
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "one_cycle")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -27,12 +27,18 @@ class TrainingConfig:
     model_options: dict = option({}, help="Options of that model, as a JSON object.")
     strategy: str = option(
         "auto",
-        help="tf.distribute strategy; auto: multi_worker_mirrored with several replicas, else "
-        "mirrored with several GPUs, else one_device.",
+        help="tf.distribute strategy; auto: parameter_server with parameter servers, "
+        "multi_worker_mirrored with several replicas, else mirrored with several GPUs, else "
+        "one_device.",
         choices=STRATEGIES,
     )
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
-    batch_size: int = option(64, help="Examples in a step, over all replicas together.", minimum=1)
+    batch_size: int = option(
+        64,
+        help="Examples in a step, over all replicas together; with parameter_server a step is "
+        "one worker's alone.",
+        minimum=1,
+    )
     optimizer: str = option("adam", help="Optimizer.", choices=OPTIMIZERS)
     learning_rate: float = option(1e-3, help="Peak learning rate.", above=0)
     momentum: float = option(0.9, help="Momentum of sgd.", minimum=0, below=1)
@@ -91,11 +97,16 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A replica's whole command line: where to read and write, and the config."""
+    """A replica's whole command line: where to read and write, and the config.
+
+    Attributes:
+        evaluator_pool: the worker pool, by its position, that holds the evaluator; 0: none.
+    """
 
     dataset: str
     base_output_directory: str
     config: TrainingConfig
+    evaluator_pool: int = 0
 
 
 def to_flags(config: TrainingConfig) -> list[str]:
@@ -124,6 +135,13 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         default="",
         help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
     )
+    parser.add_argument(
+        "--evaluator_pool",
+        choices=range(4),
+        default=0,
+        type=int,
+        help="Position of the evaluator's worker pool in the job; 0: there is none.",
+    )
     for field in dataclasses.fields(TrainingConfig):
         shown = json.dumps(fields.default_of(field)).replace("%", "%%")
         parser.add_argument(
@@ -135,6 +153,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     values: dict[str, Any] = vars(parser.parse_args(arguments))
     dataset = values.pop("dataset")
     base = values.pop("base_output_directory")
+    evaluator_pool = values.pop("evaluator_pool")
     if not base:
         model_directory = environment.get("AIP_MODEL_DIR", "")
         if not model_directory:
@@ -147,6 +166,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         dataset=dataset,
         base_output_directory=base,
         config=fields.build(TrainingConfig, values),
+        evaluator_pool=evaluator_pool,
     )
 
 

@@ -5,11 +5,15 @@
 gives the list that a CustomJob takes, each pool at the place that Vertex AI has for its
 role: 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
+
+The launcher of CustomTrainingJobOp drops an empty pool, and with it the place. So an
+evaluator without parameter servers before it comes to stand where Vertex AI has workers or
+parameter servers; every replica is told, by --evaluator_pool, to take it for what it is.
 """
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trainer.errors import InputError
@@ -64,13 +68,25 @@ class MachineOptions:
         0, help="Workers beside the chief; 0: the chief trains alone.", minimum=0
     )
     worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
+    ps_count: int = option(
+        0, help="Parameter servers, which strategy parameter_server needs.", minimum=0
+    )
+    ps_machine_type: str = option("n1-standard-4", help="Machine type of parameter servers.")
+    evaluator_count: int = option(
+        0,
+        help="1: a replica beside the others scores each checkpoint on the validation split.",
+        minimum=0,
+        maximum=1,
+    )
+    evaluator_machine_type: str = option("n1-standard-4", help="Machine type of the evaluator.")
     accelerator_type: str = option(
         "",
-        help="Accelerator of the chief and of each worker, such as NVIDIA_TESLA_T4; empty: none.",
+        help="Accelerator of the chief and of each worker, such as NVIDIA_TESLA_T4; empty: none. "
+        "Parameter servers, and a chief beside them, have none.",
         choices=("", *ACCELERATORS),
     )
     accelerator_count: int = option(
-        0, help="Accelerators of the chief and of each worker.", minimum=0, maximum=16
+        0, help="Accelerators of each replica that has any.", minimum=0, maximum=16
     )
     boot_disk_type: str = option("pd-ssd", help="Boot disk of every replica.", choices=DISK_TYPES)
     boot_disk_size_gb: int = option(
@@ -87,10 +103,32 @@ class MachineOptions:
                 f"{self.accelerator_count}: give both, or neither ('' and 0)"
             )
         machines = {"chief_machine_type": self.chief_machine_type}
-        if self.worker_machine_type:
-            machines["worker_machine_type"] = self.worker_machine_type
+        if self.worker_machine_type or self.ps_count:
+            machines["worker_machine_type"] = self.worker_machine_type or self.chief_machine_type
+        if self.ps_count:
+            if not self.worker_count:
+                raise InputError(
+                    f"ps_count={self.ps_count} with worker_count=0: parameter servers need "
+                    "workers; set worker_count=1 or more, or ps_count=0"
+                )
+            machines["ps_machine_type"] = self.ps_machine_type
+        if self.evaluator_count:
+            machines["evaluator_machine_type"] = self.evaluator_machine_type
         for name, machine_type in machines.items():
-            _check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
+            if self.has_accelerators(name.removesuffix("_machine_type")):
+                _check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
+            else:
+                _check_plain_machine(name, machine_type)
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """How many replicas, by role, in the order of their worker pools."""
+        counts = (1, self.worker_count, self.ps_count, self.evaluator_count)
+        return {role: count for role, count in zip(ROLES, counts, strict=True) if count}
+
+    def has_accelerators(self, role: str) -> bool:
+        """Whether replicas of `role` compute gradients, and so get accelerators."""
+        return role == "worker" or (role == "chief" and not self.ps_count)
 
 
 def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[dict[str, Any]]:
@@ -98,41 +136,50 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[di
 
     Args:
         machines: how many of which.
-        flags: command line of trainer.task, the same for every replica.
+        flags: command line of trainer.task, the same for every replica; with an evaluator,
+            --evaluator_pool is added.
 
     Returns:
         A list of WorkerPoolSpec as JSON, keys as in the protos.
     """
-    pools = {"chief": _pool(machines, machines.chief_machine_type, 1, flags)}
-    if machines.worker_count:
-        machine_type = machines.worker_machine_type or machines.chief_machine_type
-        pools["worker"] = _pool(machines, machine_type, machines.worker_count, flags)
-    return arranged(pools)
+    if machines.evaluator_count:
+        flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
+    return [_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
 
 
-def arranged(pools: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Brings pools, by role, into Vertex AI's order.
-
-    Raises:
-        InputError: a role before one that is there has no pool. Vertex AI tells roles by
-            position, and the launcher of CustomTrainingJobOp drops an empty pool, so that a
-            parameter server without workers before it would start as a worker.
-    """
-    last = max(ROLES.index(role) for role in pools)
-    for role in ROLES[:last]:
-        if role not in pools:
+def check_strategy(strategy: str, machines: MachineOptions) -> None:
+    """Raises InputError where a value of config.STRATEGIES does not fit the replicas."""
+    servers, workers = machines.ps_count, machines.worker_count
+    if strategy == "parameter_server":
+        for name, count in (("ps_count", servers), ("worker_count", workers)):
+            if not count:
+                raise InputError(
+                    f"strategy='parameter_server' with {name}=0: it needs at least one; set "
+                    f"{name}=1 or more, or take another strategy"
+                )
+        if machines.accelerator_count > 1:
             raise InputError(
-                f"a job with a {ROLES[last]} pool needs a {role} pool too: Vertex AI tells roles "
-                f"by position; give it at least one {role}"
+                f"strategy='parameter_server' with accelerator_count={machines.accelerator_count}: "
+                "a worker computes on one; set accelerator_count=1 and a larger worker_count"
             )
-    return [pools[role] for role in ROLES[: last + 1]]
+    elif servers and strategy != "auto":
+        raise InputError(
+            f"strategy={strategy!r} has no use for parameter servers, but ps_count={servers}; "
+            "use parameter_server, or ps_count=0"
+        )
+    elif workers and strategy in ("one_device", "mirrored"):
+        raise InputError(
+            f"strategy={strategy!r} trains on one replica, but worker_count={workers}; use "
+            "multi_worker_mirrored, or worker_count=0"
+        )
 
 
 def _pool(
-    machines: MachineOptions, machine_type: str, replicas: int, flags: Sequence[str]
+    machines: MachineOptions, role: str, replicas: int, flags: Sequence[str]
 ) -> dict[str, Any]:
+    machine_type = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
     machine: dict[str, Any] = {"machine_type": machine_type}
-    if machines.accelerator_count:
+    if machines.accelerator_count and machines.has_accelerators(role):
         machine["accelerator_type"] = machines.accelerator_type
         machine["accelerator_count"] = machines.accelerator_count
     return {
@@ -150,10 +197,25 @@ def _pool(
     }
 
 
-def _check_machine(name: str, machine_type: str, accelerator: str, count: int) -> None:
-    """Raises InputError for what Compute Engine is known not to have."""
+def _check_plain_machine(name: str, machine_type: str) -> None:
+    """Raises InputError for a machine that has accelerators, or that nobody has."""
+    _check_name(name, machine_type)
+    if _BUILT_IN_FAMILY.match(machine_type):
+        role = name.removesuffix("_machine_type")
+        raise InputError(
+            f"{name}={machine_type!r} comes with accelerators, which a {role} of this job does "
+            "not use; set one without, such as 'n1-standard-4'"
+        )
+
+
+def _check_name(name: str, machine_type: str) -> None:
     if not _MACHINE_TYPE.fullmatch(machine_type):
         raise InputError(f"{name}={machine_type!r} is not a machine type, such as 'n1-standard-4'")
+
+
+def _check_machine(name: str, machine_type: str, accelerator: str, count: int) -> None:
+    """Raises InputError for what Compute Engine is known not to have."""
+    _check_name(name, machine_type)
     if machine_type in BUILT_IN:
         kind, built_in = BUILT_IN[machine_type]
         if (accelerator, count) != (kind, built_in):

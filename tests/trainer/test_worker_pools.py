@@ -6,7 +6,12 @@ from google.cloud.aiplatform_v1.types import WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from trainer.errors import InputError
-from trainer.worker_pools import ACCELERATORS, MachineOptions, arranged, worker_pool_specs
+from trainer.worker_pools import (
+    ACCELERATORS,
+    MachineOptions,
+    check_strategy,
+    worker_pool_specs,
+)
 
 GPUS = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
 
@@ -99,6 +104,12 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
         ({"chief_machine_type": "n1 standard 4"}, "is not a machine type"),
         ({"chief_machine_type": ""}, "is not a machine type"),
         ({"image_uri": " "}, "names no image"),
+        ({"ps_count": 1}, "set worker_count=1 or more, or ps_count=0"),
+        (
+            {"worker_count": 1, "ps_count": 1, "ps_machine_type": "g2-standard-4"},
+            "comes with accelerators, which a ps of this job does not use",
+        ),
+        ({"evaluator_count": 1, "evaluator_machine_type": "big"}, "is not a machine type"),
     ],
 )
 def test_machines_that_do_not_exist_are_refused(options, message):
@@ -107,11 +118,72 @@ def test_machines_that_do_not_exist_are_refused(options, message):
     assert message in str(raised.value)
 
 
-def test_pools_stand_at_the_places_that_vertex_ai_has_for_their_roles():
-    pools = {role: {"replica_count": 1, "of": role} for role in ("ps", "chief", "worker")}
-    assert [pool["of"] for pool in arranged(pools)] == ["chief", "worker", "ps"]
+def test_every_role_has_the_place_and_the_machines_that_are_its_own():
+    machines = MachineOptions(
+        worker_count=4,
+        worker_machine_type="n1-standard-8",
+        ps_count=1,
+        ps_machine_type="n1-highmem-2",
+        evaluator_count=1,
+        evaluator_machine_type="n1-standard-2",
+        accelerator_type="NVIDIA_TESLA_T4",
+        accelerator_count=1,
+    )
+    pools = worker_pool_specs(machines, ["--epochs=3"])
+    assert [pool["replica_count"] for pool in pools] == [1, 4, 1, 1]
+    assert [pool["machine_spec"]["machine_type"] for pool in pools] == [
+        "n1-standard-4",
+        "n1-standard-8",
+        "n1-highmem-2",
+        "n1-standard-2",
+    ]
+    # A chief that only schedules steps would leave an accelerator idle.
+    assert ["accelerator_type" in pool["machine_spec"] for pool in pools] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert {tuple(pool["container_spec"]["args"]) for pool in pools} == {
+        ("--epochs=3", "--evaluator_pool=3")
+    }
 
 
-def test_a_parameter_server_without_workers_is_refused_since_it_would_start_as_a_worker():
-    with pytest.raises(InputError, match="needs a worker pool too"):
-        arranged({"chief": {"replica_count": 1}, "ps": {"replica_count": 1}})
+@pytest.mark.parametrize(("worker_count", "place"), [(0, 1), (2, 2)])
+def test_without_parameter_servers_all_are_told_where_the_evaluator_stands(worker_count, place):
+    pools = worker_pool_specs(MachineOptions(worker_count=worker_count, evaluator_count=1), [])
+    assert len(pools) == place + 1
+    assert all(f"--evaluator_pool={place}" in pool["container_spec"]["args"] for pool in pools)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("parameter_server", {"worker_count": 2}, "ps_count=0: it needs at least one"),
+        ("parameter_server", {}, "ps_count=0: it needs at least one"),
+        ("multi_worker_mirrored", {"worker_count": 2, "ps_count": 1}, "use parameter_server, or"),
+        ("mirrored", {"worker_count": 1}, "use multi_worker_mirrored, or worker_count=0"),
+        (
+            "parameter_server",
+            {"worker_count": 1, "ps_count": 1, **GPUS},
+            "set accelerator_count=1 and a larger worker_count",
+        ),
+    ],
+)
+def test_a_strategy_that_does_not_fit_the_replicas_is_refused(strategy, options, message):
+    with pytest.raises(InputError) as raised:
+        check_strategy(strategy, MachineOptions(**options))
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("auto", {"worker_count": 1, "ps_count": 1}),
+        ("parameter_server", {"worker_count": 1, "ps_count": 1}),
+        ("multi_worker_mirrored", {"worker_count": 1, "evaluator_count": 1}),
+        ("one_device", {"evaluator_count": 1}),
+    ],
+)
+def test_a_strategy_that_fits_the_replicas_is_planned(strategy, options):
+    check_strategy(strategy, MachineOptions(**options))
