@@ -18,7 +18,7 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.worker_pools import MachineOptions, check_strategy
 
-SOURCES = ("digits", "images", "tfds")
+SOURCES = ("digits", "images", "tfds", "csv")
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 _DURATION = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
@@ -158,7 +158,7 @@ def _check_together(values: ParameterSet) -> None:
     if not fits:
         hint = fields.nearest(kind, SOURCES)
         raise InputError(
-            f"source={source!r} is none of digits, images:URI and tfds:NAME"
+            f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
     check_strategy(values.training.strategy, values.machines)

@@ -1,5 +1,6 @@
 """Folders of this machine as sources of a run."""
 
+import glob
 import hashlib
 import os
 from pathlib import Path
@@ -26,6 +27,10 @@ def on_this_machine(parameters: ParameterSet) -> dict[str, Any]:
         changed["source"] = f"images:{folder}"
         if not parameters.pipeline.source_version:
             changed["source_version"] = fingerprint(folder)
+    if kind == "csv" and _is_local(location):
+        changed["source"] = f"csv:{Path(location).expanduser().absolute()}"
+        if not parameters.pipeline.source_version:
+            changed["source_version"] = _files_fingerprint(location)
     if parameters.records.data_dir and _is_local(parameters.records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", parameters.records.data_dir))
     return changed
@@ -42,6 +47,21 @@ def fingerprint(folder: Path) -> str:
             status = path.stat() if path.exists() else path.lstat()
             entry = f"{path.relative_to(folder)}\0{status.st_size}\0{status.st_mtime_ns}\0"
             digest.update(entry.encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _files_fingerprint(location: str) -> str:
+    """Of a table's file, of a folder of them, or of what a pattern matches."""
+    path = Path(location).expanduser()
+    if path.is_dir():
+        return fingerprint(path)
+    found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - as given
+    if not found:
+        raise InputError(f"source: there is no file {location!r}; give a CSV that is there")
+    digest = hashlib.sha256()
+    for name in found:
+        status = Path(name).stat()
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()[:16]
 
 

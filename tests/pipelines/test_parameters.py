@@ -47,7 +47,7 @@ def test_every_source_that_can_be_opened_can_be_named():
         ({"batchsize": 1}, "unknown parameter 'batchsize'; did you mean 'batch_size'?"),
         ({"qqqq": 1}, "unknown parameter 'qqqq'; `python -m pipelines parameters` lists them"),
         ({"source": "digit"}, "did you mean 'digits'?"),
-        ({"source": "images:"}, "source='images:' is none of digits, images:URI and tfds:NAME"),
+        ({"source": "images:"}, "source='images:' is none of digits, images:URI, tfds:NAME and csv:URI"),
         ({"source": "digits:8"}, "source='digits:8' is none of"),
         ({"source": ""}, "source='' is none of"),
         ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),

@@ -84,5 +84,5 @@ def _mean_record_bytes(plan: Plan, source: Source) -> float:
         except RejectedError:
             continue
         key = reference.key.encode()
-        sizes.append(len(frame(serialize({**values, "label": 0, "key": key}))))
+        sizes.append(len(frame(serialize({"key": key, **values, "label": 0}))))
     return sum(sizes) / max(1, len(sizes))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from trainer.dataset.tabular.columns import read_schema
 from trainer.errors import InputError
 from trainer.fields import option
 
@@ -18,11 +19,25 @@ class RecordOptions:
 
     source: str = option(
         "digits",
-        help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local) "
-        "or tfds:NAME.",
+        help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local), "
+        "tfds:NAME, or csv:URI (a table: a file, a folder or a pattern).",
     )
     data_dir: str = option(
         "", help="Where TensorFlow Datasets finds prepared data sets (URI); empty: its default."
+    )
+    columns: list[dict] = option(
+        [],
+        help="Columns of a table that the model is given, as a JSON list of objects: name, type "
+        "(numeric, bucketized, identity, vocabulary or hashed) and what that type takes.",
+    )
+    crosses: list[dict] = option(
+        [],
+        help='Crossed columns of a table, such as [{"columns": ["a", "b"], "buckets": 1000}].',
+    )
+    label: dict = option(
+        {},
+        help='Label of a table: {"column": "a"}, or a comparison such as {"column": "a", '
+        '"above": 0.2, "times_column": "b"}.',
     )
     image_size: int = option(
         224,
@@ -72,6 +87,13 @@ class RecordOptions:
     )
 
     def __post_init__(self) -> None:
+        if self.source.startswith("csv:"):
+            read_schema(self.columns, self.crosses, self.label)
+        elif self.columns or self.crosses or self.label:
+            raise InputError(
+                f"columns, crosses and label describe a table, but source={self.source!r} is "
+                "none; use csv:URI, or leave them out"
+            )
         if len(self.split_fractions) != len(SPLITS) or abs(sum(self.split_fractions) - 1) > 1e-6:
             raise InputError(
                 f"split_fractions={self.split_fractions} must be {len(SPLITS)} shares "

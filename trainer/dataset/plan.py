@@ -51,6 +51,12 @@ class Plan:
     def label(self, index: int) -> int:
         return self._labels[index]
 
+    def relabel(self, label_order: Sequence[int]) -> None:
+        """Replaces each label by its entry in `label_order`, if there is any."""
+        if label_order and self._labels:
+            labels = np.frombuffer(self._labels, np.int32)
+            labels[:] = np.array(label_order, np.int32)[labels]
+
     def class_counts(self, classes: int) -> list[int]:
         """How many examples each class has, over all splits."""
         labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
@@ -119,7 +125,12 @@ def _assigned(given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float])
     """
     wanted = [split for split in SPLITS if split == "train" or not np.any(given == _RANKS[split])]
     shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
-    bounds = np.cumsum(shares / shares.sum())[:-1]
-    places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
-    drawn = np.array([_RANKS[split] for split in wanted], np.uint8)[places]
+    drawn = np.array([_RANKS[split] for split in wanted], np.uint8)[drawn_ranks(hashes, shares)]
     return np.where(given <= _RANKS["train"], drawn, given)
+
+
+def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
+    bounds = np.cumsum(np.asarray(shares) / np.sum(shares))[:-1]
+    places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
+    return places.astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Shards written by several processes: this module is both the pool and its workers.
+"""Shards written, or tables parsed, by several processes: the pool and its workers.
 
 Not multiprocessing's pool, because its processes import the caller's main module, and with
 that mostly TensorFlow (4 s), and live on when their parent is killed. These import what a
@@ -18,11 +18,22 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from trainer.dataset.shards import ShardResult, ShardTask, ShardWriter
 from trainer.errors import InputError
 
 _REPORT_SECONDS = 0.25
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Given = TypeVar("Given", contravariant=True)
+Made = TypeVar("Made", covariant=True)
+
+
+class Writer(Protocol[Given, Made]):
+    """What a process is sent once, pickled, and then does for each task."""
+
+    def write(self, task: Given, report: Callable[[int], None], /) -> Made: ...
 
 
 def available_cores() -> int:
@@ -33,12 +44,12 @@ def available_cores() -> int:
 
 
 def write_in_processes(
-    writer: ShardWriter,
-    tasks: Iterable[ShardTask],
+    writer: Writer[Task, Result],
+    tasks: Iterable[Task],
     count: int,
     report: Callable[[int], None],
-) -> Generator[ShardResult]:
-    """Writes `tasks` with `count` processes; yields results as they come.
+) -> Generator[Result]:
+    """Writes `tasks` with `count` processes; yields results as they come, in any order.
 
     The processes end with this generator, however it ends.
 
@@ -95,7 +106,7 @@ def _start() -> tuple[Connection, subprocess.Popen]:
     return ours, process
 
 
-def _give(connection: Connection, tasks: Iterator[ShardTask]) -> bool:
+def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
     """Sends the next task, if there is one."""
     task = next(tasks, None)
     if task is not None:
@@ -113,12 +124,12 @@ def _death(process: subprocess.Popen) -> RuntimeError:
 
 
 def main(descriptor: int) -> None:
-    """A worker: receives a ShardWriter, then tasks; sends counts, results and exceptions."""
+    """A worker: receives a Writer, then tasks; sends counts, results and exceptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
-    writer: ShardWriter = received.get()
+    writer: Writer[Any, Any] = received.get()
     while True:
         connection.send(_answer(writer, received.get(), connection))
 
@@ -132,9 +143,7 @@ def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
         os._exit(1)
 
 
-def _answer(
-    writer: ShardWriter, task: ShardTask, connection: Connection
-) -> ShardResult | Exception:
+def _answer(writer: Writer[Any, Any], task: Any, connection: Connection) -> Any:
     done, last = 0, time.monotonic()
 
     def report(count: int) -> None:
@@ -149,7 +158,7 @@ def _answer(
     except InputError as error:
         return error
     except Exception:
-        return RuntimeError(f"writing {task.file} failed:\n{traceback.format_exc()}")
+        return RuntimeError(f"a task of create_tfrecords failed:\n{traceback.format_exc()}")
     connection.send(done)
     return result
 

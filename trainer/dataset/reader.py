@@ -99,12 +99,12 @@ def training_batches(
     fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
     serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
-    return _decoded(serialized, dataset, share)
+    return decoded(serialized, dataset, share)
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
     """This worker's batches of one pass over `split` in stored order; elements as in training."""
-    return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
+    return decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
 def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[tf.Tensor, tf.Tensor]:
@@ -235,7 +235,7 @@ def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.gather(batch, position % present), weights
 
 
-def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
+def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
     """Splits worker batches among local replicas, decodes them and reads ahead."""
     size = share.replica_batch_size
     if share.local_replicas > 1:

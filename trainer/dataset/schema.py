@@ -23,10 +23,16 @@ class Feature:
     Attributes:
         name: key in the example, and name of the model's input.
         kind: "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an
-            index into classes), "key" (bytes: where the example came from).
+            index into classes), "key" (bytes: where the example came from); of a table's
+            columns "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary",
+            "hashed" (bytes), each absent where its value is missing, and "cross", which
+            records do not hold: it is made of the columns in its settings.
         dtype: of the tensor that a reader hands out, as TensorFlow names it.
         shape: of that tensor, without the batch dimension; images [height, width, channels].
         encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.
+        settings: of a column, what the model makes of it: boundaries, values, buckets, ...
+        statistics: of a column, over the training split: mean, deviation, counts of values;
+            and under "missing" the share of missing values by split.
     """
 
     name: str
@@ -34,6 +40,8 @@ class Feature:
     dtype: str
     shape: list[int] = dataclasses.field(default_factory=list)
     encoding: str = ""
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,11 @@ class Dataset:
             if feature.kind == kind:
                 return feature
         raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its examples are rows; else they are images."""
+        return all(feature.kind != "image" for feature in self.features)
 
     def shard_uri(self, shard: Shard) -> str:
         return join(self.uri, shard.file)

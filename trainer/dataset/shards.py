@@ -117,9 +117,9 @@ class ShardWriter:
             frame(
                 serialize(
                     {
+                        "key": (f"{key}#{variant}" if variant else key).encode(),
                         **values,
                         "label": label,
-                        "key": (f"{key}#{variant}" if variant else key).encode(),
                     }
                 )
             )

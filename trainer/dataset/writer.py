@@ -57,6 +57,7 @@ def create_tfrecords(
     output.open_folder(output_uri)
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     plan = Plan(_counted(source.examples(), listing), options.split_fractions)
+    plan.relabel(source.label_order)
     checks.check_rejections(plan.rejections, plan.given, options, source.unit)
     checks.check_plan(plan, source, options)
 
@@ -91,6 +92,7 @@ def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, A
     creation: dict[str, Any] = {
         "source": options.source,
         "given": plan.given,
+        **source.details,
         "options": dataclasses.asdict(options),
         "versions": {
             name: importlib.metadata.version(name) for name in ("tensorflow", "numpy", "pillow")

@@ -19,6 +19,7 @@ from trainer.errors import InputError
 from trainer.fields import nearest
 
 SOURCES = {
+    "csv": "trainer.dataset.sources.csv",
     "digits": "trainer.dataset.sources.digits",
     "images": "trainer.dataset.sources.images",
     "tfds": "trainer.dataset.sources.tfds",
@@ -47,8 +48,8 @@ class Example(NamedTuple):
     """A listed example.
 
     Attributes:
-        reference: where it lies.
-        label: index into the source's classes.
+        reference: where it lies; without a key where `encode` knows it.
+        label: index into the source's classes, or into its label_order.
         digest: of its content, `DIGEST_BYTES` long; equal content, equal digest.
         split: one of SPLITS where the source has splits of its own, else empty.
     """
@@ -83,7 +84,9 @@ class Source(Protocol):
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
         classes: names, in the order of label indices.
-        features: of its examples.
+        features: of its examples; of a table known when it has been listed.
+        label_order: by label as listed, its index in classes; empty where they are the same.
+        details: what dataset.json notes of it, besides its options.
     """
 
     name: str
@@ -91,6 +94,8 @@ class Source(Protocol):
     location: str
     classes: list[str]
     features: list[Feature]
+    label_order: list[int]
+    details: dict[str, Any]
 
     def examples(self) -> Iterator[Example | Rejection]:
         """Lists everything given, in an order that repeats."""
@@ -104,7 +109,9 @@ class Source(Protocol):
         ...
 
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
-        """Features, without label and key, of the example and of `variants` augmented copies.
+        """Features, without label, of the example and of `variants` augmented copies.
+
+        Their key is that of the reference, unless they have one.
 
         Raises RejectedError.
         """
@@ -121,7 +128,7 @@ def open_source(options: RecordOptions) -> Source:
     if scheme not in SOURCES:
         raise InputError(
             f"source={options.source!r} is not a source{nearest(scheme, SOURCES)} "
-            "(digits, images:URI of a folder, or tfds:NAME)"
+            "(digits, images:URI of a folder, tfds:NAME, or csv:URI)"
         )
     return importlib.import_module(SOURCES[scheme]).open_source(rest, options)
 

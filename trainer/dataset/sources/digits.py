@@ -4,6 +4,7 @@ https://scikit-learn.org/stable/datasets/toy_dataset.html#digits-dataset: 8x8 pi
 """
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -20,6 +21,8 @@ class Digits:
 
     name = "digits"
     unit = "images"
+    label_order: ClassVar[list[int]] = []
+    details: ClassVar[dict[str, Any]] = {}
     location = ""
 
     def __init__(self, options: RecordOptions) -> None:

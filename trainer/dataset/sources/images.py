@@ -9,6 +9,7 @@ rejected as any unusable image is.
 """
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from trainer.dataset import storage
 from trainer.dataset.options import RecordOptions
@@ -36,6 +37,8 @@ class ImageFolder:
     """
 
     unit = "images"
+    label_order: ClassVar[list[int]] = []
+    details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, location: str, options: RecordOptions) -> None:
         self.location = location.rstrip("/") or "/"

@@ -8,7 +8,7 @@ downloaded: a data set that isn't prepared is said to be missing, at once.
 
 import difflib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from trainer.dataset import records, storage
 from trainer.dataset.options import RecordOptions
@@ -29,6 +29,8 @@ class PreparedDataset:
     """
 
     unit = "images"
+    label_order: ClassVar[list[int]] = []
+    details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, name: str, options: RecordOptions) -> None:
         info = _load_info(name, options)

@@ -1,0 +1,263 @@
+"""The schema of a table, as a recipe gives it: columns, crosses and the label.
+
+    columns = [
+        {"name": "trip_miles", "type": "numeric", "log": true},
+        {"name": "hour", "type": "identity", "buckets": 24},
+        {"name": "latitude", "type": "bucketized", "quantiles": 10},
+        {"name": "payment", "type": "vocabulary", "size": 20},
+        {"name": "company", "type": "hashed", "buckets": 100, "embedding": 8},
+    ]
+    crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
+    label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
+
+Nothing of it is ever evaluated: a label is a column, or one comparison of two columns.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainer import fields
+from trainer.errors import InputError
+from trainer.fields import nearest, option
+
+KEYS = {
+    "numeric": ("log", "boundaries", "quantiles", "embedding"),
+    "bucketized": ("boundaries", "quantiles", "embedding"),
+    "identity": ("buckets", "embedding"),
+    "vocabulary": ("values", "size", "minimum_count", "embedding"),
+    "hashed": ("buckets", "embedding"),
+}
+"""What a column of each type can be told, besides its name and type."""
+
+DTYPES = {
+    "numeric": "float32",
+    "bucketized": "float32",
+    "identity": "int64",
+    "vocabulary": "string",
+    "hashed": "string",
+}
+COMPARISONS: dict[str, Callable[[Any, Any], np.ndarray]] = {
+    "above": np.greater,
+    "at_least": np.greater_equal,
+    "below": np.less,
+    "at_most": np.less_equal,
+    "equals": np.equal,
+}
+_RESERVED = ("label", "key")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column that the model is given; which keys a type takes is in KEYS."""
+
+    name: str = option("", help="As in the header.")
+    type: str = option("", help="One of KEYS.")
+    log: bool = option(False, help="Normalize log(1 + x) in place of x; for values from 0 on.")
+    boundaries: list[float] = option([], help="Rising; n of them make n + 1 buckets.")
+    quantiles: int = option(0, help="Buckets of equal share in the training split.", minimum=0)
+    buckets: int = option(0, help="Values 0..buckets-1 (identity), or hash buckets.", minimum=0)
+    values: list[str] = option([], help="The vocabulary; empty: learned.")
+    size: int = option(1000, help="The commonest values that a vocabulary learns.", minimum=1)
+    minimum_count: int = option(1, help="Rarer values are not learned.", minimum=1)
+    embedding: int = option(0, help="Its dimension in the deep part; 0: indicators.", minimum=0)
+
+    @property
+    def dtype(self) -> str:
+        return DTYPES[self.type]
+
+    @property
+    def is_number(self) -> bool:
+        return self.dtype == "float32"
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether it has category ids, by its type or by its buckets."""
+        return self.type != "numeric" or bool(self.boundaries or self.quantiles)
+
+    def settings(self) -> dict[str, Any]:
+        """What its type can be told, as it was told."""
+        return {key: getattr(self, key) for key in KEYS[self.type]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cross:
+    """Every combination of the values of two or more columns, hashed where it has to be."""
+
+    columns: list[str] = option([], help="Names of columns that are categorical or bucketized.")
+    buckets: int = option(1000, help="Ids at most.", minimum=2)
+    embedding: int = option(0, help="Its dimension in the deep part; 0: in the wide part alone.")
+
+    @property
+    def name(self) -> str:
+        return "_x_".join(self.columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Label:
+    """A column of classes, or a comparison: `column` above `threshold` x `times_column`.
+
+    Attributes:
+        comparison: a key of COMPARISONS; empty for a column of classes.
+        classes: names; of a comparison that does not hold, and of one that does. Empty: every
+            value of the column, sorted.
+    """
+
+    column: str
+    comparison: str
+    threshold: float
+    times_column: str
+    classes: list[str]
+
+    @property
+    def columns(self) -> list[str]:
+        return [self.column, *([self.times_column] if self.times_column else [])]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSchema:
+    """What a recipe says of a table, checked."""
+
+    columns: list[Column]
+    crosses: list[Cross]
+    label: Label
+
+    @property
+    def needed(self) -> list[str]:
+        """Names that every header must have."""
+        return list(dict.fromkeys([*(c.name for c in self.columns), *self.label.columns]))
+
+
+def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
+    """Checks what a recipe gives as `columns`, `crosses` and `label`.
+
+    Raises:
+        InputError: it names the parameter, the position in it, and what would be right.
+    """
+    if not columns:
+        raise InputError(
+            'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
+            '"fare", "type": "numeric"}'
+        )
+    read = [_column(f"columns[{index}]", given) for index, given in enumerate(columns)]
+    _check_unique("columns", [column.name for column in read])
+    by_name = {column.name: column for column in read}
+    crossed = [_cross(f"crosses[{i}]", given, by_name) for i, given in enumerate(crosses)]
+    _check_unique("crosses", [cross.name for cross in crossed])
+    for cross in crossed:
+        if cross.name in by_name:
+            raise InputError(f"crosses: {cross.name!r} is the name of a column too; rename that")
+    return TableSchema(columns=read, crosses=crossed, label=_label(label, by_name))
+
+
+def _column(place: str, given: Any) -> Column:
+    name, kind = _named(place, given, "name"), _named(place, given, "type")
+    place = f"{place} ({name!r})"
+    if kind not in KEYS:
+        raise InputError(f"{place}: type={kind!r} is not a type of column{nearest(kind, KEYS)}")
+    _check_keys(f"{place}: a {kind} column", given, ("name", "type", *KEYS[kind]))
+    column = _built(Column, place, given)
+    if name in _RESERVED:
+        raise InputError(f"{place}: records keep a feature of that name; rename the column")
+    if column.boundaries and column.quantiles:
+        raise InputError(f"{place}: give boundaries or quantiles, not both")
+    if column.quantiles == 1:
+        raise InputError(f"{place}: quantiles=1 makes one bucket of all; use 2 or more")
+    if kind == "bucketized" and not (column.boundaries or column.quantiles):
+        raise InputError(f"{place}: a bucketized column needs boundaries or quantiles")
+    if sorted(set(column.boundaries)) != column.boundaries:
+        raise InputError(f"{place}: boundaries={column.boundaries} must rise")
+    if kind in ("identity", "hashed") and not column.buckets:
+        raise InputError(f"{place}: buckets is missing: how many ids shall there be?")
+    if len(set(column.values)) != len(column.values) or "" in column.values:
+        raise InputError(f"{place}: values holds a value twice, or an empty one")
+    return column
+
+
+def _cross(place: str, given: Any, columns: Mapping[str, Column]) -> Cross:
+    if not isinstance(given, dict):
+        raise InputError(f'{place}={given!r} is not an object, such as {{"columns": ["a", "b"]}}')
+    _check_keys(f"{place}: a cross", given, [f.name for f in dataclasses.fields(Cross)])
+    cross = _built(Cross, place, given)
+    if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
+        raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
+    for name in cross.columns:
+        if name not in columns:
+            raise InputError(f"{place}: {name!r} is not one of columns{nearest(name, columns)}")
+        if not columns[name].is_categorical:
+            raise InputError(
+                f"{place}: {name!r} is numeric; give it boundaries or quantiles, so that it has "
+                "buckets to cross"
+            )
+    return cross
+
+
+def _label(given: Any, columns: Mapping[str, Column]) -> Label:
+    if not given:
+        raise InputError(
+            'label={} names no column; use {"column": "class"}, or a comparison such as '
+            '{"column": "tips", "above": 0.2, "times_column": "fare"}'
+        )
+    column = _named("label", given, "column")
+    _check_keys("label", given, ("column", "times_column", "classes", *COMPARISONS))
+    if column in columns:
+        raise InputError(
+            f"label: {column!r} is one of columns too, so that the model would be told the "
+            "answer; take it out of columns"
+        )
+    compared = [key for key in COMPARISONS if key in given]
+    if len(compared) > 1:
+        raise InputError(f"label: {' and '.join(compared)} are two comparisons; give one")
+    if given.get("times_column") and not compared:
+        raise InputError(f"label: times_column needs a comparison: one of {', '.join(COMPARISONS)}")
+    if given.get("times_column") == column:
+        raise InputError(f"label: {column!r} is compared with itself; give another times_column")
+    classes = fields.convert("label: classes", given.get("classes", []), list)
+    if any(not isinstance(name, str) or not name for name in classes):
+        raise InputError(f"label: classes={classes} must be names, as text")
+    _check_unique("label: classes", classes)
+    if compared and classes and len(classes) != 2:
+        raise InputError(
+            f"label: a comparison has 2 classes, of what does not hold and what does; got {classes}"
+        )
+    if len(classes) == 1:
+        raise InputError(f"label: classes={classes}: a classifier needs two or more")
+    return Label(
+        column=column,
+        comparison=compared[0] if compared else "",
+        threshold=fields.convert(f"label: {compared[0]}", given[compared[0]], float)
+        if compared
+        else 0.0,
+        times_column=fields.convert("label: times_column", given.get("times_column", ""), str),
+        classes=classes or (["no", "yes"] if compared else []),
+    )
+
+
+def _named(place: str, given: Any, key: str) -> str:
+    if not isinstance(given, dict):
+        raise InputError(f'{place}={given!r} is not an object, such as {{"{key}": "..."}}')
+    value = given.get(key)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{place}: {key!r} is missing, or is not text, in {given}")
+    return value
+
+
+def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise InputError(f"{what} takes no {key!r}{nearest(str(key), known)}")
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{what}: {name!r} is there twice; name it once")
+
+
+def _built(cls: type[Any], place: str, given: Mapping[str, Any]) -> Any:
+    try:
+        return fields.build(cls, given)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
