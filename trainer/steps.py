@@ -11,7 +11,9 @@ import keras
 import tensorflow as tf
 
 from trainer.config import TrainingConfig
+from trainer.dataset import reader
 from trainer.dataset.schema import Dataset
+from trainer.progress import Sums
 
 
 def gradients(
@@ -91,6 +93,44 @@ def evaluation_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Cal
         return strategy.experimental_local_results(reports)[0]
 
     return step
+
+
+class Validation:
+    """The validation split, to be scored with the weights that a model has at each call."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        dataset: Dataset,
+        share: reader.InputShare,
+    ) -> None:
+        self._step = evaluation_step(strategy, model)
+        self._steps = reader.steps_per_epoch(dataset, "validation", share.batch_size)
+        self._batches: Any = None
+        if self._steps:
+            batches = reader.evaluation_batches(dataset, "validation", share)
+            self._batches = distributed(strategy, batches)
+
+    def __call__(self) -> dict[str, float]:
+        """Loss and accuracy, the same on every replica; empty where the split has no example."""
+        if not self._steps:
+            return {}
+        batches = iter(self._batches)
+        total = Sums()
+        for _ in range(self._steps):
+            total.add(*self._step(*next(batches)).numpy().tolist())
+        return total.means()
+
+
+def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
+    """Hands the elements of `batches` to this worker's replicas.
+
+    The number of steps is known, so the data set is called infinite: otherwise each step
+    of a multi-worker job would begin with a collective that asks who still has data.
+    """
+    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
 
 
 def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

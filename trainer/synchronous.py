@@ -24,7 +24,7 @@ from trainer.dataset.schema import Dataset, join, load
 from trainer.errors import InputError
 from trainer.models import build_model
 from trainer.optimization import Schedule, create_optimizer
-from trainer.progress import Progress, Sums
+from trainer.progress import Progress
 
 
 class TerminatedError(Exception):
@@ -33,12 +33,17 @@ class TerminatedError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What is left of a run: the model with its final weights, and how it went."""
+    """What is left of a run: the model with its final weights, and how it went.
+
+    Attributes:
+        replicas: devices that computed gradients.
+    """
 
     model: keras.Model
     dataset: Dataset
     progress: Progress
     strategy: tf.distribute.Strategy
+    replicas: int
 
 
 def train(job: Job, cluster: Cluster) -> Trained:
@@ -52,13 +57,18 @@ def train(job: Job, cluster: Cluster) -> Trained:
     """
     config = job.config
     strategy = create_strategy(config.strategy, cluster)
-    dataset = load(job.dataset)
+    return Run(job, cluster, strategy, training_data(job.dataset)).run()
+
+
+def training_data(uri: str) -> Dataset:
+    """Loads a data set; raises InputError where there is nothing to train on."""
+    dataset = load(uri)
     for split in ("train", "validation"):
         if split not in dataset.splits:
-            raise InputError(f"{job.dataset} has no {split} split; run create_tfrecords again")
+            raise InputError(f"{uri} has no {split} split; run create_tfrecords again")
     if not dataset.splits["train"].examples:
-        raise InputError(f"{job.dataset} has no example to train on")
-    return Run(job, cluster, strategy, dataset).run()
+        raise InputError(f"{uri} has no example to train on")
+    return dataset
 
 
 class Run:
@@ -70,12 +80,7 @@ class Run:
         config = self.config = job.config
         self.strategy = strategy
         self.dataset = dataset
-        self.share = reader.InputShare(
-            batch_size=config.batch_size,
-            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
-            workers=cluster.trainers,
-            local_replicas=strategy.num_replicas_in_sync // cluster.trainers,
-        )
+        self.replicas, self.share = self._replicas_and_share(cluster)
         self.steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         keras.utils.set_random_seed(config.seed)
         keras.config.set_dtype_policy(config.precision)
@@ -87,8 +92,7 @@ class Run:
             self.schedule = Schedule(config, self.steps * config.epochs)
             self.optimizer = create_optimizer(config, self.schedule)
             self.optimizer.build(self.model.trainable_variables)
-        self.train_step = steps.training_step(strategy, network, self.optimizer, dataset, config)
-        self.evaluate_step = steps.evaluation_step(strategy, self.model)
+        self._prepare(network)
         self.progress = Progress()
         directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(directory, config, dataset, cluster)
@@ -100,8 +104,24 @@ class Run:
             factor=self.schedule.factor,
         )
         self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
-        self.validation: Any = None
         self.told_to_stop = False
+
+    def _replicas_and_share(self, cluster: Cluster) -> tuple[int, reader.InputShare]:
+        """Devices that compute gradients, and what this process reads for those of its own."""
+        replicas = self.strategy.num_replicas_in_sync
+        return replicas, reader.InputShare(
+            batch_size=self.config.batch_size,
+            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            workers=cluster.trainers,
+            local_replicas=replicas // cluster.trainers,
+        )
+
+    def _prepare(self, network: keras.Model) -> None:
+        """Makes what trains `network` and what validates the model in it."""
+        self.train_step = steps.training_step(
+            self.strategy, network, self.optimizer, self.dataset, self.config
+        )
+        self.validation = steps.Validation(self.strategy, self.model, self.dataset, self.share)
 
     def run(self) -> Trained:
         self._announce(self.checkpoints.restore())
@@ -117,6 +137,7 @@ class Run:
             dataset=self.dataset,
             progress=self.progress,
             strategy=self.strategy,
+            replicas=self.replicas,
         )
 
     def _on_sigterm(self, *_: Any) -> None:
@@ -126,7 +147,7 @@ class Run:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
         self.log.line(
             f"{self.config.model} with {self.model.count_params():,} weights, "
-            f"{type(self.strategy).__name__} over {self.strategy.num_replicas_in_sync} replicas, "
+            f"{type(self.strategy).__name__} over {self.replicas} replicas, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:
@@ -220,28 +241,8 @@ class Run:
             first_step=self.progress.step,
             shuffle_megabytes=self.config.shuffle_megabytes,
         )
-        return self._distributed(batches)
+        return steps.distributed(self.strategy, batches)
 
     def _validate(self) -> dict[str, float]:
         """Metrics of the validation split; empty where it has no example."""
-        steps = reader.steps_per_epoch(self.dataset, "validation", self.config.batch_size)
-        if not steps:
-            return {}
-        if self.validation is None:
-            self.validation = self._distributed(
-                reader.evaluation_batches(self.dataset, "validation", self.share)
-            )
-        batches = iter(self.validation)
-        sums = Sums()
-        for _ in range(steps):
-            sums.add(*self.evaluate_step(*next(batches)).numpy().tolist())
-        return sums.means()
-
-    def _distributed(self, batches: tf.data.Dataset) -> Any:
-        """Hands the elements of `batches` to this worker's replicas.
-
-        The number of steps is known, so the data set is called infinite: otherwise each step
-        of a multi-worker job would begin with a collective that asks who still has data.
-        """
-        infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return self.strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
+        return self.validation()
