@@ -11,7 +11,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
@@ -23,6 +23,13 @@ from trainer.mistakes import Mistake, most_confident
 from trainer.prediction import ServedModel, predict
 
 MISTAKES_KEPT = 24
+
+
+class Answers(NamedTuple):
+    """True classes, int64 [n], and a model's probabilities, float32 [n, classes]."""
+
+    labels: np.ndarray
+    probabilities: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +58,7 @@ class Evaluation:
             holds from the recall before it up to its own.
         roc: of the second of two classes, with thresholds; None for more.
         mistakes: the most confident ones, most confident first.
+        answers: labels and probabilities that all this follows from; not part of the JSON.
     """
 
     model: str
@@ -79,6 +87,7 @@ class Evaluation:
     pr_curves: list[metrics.Curve]
     roc: metrics.RocCurve | None
     mistakes: list[Mistake]
+    answers: Answers | None = None
 
     def roc_curve(self) -> metrics.RocCurve | None:
         """Lists fpr, tpr and thresholds (finite, falling) of the second of two classes.
@@ -110,7 +119,8 @@ class Evaluation:
 
     def to_json(self) -> str:
         """All of it but the pictures; undefined metrics are null, and nothing is NaN."""
-        content = dataclasses.asdict(self)
+        content = dataclasses.asdict(dataclasses.replace(self, answers=None))
+        del content["answers"]
         content["roc"] = self.roc._asdict() if self.roc else None
         for mistake in content["mistakes"]:
             del mistake["picture"]
@@ -166,6 +176,7 @@ def evaluate(
         seconds=seconds,
         classes=dataset.classes,
         mistakes=most_confident(dataset, split, labels, probabilities, keys, MISTAKES_KEPT),
+        answers=Answers(labels, probabilities),
         **_measure(labels, probabilities, dataset.classes),
     )
 

@@ -13,8 +13,8 @@ from trainer.errors import InputError
 SIGNATURE = "serving_examples"
 
 _PROGRESS_SECONDS = 5.0
+TIE_TOLERANCE = 1e-6  # between the probabilities and the argmax that named the label
 _SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
-_TIE_TOLERANCE = 1e-6  # between the probabilities and the argmax that named the label
 
 
 class ServedModel:
@@ -47,6 +47,17 @@ class ServedModel:
         Raises:
             InputError: what comes back are not probabilities of the classes of `dataset`.
         """
+        values, names = self.outputs(examples)
+        self._check_values(values, dataset)
+        self._check_names(names.tolist(), values, dataset)
+        return values
+
+    def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities, float32 [n, its classes], and names of classes, bytes [n], unchecked.
+
+        Raises:
+            InputError: the signature has no such outputs.
+        """
         outputs = self._signature(examples=examples)
         for name in ("probabilities", "label"):
             if name not in outputs:
@@ -54,10 +65,7 @@ class ServedModel:
                     f"{SIGNATURE} of the model at {self.uri} has no output {name!r} "
                     f"(it has: {', '.join(sorted(outputs))})"
                 )
-        values = outputs["probabilities"].numpy()
-        self._check_values(values, dataset)
-        self._check_names(outputs["label"].numpy().tolist(), values, dataset)
-        return values
+        return outputs["probabilities"].numpy(), outputs["label"].numpy()
 
     def _check_values(self, values: np.ndarray, dataset: Dataset) -> None:
         if values.ndim != 2 or values.shape[1] != len(dataset.classes):
@@ -83,7 +91,7 @@ class ServedModel:
         known = {name.encode(): index for index, name in enumerate(dataset.classes)}
         for name, row in zip(names, values, strict=True):
             index = known.get(name)
-            if index is None or row[index] < row.max() - _TIE_TOLERANCE:
+            if index is None or row[index] < row.max() - TIE_TOLERANCE:
                 raise InputError(
                     f"the model at {self.uri} answers {name.decode(errors='replace')!r} where "
                     f"{dataset.uri} has {dataset.classes[int(row.argmax())]!r}: it was trained on "
