@@ -51,7 +51,13 @@ def plan_training(
     boot_disk_type: str,
     boot_disk_size_gb: int,
     image_uri: str,
-) -> NamedTuple("Plan", [("worker_pool_specs", list), ("base_output_directory", str)]):  # type: ignore[valid-type]
+    timeout: str,
+    max_cost: float,
+    price_per_hour: float,
+    rates: dict,
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Plan", [("worker_pool_specs", list), ("base_output_directory", str), ("timeout", str)]
+):
     """Plans the training job: which machines, and the command line of their replicas.
 
     CustomTrainingJobOp can't put a parameter of the pipeline into its worker_pool_specs with
@@ -60,17 +66,25 @@ def plan_training(
 
     Args:
         records: Records to train on.
+        timeout: The job's longest running time, in seconds: '3600s'.
+        max_cost: Most that the job may cost; the timeout is shortened to fit. 0: no limit.
+        price_per_hour: Price of the whole job; 0: from the rates.
+        rates: Prices an hour, by machine type, accelerator and GB of disk.
     """
     arguments = dict(locals())
     from trainer.config import TrainingConfig, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
+    from trainer.price import affordable_timeout
     from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
 
     with exit_on_input_error():
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_strategy(config.strategy, machines)
+        pools = worker_pool_specs(machines, to_flags(config))
+        timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
-    return worker_pool_specs(machines, [*locations, *to_flags(config)]), training.uri
+    pools = worker_pool_specs(machines, [*locations, *to_flags(config)])
+    return pools, training.uri, timeout

@@ -5,9 +5,9 @@ recipes takes no second.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,7 +15,12 @@ from rich.table import Table
 
 from pipelines import recipe as recipes
 from pipelines import sources
+from pipelines.arguments import Rates, RecipeName, SetOptions, parse_settings
 from pipelines.parameters import PARAMETERS
+from pipelines.vertex import commands, schedule_commands
+from pipelines.vertex.errors import CloudError
+from pipelines.vertex.flags import with_settings
+from pipelines.vertex.settings import Settings
 from trainer.errors import EXIT_CODE, InputError
 from trainer.fields import default_of, type_of
 
@@ -28,15 +33,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Name = Annotated[str, typer.Argument(metavar="RECIPE", help="As `recipes` lists them.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Set a parameter, as `parameters` lists them; may be given again for others.",
-    ),
-]
 
 
 def run(application: typer.Typer, arguments: Sequence[str]) -> int:
@@ -46,6 +42,9 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         return command.main(list(arguments), standalone_mode=False) or 0
     except InputError as error:
         message = str(error)
+    except CloudError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:
@@ -93,58 +92,58 @@ def list_parameters() -> None:
 
 
 @app.command()
-def plan(recipe: Name, set_: Settings = None) -> None:
-    """Show which machines a run would train on. Asks no server."""
-    from trainer.config import to_flags
-    from trainer.worker_pools import worker_pool_specs
+def plan(
+    recipe: RecipeName,
+    set_: SetOptions = None,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Expected time of training; default: the recipe's.")
+    ] = 0.0,
+    rate: Rates = None,
+) -> None:
+    """Show which machines a run would train on, their quota and their price. Asks no server."""
+    from pipelines import cost
+    from pipelines import plan as planning
 
     loaded = recipes.load(recipe)
     parameters = loaded.with_values(parse_settings(set_), place="--set")
-    # The very list that the plan_training step makes.
-    pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
-    table = Table("Role", "Replicas", "Machine", "Accelerators of each", "Disk of each", box=None)
-    for role, pool in zip(parameters.machines.replicas, pools, strict=True):
-        machine, disk = pool["machine_spec"], pool["disk_spec"]
-        accelerators = "none"
-        if "accelerator_type" in machine:
-            accelerators = f"{machine['accelerator_count']} x {machine['accelerator_type']}"
-        table.add_row(
-            role,
-            str(pool["replica_count"]),
-            machine["machine_type"],
-            accelerators,
-            f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}",
-        )
-    console = Console()
-    console.print(table)
-    console.print(
-        f"strategy {parameters.training.strategy}, provisioned as "
-        f"{parameters.pipeline.scheduling_strategy}, ended after {parameters.job.timeout} at most",
-        highlight=False,
-    )
+    rates = cost.parse_rates(rate or [])
+    expected = minutes or loaded.operation.expected_minutes
+    planning.show(parameters, expected, rates, Console())
 
 
 @app.command("run")
+@with_settings
 def run_recipe(
-    recipe: Name,
+    settings: Callable[[], Settings],
+    recipe: RecipeName,
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
-    set_: Settings = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Write records again even where they are cached.")
-    ] = False,
-    runs_directory: Annotated[Path, typer.Option(help="Where the run leaves its folder.")] = Path(
-        "runs"
-    ),
+    set_: SetOptions = None,
+    cache: Annotated[
+        bool | None,
+        typer.Option(
+            "--cache/--no-cache",
+            help="Take over what earlier runs have left, for every step or for none; default: as "
+            "each step has it, which is for records alone.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the run; default: <recipe>-<time>.")] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
+    runs_directory: Annotated[
+        Path, typer.Option(help="Where a run on this machine leaves its folder.")
+    ] = Path("runs"),
 ) -> int:
-    """Compile a recipe to build/<recipe>.yaml and run that file."""
+    """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
     loaded = recipes.load(recipe)
     given = parse_settings(set_)
     parameters = loaded.with_values(given, place="--set")
     if not local:
-        raise InputError(
-            f"a run on Vertex AI starts from the uploaded build/{recipe}.yaml (python compile.py "
-            f"{recipe} --image URI) for now; add --local to run on this machine"
-        )
+        from pipelines.vertex.launch import Request, launch
+
+        request = Request(recipe=loaded, values=given, name=name, detach=detach, cache=cache)
+        return launch(request, settings(), Console())
+    if name or detach:
+        raise InputError("--name and --detach are for runs on Vertex AI; leave out --local")
     values = {name: parameters.values()[name] for name in given}
     values.update(sources.on_this_machine(parameters))
 
@@ -157,20 +156,15 @@ def run_recipe(
         recipe=recipe,
         parameters=values,
         runs_directory=runs_directory,
-        cache=not no_cache,
+        cache=cache is not False,
     )
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 
 
-def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """`name=value` texts as a dictionary; raises InputError for one without `=`."""
-    values = {}
-    for setting in settings or ():
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise InputError(f"--set {setting!r} is not NAME=VALUE, such as --set epochs=3")
-        values[name.strip()] = value
-    return values
+app.command()(commands.status)
+app.command()(commands.cancel)
+app.command()(commands.logs)
+app.add_typer(schedule_commands.app, name="schedule")
 
 
 def main() -> None:

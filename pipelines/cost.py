@@ -99,9 +99,7 @@ def table(path: Path = PATH) -> PriceTable:
     )
 
 
-def price(
-    pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False
-) -> Decimal:
+def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
     """Price of worker pools for an hour; raises InputError as `hourly_price` does."""
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 

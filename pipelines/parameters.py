@@ -39,6 +39,18 @@ class PipelineOptions:
     scheduling_strategy: str = option(
         "STANDARD", help="How Vertex AI provides the machines.", choices=SCHEDULING_STRATEGIES
     )
+    max_cost: float = option(
+        0.0,
+        help="Most that the training job's machines may cost, in US dollars: its timeout is "
+        "shortened to fit, at the price of machines on demand; 0: no limit.",
+        minimum=0,
+    )
+    price_per_hour: float = option(
+        0.0,
+        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: from "
+        "the price table, which is of us-central1.",
+        minimum=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

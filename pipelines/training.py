@@ -10,6 +10,7 @@ from components.create_tfrecords import create_tfrecords
 from components.evaluate_model import evaluate_model
 from components.plan_training import plan_training
 from components.record_verdict import record_verdict
+from pipelines import cost
 from pipelines.parameters import JobOptions, with_parameters
 from trainer.config import TrainingConfig
 from trainer.dataset.options import RecordOptions
@@ -37,6 +38,10 @@ def training(parameters: dict[str, Any]) -> None:
             records=records,
             **pick(TrainingConfig, parameters),
             **pick(MachineOptions, parameters),
+            timeout=parameters["timeout"],
+            max_cost=parameters["max_cost"],
+            price_per_hour=parameters["price_per_hour"],
+            rates=cost.table().rates,
         )
         .set_display_name("Plan the training job")
         .set_caching_options(False)
@@ -49,7 +54,7 @@ def training(parameters: dict[str, Any]) -> None:
             worker_pool_specs=plan.outputs["worker_pool_specs"],
             base_output_directory=plan.outputs["base_output_directory"],
             strategy=parameters["scheduling_strategy"],
-            **pick(JobOptions, parameters),
+            **{**pick(JobOptions, parameters), "timeout": plan.outputs["timeout"]},
         )
         .set_display_name("Train")
         .set_caching_options(False)

@@ -26,7 +26,7 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     if missing:
         raise InputError(
             f"no price is known for {', '.join(dict.fromkeys(missing))}; give it as "
-            f"--rate {missing[0]}=PRICE_AN_HOUR, or as the parameter price_per_hour of the whole job"
+            f"--rate {missing[0]}=PRICE, or that of the whole job as the parameter price_per_hour"
         )
     return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
 
@@ -38,24 +38,34 @@ def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
     )
 
 
-def timeout_within(max_cost: float, price_per_hour: Decimal, timeout: str) -> str:
+def affordable_timeout(
+    timeout: str,
+    max_cost: float,
+    price_per_hour: float,
+    pools: Sequence[Mapping[str, Any]],
+    rates: Mapping[str, float],
+) -> str:
     """`timeout`, shortened so that a job which runs that long costs `max_cost` at most.
 
     Args:
-        max_cost: 0 for no limit.
         timeout: seconds, as "3600s".
+        max_cost: 0 for no limit.
+        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
 
     Raises:
-        InputError: the money buys less than a minute.
+        InputError: the money buys less than a minute, or something has no rate.
     """
     if not max_cost:
         return timeout
-    seconds = Decimal(str(max_cost)) * 3600 / price_per_hour
+    price = Decimal(str(price_per_hour)) or hourly_price(pools, rates)
+    if not price:
+        return timeout
+    seconds = Decimal(str(max_cost)) * 3600 / price
     whole = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
     if whole < _LEAST_SECONDS:
         raise InputError(
-            f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price_per_hour:.2f} an "
-            "hour; raise it, or take smaller machines"
+            f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price:.2f} an hour; "
+            "raise it, or take smaller machines"
         )
     return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
 

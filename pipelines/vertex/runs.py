@@ -125,7 +125,9 @@ def cancel(connection: Connection, run_id: str) -> None:
         raise InputError(f"the run {run_id!r} has ended already: {state_of(job)}")
     with translated(f"cancelling the run {run_id!r}"):
         attempt(
-            lambda: connection.pipelines.cancel_pipeline_job(name=job.name, timeout=_TIMEOUT_SECONDS)
+            lambda: connection.pipelines.cancel_pipeline_job(
+                name=job.name, timeout=_TIMEOUT_SECONDS
+            )
         )
 
 
@@ -158,7 +160,7 @@ def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
     groups = {detail.parent_task_id for detail in job.job_detail.task_details}
     tasks = []
     for detail in sorted(
-        job.job_detail.task_details, key=lambda one: (seconds_of(one.start_time) or 1e12)
+        job.job_detail.task_details, key=lambda one: seconds_of(one.start_time) or 1e12
     ):
         if detail.task_id in groups:
             continue
@@ -226,5 +228,3 @@ def _metadata_text(detail: Any) -> str:
     if metadata is None:
         return ""
     return json.dumps(json_format.MessageToDict(metadata))
-
-

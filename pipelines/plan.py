@@ -1,0 +1,101 @@
+"""What a run would train on and cost, in a table. Asks no server."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import cost
+from pipelines.parameters import ParameterSet
+from trainer.config import to_flags
+from trainer.price import affordable_timeout
+from trainer.worker_pools import worker_pool_specs
+
+
+def show(
+    parameters: ParameterSet,
+    minutes: float,
+    rates: Mapping[str, float],
+    console: Console,
+) -> None:
+    """Prints machines, quota and price of a run.
+
+    Args:
+        minutes: that the training job is expected to run; 0: not known.
+        rates: prices an hour in place of the table's.
+
+    Raises:
+        InputError: something has no price, or max_cost pays for less than a minute.
+    """
+    # The very list that the plan_training step makes.
+    pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    prices = cost.table().overridden(rates)
+    hour, spot = cost.price(pools, prices), cost.price(pools, prices, spot=True)
+    console.print(_pool_table(parameters, pools, prices))
+    is_spot = parameters.pipeline.scheduling_strategy in cost.SPOT_STRATEGIES
+
+    def say(line: str = "") -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    say()
+    for quota in cost.quotas(pools, spot=is_spot):
+        say(f"quota     {quota.amount:>6} of {quota.metric}")
+    say()
+    options = parameters.pipeline
+    timeout = affordable_timeout(
+        parameters.job.timeout, options.max_cost, options.price_per_hour, pools, prices.rates
+    )
+    seconds = Decimal(timeout.removesuffix("s"))
+    for name, price in (("on demand", hour), ("spot", spot)):
+        line = f"{name:9} {cost.money(price):>7} {prices.currency} an hour"
+        if minutes:
+            total = price * Decimal(str(minutes)) / 60
+            line += f", {cost.money(total)} for the expected {minutes:g} min"
+        line += f", {cost.money(price * seconds / 3600)} at most, when it is ended after {timeout}"
+        say(line)
+    if not minutes:
+        say("          the recipe has no expected_minutes; give --minutes for the price of a run")
+    say(f"pipeline  {cost.money(prices.run):>7} {prices.currency} a run")
+    say(
+        f"prices    of {prices.region}, {prices.date}, without discounts; spot is the least "
+        "discount promised; see pipelines/prices.toml"
+    )
+    if rates:
+        say(f"          of your own: {', '.join(f'{k} {v:g}' for k, v in rates.items())}")
+    say(f"excluded  {cost.NOT_INCLUDED}")
+    say(
+        f"strategy {parameters.training.strategy}, provisioned as "
+        f"{parameters.pipeline.scheduling_strategy}, ended after {timeout} at most"
+    )
+
+
+def _pool_table(
+    parameters: ParameterSet, pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable
+) -> Table:
+    table = Table(
+        "Role",
+        "Replicas",
+        "Machine",
+        "Accelerators",
+        "Disk",
+        f"{prices.currency}/h",
+        "Spot",
+        box=None,
+    )
+    for role, pool in zip(parameters.machines.replicas, pools, strict=True):
+        machine, disk = pool["machine_spec"], pool["disk_spec"]
+        accelerators = "none"
+        if "accelerator_type" in machine:
+            accelerators = f"{machine['accelerator_count']} x {machine['accelerator_type']}"
+        table.add_row(
+            role,
+            str(pool["replica_count"]),
+            machine["machine_type"],
+            accelerators,
+            f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}",
+            cost.money(cost.price([pool], prices)),
+            cost.money(cost.price([pool], prices, spot=True)),
+        )
+    return table

@@ -1,0 +1,115 @@
+"""Commands that speak to Google Cloud: status, cancel, logs."""
+
+import datetime
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.arguments import Rates
+from pipelines.vertex.flags import with_settings
+from pipelines.vertex.settings import Settings
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `status` lists them.")]
+Recipe = Annotated[str, typer.Option("--recipe", help="Only of this recipe.")]
+
+
+@with_settings
+def status(
+    settings: Callable[[], Settings],
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Default: list them.")] = "",
+    recipe: Recipe = "",
+    rate: Rates = None,
+) -> None:
+    """List the runs on Vertex AI, or show one: its tasks, its training job, what it cost."""
+    from pipelines import cost
+    from pipelines.vertex import bill, runs, watch
+    from pipelines.vertex.connection import Connection, custom_job_link, run_link
+
+    rates = cost.parse_rates(rate or [])
+    own = settings().require("project")
+    connection = Connection(own)
+    console = Console()
+    if not run:
+        table = Table("Run", "Recipe", "State", "Started", box=None)
+        for job in runs.recent(connection, recipe):
+            table.add_row(
+                runs.id_of(job),
+                job.labels.get("recipe", ""),
+                runs.state_of(job),
+                f"{job.create_time:%Y-%m-%d %H:%M} UTC" if job.create_time else "",
+            )
+        console.print(table)
+        return
+    job = runs.get(connection, run)
+    lines = [f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}"]
+    _print(console, lines)
+    console.print(watch.table(job))
+    jobs = runs.custom_jobs(connection, job)
+    for custom_job in jobs:
+        _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])
+        _print(console, [f"          {custom_job_link(own, runs.id_of(custom_job))}"])
+    if jobs:
+        _print(console, [f"cost      {bill.summary(jobs, rates)}"])
+        _print(console, [f"          not included: {cost.NOT_INCLUDED}"])
+    if runs.state_of(job) == "FAILED":
+        now = datetime.datetime.now(datetime.timezone.utc)
+        _print(console, [f"error: {runs.failure_of(job, jobs, now)}"])
+        _print(console, [f"logs      python -m pipelines logs {run}"])
+
+
+@with_settings
+def cancel(settings: Callable[[], Settings], run: RunName) -> None:
+    """Cancel a run; its training job is ended with it."""
+    from pipelines.vertex import runs
+    from pipelines.vertex.connection import Connection
+
+    runs.cancel(Connection(settings().require("project")), run)
+    _print(Console(), [f"{run} is being cancelled"])
+
+
+@with_settings
+def logs(
+    settings: Callable[[], Settings],
+    run: RunName,
+    replica: Annotated[
+        str, typer.Option(help="Of this one alone, such as workerpool1-0; all: of every one.")
+    ] = "",
+    lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,
+) -> None:
+    """Show a run's log lines: those of the replica that failed, or of the training job."""
+    from pipelines.vertex import logs as reading
+    from pipelines.vertex import runs
+    from pipelines.vertex.connection import Connection
+
+    connection = Connection(settings().require("project"))
+    job = runs.get(connection, run)
+    job_id, failed = reading.source_of(connection, job, runs.custom_jobs(connection, job))
+    chosen = {"": failed, "all": ""}.get(replica, replica)
+    console = Console()
+    text = reading.lines(connection, job_id, chosen, lines)
+    reading.show(console, text)
+    if not text:
+        place = f"of {chosen} " if chosen else ""
+        _print(console, [f"no lines {place}yet: {reading.link(connection, job_id)}"])
+
+
+def _pools(job: object) -> str:
+    """1 x n1-standard-4 + 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4."""
+    from pipelines.vertex import bill
+
+    texts = []
+    for pool in bill.pools_of(job):
+        machine = pool["machine_spec"]
+        text = f"{pool['replica_count']} x {machine['machine_type']}"
+        if "accelerator_type" in machine:
+            text += f" with {machine['accelerator_count']} x {machine['accelerator_type']}"
+        texts.append(text)
+    return " + ".join(texts)
+
+
+def _print(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

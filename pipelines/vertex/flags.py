@@ -1,0 +1,55 @@
+"""Settings as flags of a command, without each command naming them all."""
+
+import dataclasses
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.vertex.settings import Settings, load, parse_labels
+
+_PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
+
+
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a Typer command a flag for each of the settings.
+
+    The function's argument `settings` becomes a function without arguments that gathers
+    them: a command that turns out not to need them never reads them.
+    """
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> Any:
+        flags = {field.name: arguments.pop(field.name) for field in dataclasses.fields(Settings)}
+        if flags["labels"]:
+            flags["labels"] = parse_labels(flags["labels"])
+        return function(settings=lambda: load(flags, os.environ), **arguments)
+
+    own = inspect.signature(function).parameters.values()
+    parameters = [one for one in own if one.name != "settings"]
+    for field in dataclasses.fields(Settings):
+        name = f"--{field.name.replace('_', '-')}"
+        variables = ", ".join(field.metadata["variables"])
+        kind = Annotated[
+            str,
+            typer.Option(
+                name,
+                help=f"{field.metadata['help']} [{variables}]",
+                rich_help_panel=_PANEL,
+                show_default=False,
+            ),
+        ]
+        parameters.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=kind
+            )
+        )
+    signature = inspect.Signature(parameters)
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    # Typer would follow it to the function's own signature.
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return command

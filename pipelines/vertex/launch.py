@@ -1,0 +1,117 @@
+"""`run` on Vertex AI, from the recipe to the last word."""
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.parameters import ParameterSet
+from pipelines.recipe import Recipe
+from pipelines.vertex import bill, logs, runs, watch
+from pipelines.vertex import template as templates
+from pipelines.vertex.connection import Connection, run_link
+from pipelines.vertex.errors import CloudError, is_capacity
+from pipelines.vertex.settings import Settings
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+        recipe: to run.
+        values: parameters that were set, by name.
+        name: of the run; empty: one is made.
+        detach: end when the run has started.
+        cache: for every task; None: as the pipeline has it.
+    """
+
+    recipe: Recipe
+    values: Mapping[str, Any]
+    name: str = ""
+    detach: bool = False
+    cache: bool | None = None
+
+
+def launch(request: Request, settings: Settings, console: Console) -> int:
+    """Starts a run and, unless it is detached, waits for its end.
+
+    Where its machines are not to be had, the run is sent again with the recipe's next
+    fallback; its name gets a number, and cached steps are not repeated.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: a mistake, before anything was sent where that can be known.
+        CloudError: the cloud refused.
+    """
+    settings.require("project", "pipeline_root")
+    recipe = request.recipe
+    first_id = templates.run_id(recipe.name, request.name, datetime.datetime.now())
+    template = templates.compiled(recipe, settings)
+    shapes = list(_shapes(recipe, request.values))
+    # All of them, before anything is sent.
+    plans = []
+    for number, parameters in enumerate(shapes, 1):
+        run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
+        plans.append((run_id, templates.run_values(recipe, parameters, settings, template, run_id)))
+    connection = Connection(settings)
+    say = _Say(console)
+    for number, (run_id, values) in enumerate(plans, 1):
+        last = number == len(plans) or request.detach
+        # What the first try has cached is not done again.
+        cache = request.cache if number == 1 else (request.cache or None)
+        job = templates.pipeline_job(template, settings, values, cache)
+        try:
+            runs.create(connection, job, run_id, say)
+        except CloudError as error:
+            if last or not is_capacity(str(error)):
+                raise
+            say(f"{error}; trying the next of the recipe's fallbacks")
+            continue
+        say(f"run       {run_id}")
+        say(f"console   {run_link(settings, run_id)}")
+        if request.detach:
+            say(f"status    python -m pipelines status {run_id}")
+            return 0
+        try:
+            job = watch.wait(connection, run_id, console)
+        except KeyboardInterrupt:
+            say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
+            return INTERRUPTED
+        jobs = runs.custom_jobs(connection, job)
+        say(f"{runs.state_of(job)}  {bill.summary(jobs)}")
+        if runs.state_of(job) == "SUCCEEDED":
+            return 0
+        if runs.state_of(job) == "CANCELLED":
+            return FAILED
+        reason = runs.failure_of(job, jobs, datetime.datetime.now(datetime.timezone.utc))
+        say(f"error: {reason}")
+        if last or not is_capacity(reason):
+            logs.show_failure(connection, job, jobs, console)
+            return FAILED
+        say("trying the next of the recipe's fallbacks")
+    return FAILED
+
+
+def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
+    """The run's parameters as asked for, then with each fallback's machines."""
+    yield recipe.with_values(values, place="--set")
+    for number, fallback in enumerate(recipe.operation.fallbacks, 1):
+        yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
+
+
+class _Say:
+    """Prints lines as they are."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __call__(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
