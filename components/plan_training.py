@@ -25,10 +25,20 @@ def plan_training(
     weight_decay: float,
     schedule: str,
     warmup_steps: int,
+    decay_rate: float,
+    decay_steps: int,
+    wide_learning_rate: float,
+    wide_l1: float,
+    wide_l2: float,
     plateau_patience: int,
     plateau_factor: float,
     early_stopping_patience: int,
     monitor: str,
+    fine_tune_epochs: int,
+    fine_tune_layers: int,
+    fine_tune_learning_rate: float,
+    fine_tune_plateau_patience: int,
+    fine_tune_early_stopping_patience: int,
     gradient_clip_norm: float,
     precision: str,
     xla: bool,
@@ -73,8 +83,10 @@ def plan_training(
     """
     arguments = dict(locals())
     from trainer.config import TrainingConfig, to_flags
+    from trainer.dataset.schema import load
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
+    from trainer.models import FINE_TUNED, prepare_model
     from trainer.price import affordable_timeout
     from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
 
@@ -82,6 +94,10 @@ def plan_training(
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_strategy(config.strategy, machines)
+        if config.model in FINE_TUNED:
+            # Here, what can't be had costs no machine yet.
+            dataset = load(records.uri)
+            prepare_model(config.model, dataset, config.model_options, training.uri)
         pools = worker_pool_specs(machines, to_flags(config))
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))

@@ -32,6 +32,7 @@ class Checkpoints:
         directory: str,
         cluster: Cluster,
         progress: Progress,
+        model: Sequence[keras.Variable],
         variables: Sequence[keras.Variable],
         factor: tf.Variable,
     ) -> None:
@@ -50,7 +51,9 @@ class Checkpoints:
             max_to_keep=KEPT,
         )
         self._best = tf.train.CheckpointManager(
-            tf.train.Checkpoint(variables=values), join(target, "best"), max_to_keep=1
+            tf.train.Checkpoint(variables=[variable.value for variable in model]),
+            join(target, "best"),
+            max_to_keep=1,
         )
 
     def restore(self) -> bool:
@@ -65,17 +68,61 @@ class Checkpoints:
         """Keeps variables and progress, so that a restarted job goes on from here."""
         self._factor.assign(self._progress.factor)
         self._latest.save(
-            checkpoint_number=len(self._progress.history) * 10**9 + self._progress.step
+            checkpoint_number=len(self._progress.history) * 10**9
+            + self._progress.phase * 10**8
+            + self._progress.step
         )
 
     def save_best(self) -> None:
-        """Keeps the variables as the best of the run."""
+        """Keeps the model's variables as the best of the run."""
         self._best.save(checkpoint_number=self._progress.epoch)
 
     def restore_best(self) -> None:
-        """Gives the variables the values that `save_best` kept last."""
+        """Gives the model's variables the values that `save_best` kept last."""
         best = tf.train.latest_checkpoint(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
+
+
+def progress_in(directory: str) -> Progress:
+    """The progress in the newest checkpoint of `directory`, or that of a new run."""
+    progress = Progress()
+    newest = tf.train.latest_checkpoint(directory)
+    if newest is not None:
+        # By it the run knows of which variables the rest of the checkpoint is.
+        tf.train.Checkpoint(progress=_State(progress)).restore(newest).expect_partial()
+    return progress
+
+
+class Reader:
+    """Reads the checkpoints of a run that goes on elsewhere.
+
+    Args:
+        directory: of `Checkpoints`.
+        variables: of the network, which are the first of those that `Checkpoints` was given.
+    """
+
+    def __init__(self, directory: str, variables: Sequence[keras.Variable]) -> None:
+        self._directory = directory
+        self._values = [variable.value for variable in variables]
+
+    def paths(self) -> list[str]:
+        """Checkpoints that are whole, the oldest first: a list that is written after each."""
+        try:
+            state = tf.train.get_checkpoint_state(self._directory)
+        except tf.errors.OpError:  # The list was replaced while it was read.
+            return []
+        return list(state.all_model_checkpoint_paths) if state else []
+
+    def read(self, path: str) -> Progress | None:
+        """Gives the variables the values at `path`; None where it is gone meanwhile."""
+        progress = Progress()
+        content = tf.train.Checkpoint(variables=self._values, progress=_State(progress))
+        try:
+            status = content.restore(path)
+        except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
+            return None
+        status.assert_existing_objects_matched().expect_partial()
+        return progress
 
 
 class _State(tf.train.experimental.PythonState):

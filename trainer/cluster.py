@@ -193,6 +193,20 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
     return _multi_worker_mirrored(cluster)
 
 
+def meet(strategy: tf.distribute.Strategy) -> None:
+    """Returns when every worker of a multi-worker job has called this; else at once."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return
+
+    @tf.function
+    def sum_up() -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
+
+    total = strategy.run(sum_up)
+    strategy.experimental_local_results(total)[0].numpy()
+
+
 def _local_devices() -> list[str] | None:
     """All GPUs (None lets TensorFlow find them), or else all logical CPUs."""
     if tf.config.list_physical_devices("GPU"):

@@ -10,11 +10,11 @@ from trainer import fields
 from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import MODELS
+from trainer.models import FINE_TUNED, MODELS
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine", "one_cycle")
+SCHEDULES = ("constant", "cosine", "one_cycle", "exponential")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MONITORS = ("loss", "accuracy")
 
@@ -51,6 +51,15 @@ class TrainingConfig:
         "constant", help="Learning rate over the run, after the warm-up.", choices=SCHEDULES
     )
     warmup_steps: int = option(0, help="Steps of linear warm-up from 0.", minimum=0)
+    decay_rate: float = option(
+        0.96, help="Factor of the exponential schedule.", above=0, maximum=1
+    )
+    decay_steps: int = option(1000, help="Steps in which it takes effect once.", minimum=1)
+    wide_learning_rate: float = option(
+        0.1, help="Learning rate of the wide part of wide_and_deep, by FTRL.", above=0
+    )
+    wide_l1: float = option(0.0, help="L1 regularization of the wide part.", minimum=0)
+    wide_l2: float = option(0.0, help="L2 regularization of the wide part.", minimum=0)
     plateau_patience: int = option(
         0, help="Epochs without progress before the learning rate is reduced; 0: never.", minimum=0
     )
@@ -62,6 +71,25 @@ class TrainingConfig:
     )
     monitor: str = option(
         "loss", help="Validation metric that progress is measured by.", choices=MONITORS
+    )
+    fine_tune_epochs: int = option(
+        0,
+        help="Passes of a second phase, from the best weights of the first, in which the last "
+        "layers of the model's backbone learn too; 0: no such phase.",
+        minimum=0,
+    )
+    fine_tune_layers: int = option(
+        30,
+        help="Layers of the backbone, counted from its end, that learn in that phase; its "
+        "BatchNorm never does.",
+        minimum=1,
+    )
+    fine_tune_learning_rate: float = option(
+        1e-5, help="learning_rate of that phase, on the same schedule.", above=0
+    )
+    fine_tune_plateau_patience: int = option(0, help="plateau_patience of that phase.", minimum=0)
+    fine_tune_early_stopping_patience: int = option(
+        0, help="early_stopping_patience of that phase.", minimum=0
     )
     gradient_clip_norm: float = option(
         0.0, help="Largest global norm of a step's gradient; 0: not clipped.", minimum=0
@@ -93,6 +121,13 @@ class TrainingConfig:
         256.0, help="Memory of a replica's shuffle buffer, in MB (10^6 bytes).", above=0
     )
     seed: int = option(0, help="Seed of weights, order and augmentation.", minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.fine_tune_epochs and self.model not in FINE_TUNED:
+            raise InputError(
+                f"fine_tune_epochs={self.fine_tune_epochs}: model={self.model!r} has no backbone "
+                f"to fine-tune; use model={' or '.join(sorted(FINE_TUNED))}, or 0"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,18 +39,23 @@ class Progress:
 
     Attributes:
         epoch, step: the next step to take, both from 0, the step within its epoch.
+        phase: of the run, from 0.
+        phase_start: epochs finished before this phase.
         sums: of the unfinished epoch.
         seconds, waited: spent in the unfinished epoch, and of that on waiting for input.
         history: a row for each finished epoch.
-        best_epoch, best_value: by the monitored metric; best_epoch is None before the first.
-        stale_epochs: finished since the best one.
+        best_epoch, best_value: of the run, by the monitored metric; best_epoch is None before
+            the first.
+        stale_epochs: of this phase, finished since the best one.
         plateau_epochs: without progress since the best one or the last reduction.
         factor: of the learning rate, reduced at plateaus.
-        stopped: why training ended before its last epoch; empty: it did not.
+        stopped: why the phase ended before its last epoch; empty: it did not.
     """
 
     epoch: int = 0
     step: int = 0
+    phase: int = 0
+    phase_start: int = 0
     sums: Sums = dataclasses.field(default_factory=Sums)
     seconds: float = 0.0
     waited: float = 0.0
@@ -69,12 +74,20 @@ class Progress:
         for name, value in json.loads(text).items():
             setattr(self, name, Sums(**value) if name == "sums" else value)
 
+    def begin_phase(self) -> None:
+        """Leaves the phase: patience and rate start anew, what is best stays."""
+        self.phase += 1
+        self.phase_start = self.epoch
+        self.stale_epochs = self.plateau_epochs = 0
+        self.factor = 1.0
+        self.stopped = ""
+
     def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
         """Takes an epoch's row of history, and decides what its metrics mean.
 
         Args:
             row: has the monitored metric as validation_<name>, or <name> without validation.
-            config: gives the metric and the patience.
+            config: of the phase; gives the metric and the patience.
 
         Returns:
             True where this epoch is the best so far.
@@ -96,7 +109,8 @@ class Progress:
             self.factor *= config.plateau_factor
             self.plateau_epochs = 0
         patience = config.early_stopping_patience
-        if patience and self.stale_epochs >= patience and self.epoch < config.epochs:
+        left = config.epochs - (self.epoch - self.phase_start)
+        if patience and self.stale_epochs >= patience and left > 0:
             self.stopped = f"no better {config.monitor} in {patience} epochs"
         return better
 

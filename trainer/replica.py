@@ -11,10 +11,9 @@ import keras
 import tensorflow as tf
 
 from trainer import cluster as clusters
-from trainer import files, synchronous
+from trainer import evaluator, files, parameter_server, synchronous
 from trainer.config import Job
 from trainer.dataset.schema import join
-from trainer.errors import InputError
 from trainer.export import export
 
 TERMINATED = 143
@@ -28,21 +27,28 @@ PEER_GONE = (
 
 
 def run(job: Job) -> int:
-    """Trains, and as the chief exports; returns the process's exit code.
+    """Trains, serves or evaluates, and as the chief exports; returns the process's exit code.
 
     Raises:
         InputError: a mistake of the user's.
     """
-    cluster = clusters.from_environment(os.environ)
-    if cluster.role not in ("chief", "worker"):
-        raise InputError(f"a replica of role {cluster.role!r} has no part in synchronous training")
-    tf.config.experimental.enable_op_determinism()
+    cluster = clusters.from_environment(os.environ, job.evaluator_pool)
+    results = join(job.base_output_directory, METRICS)
+    if cluster.role == "evaluator":
+        evaluator.evaluate(job, synchronous.training_data(job.dataset), results)
+        return 0
+    asynchronous = clusters.resolve(job.config.strategy, cluster) == "parameter_server"
+    if asynchronous and not cluster.is_chief:
+        parameter_server.serve(cluster)
+    if not asynchronous:
+        tf.config.experimental.enable_op_determinism()
     started = time.monotonic()
     try:
-        trained = synchronous.train(job, cluster)
+        trained = (parameter_server if asynchronous else synchronous).train(job, cluster)
         if cluster.is_chief:
             _write_results(trained, job, time.monotonic() - started)
-        _part(trained.strategy, join(job.base_output_directory, METRICS))
+        if not asynchronous:
+            _part(trained.strategy, results)
     except synchronous.TerminatedError as stop:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
         return TERMINATED
@@ -62,8 +68,7 @@ def _write_results(trained: synchronous.Trained, job: Job, seconds: float) -> No
 
 def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str, Any]:
     history = trained.progress.history
-    kept = trained.progress.best_epoch if job.config.early_stopping_patience else None
-    row = history[(kept or len(history)) - 1]
+    row = history[trained.kept_epoch - 1]
     # The first epoch holds the tracing of the step.
     steady = [epoch["images_per_second"] for epoch in history[1:] or history]
     return {
@@ -75,7 +80,7 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
         "strategy": type(trained.strategy).__name__,
-        "replicas": trained.strategy.num_replicas_in_sync,
+        "replicas": trained.replicas,
         "model": job.config.model,
         "parameters": trained.model.count_params(),
         "precision": job.config.precision,
@@ -100,13 +105,8 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     peer may be gone as soon as it has what it waited for: that is no failure any more.
     """
 
-    @tf.function
-    def meet() -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
-
     try:
-        strategy.run(meet)
+        clusters.meet(strategy)
     except PEER_GONE:
         if not tf.io.gfile.exists(results):
             raise

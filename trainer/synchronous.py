@@ -17,13 +17,14 @@ import tensorflow as tf
 
 from trainer import checkpoint, logs, steps
 from trainer.augmentation import augmented
-from trainer.cluster import Cluster, create_strategy
+from trainer.cluster import Cluster, create_strategy, meet
 from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join, load
 from trainer.errors import InputError
-from trainer.models import build_model
+from trainer.models import FINE_TUNED, build_model, prepare_model, unfreeze
 from trainer.optimization import Schedule, create_optimizer
+from trainer.phases import phases
 from trainer.progress import Progress
 
 
@@ -37,6 +38,7 @@ class Trained:
 
     Attributes:
         replicas: devices that computed gradients.
+        kept_epoch: from 1, whose weights the model has.
     """
 
     model: keras.Model
@@ -44,6 +46,7 @@ class Trained:
     progress: Progress
     strategy: tf.distribute.Strategy
     replicas: int
+    kept_epoch: int
 
 
 def train(job: Job, cluster: Cluster) -> Trained:
@@ -82,27 +85,19 @@ class Run:
         self.dataset = dataset
         self.replicas, self.share = self._replicas_and_share(cluster)
         self.steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self.cluster = cluster
+        self.directory = join(job.base_output_directory, "checkpoints")
+        checkpoint.claim(self.directory, config, dataset, cluster)
+        self.progress = checkpoint.progress_in(self.directory)
+        self.model_options = self._prepared_options(job.base_output_directory)
         keras.utils.set_random_seed(config.seed)
         keras.config.set_dtype_policy(config.precision)
         with strategy.scope():
-            self.model = build_model(config.model, dataset, config.model_options)
-            network = self.model
+            self.model = self.network = build_model(config.model, dataset, self.model_options)
             if config.augmentation == "model":
-                network = augmented(self.model, config.augmentation_operations, config.seed)
-            self.schedule = Schedule(config, self.steps * config.epochs)
-            self.optimizer = create_optimizer(config, self.schedule)
-            self.optimizer.build(self.model.trainable_variables)
-        self._prepare(network)
-        self.progress = Progress()
-        directory = join(job.base_output_directory, "checkpoints")
-        checkpoint.claim(directory, config, dataset, cluster)
-        self.checkpoints = checkpoint.Checkpoints(
-            directory=directory,
-            cluster=cluster,
-            progress=self.progress,
-            variables=[*network.variables, *self.optimizer.variables],
-            factor=self.schedule.factor,
-        )
+                self.network = augmented(self.model, config.augmentation_operations, config.seed)
+        self.phases = phases(config)
+        self._enter_phase()
         self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
         self.told_to_stop = False
 
@@ -114,6 +109,47 @@ class Run:
             worker=cluster.trainer_index if cluster.trainers > 1 else 0,
             workers=cluster.trainers,
             local_replicas=replicas // cluster.trainers,
+        )
+
+    def _prepared_options(self, base: str) -> dict[str, Any]:
+        """Options of the model, once the chief has fetched what it needs, for all to read."""
+        config = self.config
+        if config.model in FINE_TUNED:
+            if self.cluster.is_chief:
+                prepare_model(config.model, self.dataset, config.model_options, base)
+            meet(self.strategy)
+        return prepare_model(config.model, self.dataset, config.model_options, base)
+
+    def _enter_phase(self) -> None:
+        """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""
+        phase = self.phase = self.phases[self.progress.phase]
+        if self.progress.phase:
+            unfreeze(phase.model, self.model, phase.fine_tune_layers)
+        with self.strategy.scope():
+            self.schedule = Schedule(phase, self.steps * phase.epochs)
+            self.optimizer = create_optimizer(phase, self.schedule)
+            self.optimizer.build(self.model.trainable_variables)
+        self._prepare(self.network)
+        self.checkpoints = checkpoint.Checkpoints(
+            directory=self.directory,
+            cluster=self.cluster,
+            progress=self.progress,
+            model=self.model.variables,
+            variables=[*self.network.variables, *self.optimizer.variables],
+            factor=self.schedule.factor,
+        )
+
+    def _next_phase(self) -> None:
+        """Goes on with the best weights so far; killed from here on, a run restarts here."""
+        meet(self.strategy)  # The chief may still be writing them.
+        self.checkpoints.restore_best()
+        self.progress.begin_phase()
+        self._enter_phase()
+        self.checkpoints.save()
+        self.log.line(
+            f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
+            f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
+            f"{len(self.model.variables)} variables learn"
         )
 
     def _prepare(self, network: keras.Model) -> None:
@@ -128,9 +164,14 @@ class Run:
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
             self._epochs()
+            while self.phase is not self.phases[-1]:
+                self._next_phase()
+                self._epochs()
         finally:
             signal.signal(signal.SIGTERM, previous)
-        if self.config.early_stopping_patience and self.progress.best_epoch:
+        kept = len(self.progress.history)
+        if self.phase.early_stopping_patience and self.progress.best_epoch:
+            kept = self.progress.best_epoch
             self.checkpoints.restore_best()
         return Trained(
             model=self.model,
@@ -138,6 +179,7 @@ class Run:
             progress=self.progress,
             strategy=self.strategy,
             replicas=self.replicas,
+            kept_epoch=kept,
         )
 
     def _on_sigterm(self, *_: Any) -> None:
@@ -158,12 +200,12 @@ class Run:
 
     def _epochs(self) -> None:
         progress = self.progress
-        if progress.epoch >= self.config.epochs or progress.stopped:
-            return
-        while progress.epoch < self.config.epochs and not progress.stopped:
+        last = progress.phase_start + self.phase.epochs
+        while progress.epoch < last and not progress.stopped:
             self._train_epoch()
             row = {
                 "epoch": progress.epoch + 1,
+                "phase": progress.phase + 1,
                 **progress.sums.means(),
                 **{f"validation_{k}": v for k, v in self._validate().items()},
                 "learning_rate": float(self.schedule(self.optimizer.iterations)),
@@ -174,12 +216,17 @@ class Run:
             if not math.isfinite(row["loss"]):
                 raise InputError(
                     f"the loss of epoch {row['epoch']} is not finite; lower "
-                    f"learning_rate={self.config.learning_rate} or set gradient_clip_norm"
+                    f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
                 )
-            if progress.end_epoch(row, self.config) and self.config.early_stopping_patience:
+            if progress.end_epoch(row, self.phase) and self._keeps_best:
                 self.checkpoints.save_best()
             self.checkpoints.save()
             self.log.epoch(progress, self.optimizer_step)
+
+    @property
+    def _keeps_best(self) -> bool:
+        """Whether the best weights are wanted: at the end, or by the phase that follows."""
+        return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
 
     @property
     def optimizer_step(self) -> int:

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import convert, nearest
 
 if TYPE_CHECKING:
     import keras
@@ -18,7 +18,14 @@ MODELS = {
     "small_cnn": "trainer.models.small_cnn",
     "flowers_cnn": "trainer.models.flowers_cnn",
     "mnist_cnn": "trainer.models.mnist_cnn",
+    "transfer": "trainer.models.transfer",
+    "wide_and_deep": "trainer.models.wide_and_deep",
 }
+FINE_TUNED = frozenset({"transfer"})
+"""Models with a backbone: they fetch its weights, and may train in two phases."""
+
+WIDE = frozenset({"wide_and_deep"})
+"""Models with a wide part, which learns by an optimizer of its own."""
 
 
 def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Model":
@@ -30,17 +37,57 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
         options: keyword arguments of that model's `build`.
 
     Returns:
-        A Keras model from a batch of unscaled inputs (images: uint8 [n, height,
-        width, channels]) to logits, float32 [n, classes].
+        A Keras model from what `trainer.dataset.reader.parse` gives (images: uint8 [n,
+        height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:
         InputError: no such model, or an option that it does not take.
     """
+    build = _module(name).build
+    return build(dataset, **_checked(name, build.__kwdefaults__ or {}, options))
+
+
+def prepare_model(
+    name: str, dataset: "Dataset", options: dict[str, Any], directory: str
+) -> dict[str, Any]:
+    """Fetches to `directory` (URI) what model `name` needs from elsewhere, once.
+
+    One process must have returned from this before others call it, or `build_model`.
+
+    Returns:
+        Options for `build_model` that name what was fetched.
+
+    Raises:
+        InputError: it can't be had, or does not fit.
+    """
+    if name not in FINE_TUNED:
+        return options
+    module = _module(name)
+    checked = _checked(name, module.build.__kwdefaults__, options)
+    return module.prepare(dataset, checked, directory)
+
+
+def unfreeze(name: str, model: "keras.Model", layers: int) -> None:
+    """Lets the last `layers` layers of the backbone of `model`, of FINE_TUNED, learn too."""
+    _module(name).unfreeze(model, layers)
+
+
+def _module(name: str) -> Any:
     if name not in MODELS:
         raise InputError(f"model={name!r} is not a model{nearest(name, MODELS)}")
-    build = importlib.import_module(MODELS[name]).build
-    taken = build.__kwdefaults__ or {}
-    for option in options:
+    return importlib.import_module(MODELS[name])
+
+
+def _checked(name: str, taken: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """`options` with the types of the defaults `taken`: KFP makes every number a double."""
+    checked = {}
+    for option, value in options.items():
         if option not in taken:
             raise InputError(f"model_options: {name} takes no {option!r}{nearest(option, taken)}")
-    return build(dataset, **options)
+        place, default = f"model_options: {option}", taken[option]
+        if isinstance(default, tuple):
+            items = convert(place, value, list)
+            checked[option] = tuple(convert(place, one, type(default[0])) for one in items)
+        else:
+            checked[option] = value if default is None else convert(place, value, type(default))
+    return checked
