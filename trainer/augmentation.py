@@ -37,12 +37,46 @@ class RandomQuarterTurn(keras.layers.Layer):
         return {**super().get_config(), "seed": self.seed}
 
 
+SHIFT = 0.04
+"""How far a shift goes at most, as a share of the picture: one pixel of 28, nine of 224."""
+
+
+@keras.saving.register_keras_serializable("trainer")
+class RandomShift(keras.layers.Layer):
+    """Moves each image of a batch by whole pixels, up to `SHIFT` each way; black comes in.
+
+    Takes and returns [n, height, width, channels] of any dtype.
+    """
+
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if not training:
+            return images
+        count = keras.ops.shape(images)[0]
+        for axis in (1, 2):
+            size = images.shape[axis]
+            reach = max(1, round(size * SHIFT))
+            padding = [[reach, reach] if one == axis else [0, 0] for one in range(4)]
+            start = keras.random.randint([count, 1], 0, 2 * reach + 1, seed=self.seed_generator)
+            places = start + keras.ops.arange(size)[None]
+            images = tf.gather(tf.pad(images, padding), places, axis=axis, batch_dims=1)
+        return images
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "seed": self.seed}
+
+
 def augmentation_layers(operations: list[str], seed: int) -> list[keras.layers.Layer]:
     """The layers of `operations` (of options.OPERATIONS), in a fixed order."""
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
         "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),
         "quarter_turn": lambda s: RandomQuarterTurn(seed=s),
+        "shift": lambda s: RandomShift(seed=s),
     }
     return [layers[name](seed + 1 + i) for i, name in enumerate(OPERATIONS) if name in operations]
 

@@ -11,6 +11,7 @@ from trainer import files
 from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
 from trainer.dataset.schema import join
+from trainer.phases import expected_epochs
 from trainer.progress import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -34,12 +35,15 @@ class Log:
     def epoch(self, progress: Progress, optimizer_step: int) -> None:
         """An epoch has ended; its row is the last of progress.history."""
 
+    def history(self, progress: Progress) -> None:
+        """Rows of progress.history have changed."""
+
 
 class ChiefLog(Log):
     """Prints, and writes `<base>/history.csv` and `<base>/logs`."""
 
     def __init__(self, base: str, steps: int, config: TrainingConfig) -> None:
-        self._history = join(base, "history.csv")
+        self._history_uri = join(base, "history.csv")
         self._steps = steps
         self._config = config
         self._writers = {
@@ -58,8 +62,9 @@ class ChiefLog(Log):
         means = progress.sums.means()
         rate = progress.sums.examples / progress.seconds
         self.line(
-            f"epoch {progress.epoch + 1}/{self._config.epochs}, step {progress.step}/{self._steps}"
-            f": loss {means['loss']:.4f}, accuracy {means['accuracy']:.4f}, {rate:,.0f} images/s, "
+            f"epoch {progress.epoch + 1}/{expected_epochs(self._config, progress)}, "
+            f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
+            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} images/s, "
             f"{self._time_left(progress)} left"
         )
         with self._writers["train"].as_default(optimizer_step):
@@ -67,7 +72,7 @@ class ChiefLog(Log):
 
     def epoch(self, progress: Progress, optimizer_step: int) -> None:
         row = progress.history[-1]
-        self._write_history(progress.history)
+        self.history(progress)
         self._summarize(row, optimizer_step)
         validation = "".join(
             f", validation {name} {row[f'validation_{name}']:.4f}"
@@ -75,21 +80,24 @@ class ChiefLog(Log):
             if f"validation_{name}" in row
         )
         best = " (best)" if progress.best_epoch == row["epoch"] else ""
-        left = f", {self._time_left(progress)} left" if progress.epoch < self._config.epochs else ""
+        total = expected_epochs(self._config, progress)
+        left = f", {self._time_left(progress)} left" if progress.epoch < total else ""
         self.line(
-            f"epoch {row['epoch']}/{self._config.epochs}: loss {row['loss']:.4f}, "
+            f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
             f"accuracy {row['accuracy']:.4f}{validation}{best}, "
             f"{row['images_per_second']:,.0f} images/s{left}"
         )
         if progress.stopped:
             self.line(f"stopped early: {progress.stopped}; the best epoch is {progress.best_epoch}")
 
-    def _write_history(self, history: list[dict[str, Any]]) -> None:
+    def history(self, progress: Progress) -> None:
         text = io.StringIO()
-        table = csv.DictWriter(text, fieldnames=list(history[0]), lineterminator="\n")
+        # An epoch that was not validated has fewer columns than others.
+        names = list(dict.fromkeys(name for row in progress.history for name in row))
+        table = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
         table.writeheader()
-        table.writerows(history)
-        files.write_text(self._history, text.getvalue())
+        table.writerows(progress.history)
+        files.write_text(self._history_uri, text.getvalue())
 
     def _summarize(self, row: dict[str, Any], optimizer_step: int) -> None:
         with self._writers["train"].as_default(optimizer_step):
@@ -99,6 +107,7 @@ class ChiefLog(Log):
                 "learning_rate",
                 "images_per_second",
                 "input_wait_fraction",
+                *(["phase"] if self._config.fine_tune_epochs else []),
             ):
                 tf.summary.scalar(name, row[name])
         with self._writers["validation"].as_default(optimizer_step):
@@ -113,7 +122,7 @@ class ChiefLog(Log):
         done = progress.step / self._steps
         seconds = [row["seconds"] for row in progress.history[-3:]]
         pace = min(seconds) if seconds else progress.seconds / max(done, 1e-9)
-        left = max(0.0, pace * (self._config.epochs - progress.epoch - done))
+        left = max(0.0, pace * (expected_epochs(self._config, progress) - progress.epoch - done))
         minutes, rest = divmod(round(left), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

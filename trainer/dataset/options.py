@@ -9,7 +9,7 @@ from trainer.fields import option
 RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
 ENCODINGS = ("raw", "jpeg")
 AUGMENTATIONS = ("none", "model", "records")
-OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn")
+OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
 
 
@@ -87,6 +87,10 @@ class RecordOptions:
     )
 
     def __post_init__(self) -> None:
+        if self.augmentation == "records" and "shift" in self.augmentation_operations:
+            raise InputError(
+                "augmentation_operations: shift is not baked into records; use augmentation=model"
+            )
         if self.source.startswith("csv:"):
             read_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:

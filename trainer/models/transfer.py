@@ -1,0 +1,116 @@
+"""Transfer learning: a backbone of keras.applications with a head of its own.
+
+Trains in one phase, the backbone frozen, or in two: in the second, `unfreeze` lets the last
+layers of the backbone learn too. BatchNorm stays as it was trained, in both: its statistics
+are of millions of pictures, and updates by the few at hand would wreck the layers after it
+(https://keras.io/guides/transfer_learning).
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.dataset.schema import Dataset, join
+from trainer.errors import InputError
+from trainer.models import backbones
+
+WEIGHTS_FILE = "backbone.weights.h5"
+
+
+def build(
+    dataset: Dataset,
+    *,
+    backbone: str = "DenseNet121",
+    backbone_options: dict[str, Any] | None = None,
+    weights: str = backbones.IMAGENET,
+    dropout: float = 0.2,
+) -> keras.Model:
+    """Builds preprocessing, the frozen backbone, global average pooling, dropout, logits.
+
+    Args:
+        dataset: its images, [height, width, 3]; most backbones want 32x32 at least.
+        backbone: a name of keras.applications.
+        backbone_options: arguments of that backbone alone, such as {"alpha": 0.25}.
+        weights: of the backbone: "imagenet", "none" or the URI of a file.
+        dropout: share of features dropped before the last layer.
+
+    Raises:
+        InputError: no such backbone, or one that does not fit the images or the weights.
+    """
+    image = dataset.feature("image")
+    base = backbones.create(backbone, _shape(dataset), backbone_options or {}, weights)
+    base.trainable = False
+    inputs = keras.Input(image.shape, dtype=image.dtype, name=image.name)
+    features = backbones.preprocessing(backbone)(inputs)
+    features = base(features, training=False)
+    features = keras.layers.GlobalAveragePooling2D()(features)
+    features = keras.layers.Dropout(dropout)(features)
+    logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(features)
+    return keras.Model(inputs, logits, name="transfer")
+
+
+def prepare(dataset: Dataset, options: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Fetches the backbone's weights to `<directory>/weights`, unless they are there.
+
+    One process does so before training; then every replica reads them from there.
+
+    Returns:
+        Options for `build` that name the copy.
+
+    Raises:
+        InputError: as `build`.
+    """
+    weights = options.get("weights", backbones.IMAGENET)
+    if weights == backbones.NONE:
+        return options
+    copy = join(directory, "weights", WEIGHTS_FILE)
+    if not tf.io.gfile.exists(copy):
+        name = options.get("backbone", "DenseNet121")
+        given = options.get("backbone_options") or {}
+        backbones.save(backbones.create(name, _shape(dataset), given, weights), copy)
+    return {**options, "weights": copy}
+
+
+def unfreeze(model: keras.Model, layers: int) -> None:
+    """Lets the last `layers` layers of the backbone learn, but for BatchNorm, as the head does.
+
+    Args:
+        model: as `build` returned it.
+        layers: of the backbone, counted as Keras' summary lists them.
+
+    Raises:
+        InputError: the backbone has fewer, or none of those has weights to train.
+    """
+    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
+    count = len(base.layers)
+    if layers > count:
+        raise InputError(
+            f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
+        )
+    base.trainable = True
+    for position, layer in enumerate(base.layers):
+        for part in _parts(layer):
+            normalizes = isinstance(part, keras.layers.BatchNormalization)
+            part.trainable = position >= count - layers and not normalizes
+    if not base.trainable_variables:
+        raise InputError(
+            f"fine_tune_layers={layers}: the last {layers} layers of {base.name} have no weights "
+            "to train, BatchNorm apart; use more"
+        )
+
+
+def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A layer, or what it is nested of."""
+    inner = getattr(layer, "layers", None)
+    return [part for one in inner for part in _parts(one)] if inner else [layer]
+
+
+def _shape(dataset: Dataset) -> tuple[int, int, int]:
+    height, width, channels = dataset.feature("image").shape
+    if channels != 3:
+        raise InputError(
+            f"model='transfer' takes images of 3 channels, those of {dataset.uri} have "
+            f"{channels}; set channels=3"
+        )
+    return height, width, channels
