@@ -21,6 +21,67 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
+class Cluster:
+    """Replicas of a job, each `python -m module`, started one by one and again as is wanted.
+
+    Each replica's output is appended to `<logs>/<role>-<index>.log`. All addresses are chosen
+    up front, so that a replica can come back to its own. A context manager: it ends what is
+    left of them.
+    """
+
+    def __init__(
+        self, module: str, arguments: list[str], roles: list[tuple[str, int]], logs: Path
+    ) -> None:
+        self.roles = roles
+        self.logs = logs
+        self.processes: dict[tuple[str, int], subprocess.Popen] = {}
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._addresses: dict[str, list[str]] = {}
+        for (role, _), address in zip(roles, free_addresses(len(roles)), strict=True):
+            if role != "evaluator":  # It is never part of the cluster.
+                self._addresses.setdefault(role, []).append(address)
+        self._all: list[subprocess.Popen] = []
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._all:
+            process.kill()
+        for process in self._all:
+            process.wait()
+
+    def start(self, role: str, index: int = 0) -> subprocess.Popen:
+        """Starts a replica; returns its process, also found in `processes`."""
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+        environment.pop("TF_CONFIG", None)
+        environment.pop("CLUSTER_SPEC", None)
+        if len(self.roles) > 1:
+            task = {"type": role, "index": index}
+            environment["TF_CONFIG"] = json.dumps({"cluster": self._addresses, "task": task})
+        with (self.logs / f"{role}-{index}.log").open("a") as log:
+            process = subprocess.Popen(
+                self._command,
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._all.append(process)
+        self.processes[role, index] = process
+        return process
+
+    def start_all(self) -> None:
+        for role, index in self.roles:
+            self.start(role, index)
+
+    def tails(self) -> str:
+        """The last lines of each replica, for a message."""
+        paths = sorted(self.logs.glob("*.log"))
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+
 @contextlib.contextmanager
 def started(
     module: str, arguments: list[str], roles: list[tuple[str, int]], logs: Path
@@ -29,35 +90,9 @@ def started(
 
     Each replica's output goes to `<logs>/<role>-<index>.log`.
     """
-    logs.mkdir(parents=True, exist_ok=True)
-    cluster: dict[str, list[str]] = {}
-    for (role, _), address in zip(roles, free_addresses(len(roles)), strict=True):
-        cluster.setdefault(role, []).append(address)
-    processes = []
-    try:
-        for role, index in roles:
-            environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-            environment.pop("TF_CONFIG", None)
-            environment.pop("CLUSTER_SPEC", None)
-            if len(roles) > 1:
-                task = {"type": role, "index": index}
-                environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
-            with (logs / f"{role}-{index}.log").open("a") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", module, *arguments],
-                        cwd=REPOSITORY,
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
+    with Cluster(module, arguments, roles, logs) as cluster:
+        cluster.start_all()
+        yield list(cluster.processes.values())
 
 
 CHIEF_AND_WORKER = [("chief", 0), ("worker", 0)]

@@ -20,10 +20,16 @@ def write_json(uri: str, content: Any) -> None:
     write_text(uri, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def read_json(uri: str) -> Any:
-    """Reads a JSON file, or None where there is none."""
+def read_text(uri: str) -> str | None:
+    """Reads a file, or None where there is none."""
     try:
         with tf.io.gfile.GFile(uri) as file:
-            return json.loads(file.read())
+            return file.read()
     except tf.errors.NotFoundError:
         return None
+
+
+def read_json(uri: str) -> Any:
+    """Reads a JSON file, or None where there is none."""
+    text = read_text(uri)
+    return None if text is None else json.loads(text)

@@ -16,6 +16,9 @@ from trainer.errors import EXIT_CODE, InputError
 def main(arguments: list[str]) -> int:
     """Runs one replica; returns its exit code."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # A call to a peer that is gone fails when its caller wants that, instead of never:
+    # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
+    os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:
         from trainer.config import parse
 

@@ -1,0 +1,113 @@
+"""The evaluator: a replica that scores each checkpoint on the validation split.
+
+It trains nothing and is no member of the cluster: it sees the checkpoints that the chief
+leaves, in any strategy, and writes
+
+    evaluations.csv    a row a checkpoint: epoch (finished), step, loss, accuracy, seconds
+    logs/evaluator     the same for TensorBoard
+
+A checkpoint that is gone before it was read, because newer ones have taken its place, is
+passed over.
+"""
+
+import csv
+import io
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer import checkpoint, files, steps
+from trainer.augmentation import augmented
+from trainer.cluster import Cluster, create_strategy
+from trainer.config import Job
+from trainer.dataset import reader
+from trainer.dataset.schema import Dataset, join
+from trainer.models import build_model
+
+FILE_NAME = "evaluations.csv"
+POLL_SECONDS = 1.0
+_COLUMNS = {"epoch": int, "step": int, "loss": float, "accuracy": float, "seconds": float}
+
+
+def evaluate(job: Job, dataset: Dataset, results: str) -> None:
+    """Scores checkpoints as they come, until the chief's `results` are there and all is scored."""
+    evaluation = _Evaluation(job, dataset)
+    while True:
+        # Read first: whatever was saved before the results is among the checkpoints below.
+        done = tf.io.gfile.exists(results)
+        if not evaluation.score_new() and done:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def load(base: str) -> list[dict[str, Any]]:
+    """Rows of `<base>/evaluations.csv`, ordered by step; none where nothing was scored."""
+    text = files.read_text(join(base, FILE_NAME)) or ""
+    rows = csv.DictReader(io.StringIO(text))
+    return [{name: kind(row[name]) for name, kind in _COLUMNS.items()} for row in rows]
+
+
+class _Evaluation:
+    def __init__(self, job: Job, dataset: Dataset) -> None:
+        config = job.config
+        self._base = job.base_output_directory
+        self._steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        keras.utils.set_random_seed(config.seed)
+        keras.config.set_dtype_policy(config.precision)
+        strategy = create_strategy("one_device", Cluster())
+        with strategy.scope():
+            model = build_model(config.model, dataset, config.model_options)
+            network = model
+            if config.augmentation == "model":
+                network = augmented(model, config.augmentation_operations, config.seed)
+        self._reader = checkpoint.Reader(join(self._base, "checkpoints"), network.variables)
+        self._validation = steps.Validation(
+            strategy, model, dataset, reader.InputShare(batch_size=config.batch_size)
+        )
+        self._rows = load(self._base)
+        self._seen: set[str] = set()
+        self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
+        print(f"evaluator of {config.model}: waiting for checkpoints", flush=True)
+
+    def score_new(self) -> int:
+        """Scores what has come since the last call; returns how many checkpoints that were."""
+        new = [path for path in self._reader.paths() if path not in self._seen]
+        for path in new:
+            self._seen.add(path)
+            self._score(path)
+        return len(new)
+
+    def _score(self, path: str) -> None:
+        started = time.monotonic()
+        progress = self._reader.read(path)
+        if progress is None:
+            print(f"{path} was gone before it was scored", flush=True)
+            return
+        step = progress.epoch * self._steps + progress.step
+        if any(row["step"] == step for row in self._rows):
+            return
+        means = self._validation()
+        if not means:
+            return
+        seconds = time.monotonic() - started
+        self._rows.append({"epoch": progress.epoch, "step": step, **means, "seconds": seconds})
+        self._rows.sort(key=lambda row: row["step"])
+        self._write()
+        with self._writer.as_default(step):
+            for name, value in means.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+        print(
+            f"step {step}: validation loss {means['loss']:.4f}, "
+            f"accuracy {means['accuracy']:.4f}, {seconds:.1f} s",
+            flush=True,
+        )
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        table = csv.DictWriter(text, fieldnames=list(_COLUMNS), lineterminator="\n")
+        table.writeheader()
+        table.writerows(self._rows)
+        files.write_text(join(self._base, FILE_NAME), text.getvalue())

@@ -1,0 +1,244 @@
+"""Asynchronous training: workers that wait for nobody, and servers that hold the weights.
+
+The chief hands out steps. A worker takes one, reads the weights from the parameter
+servers, computes the gradient of a batch of its own and applies it there at once, whatever
+the others have changed meanwhile. So a batch is one worker's, of `batch_size` examples.
+
+Exact is the number of steps: the chief counts those that were reported done. Who dies:
+
+* a worker: its step goes to another one; with no restart the others carry on, restarted
+  it joins again. A step that it had applied but not reported is done twice, counted once.
+* a parameter server: its weights are gone; the chief exits with 1, and started again it
+  goes on from the newest checkpoint.
+* the chief: started again it goes on from the newest checkpoint, with the same others.
+
+Workers and parameter servers serve until they are shut down, as Vertex AI does once the
+chief is done. What synchronous training promises does not hold by nature: neither is each
+example seen once an epoch, nor does a seed fix the result.
+
+What a model and a run may have: variables of any optimizer, made before the first step; no
+hash table or other resource outside of variables, since it would live on the chief and a
+worker can't reach it there (look strings up while reading the records); no xla, which
+can't reach variables of another machine; one accelerator a worker.
+"""
+
+import collections
+import dataclasses
+import math
+import multiprocessing
+import time
+from typing import Any, NoReturn
+
+import keras
+import tensorflow as tf
+
+from trainer import evaluator, steps, synchronous
+from trainer.cluster import Cluster, create_strategy
+from trainer.config import Job
+from trainer.dataset import reader
+from trainer.dataset.schema import Dataset
+from trainer.dataset.stream import endless_batches
+from trainer.errors import InputError
+from trainer.models import build_model
+from trainer.synchronous import TerminatedError, Trained
+
+STEPS_AHEAD = 2
+"""Steps a worker that are handed out before the first is done: none waits for the chief."""
+
+
+def serve(cluster: Cluster) -> NoReturn:
+    """Serves as a worker or as a parameter server, until the process is ended."""
+    # One accelerator is what a worker's step computes on.
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[:1] if cluster.role == "worker" else [], "GPU")
+    options = tf.compat.v1.ConfigProto()
+    # Each worker may hold a thread in a blocking call; fewer threads than that never end.
+    threads = len(cluster.addresses["worker"]) + 1
+    options.inter_op_parallelism_threads = max(threads, multiprocessing.cpu_count())
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster.addresses),
+        job_name=cluster.role,
+        task_index=cluster.index,
+        protocol="grpc",
+        config=options,
+    )
+    print(f"{cluster.name} serves at {cluster.addresses[cluster.role][cluster.index]}", flush=True)
+    server.join()
+    raise AssertionError("a server never returns")
+
+
+def train(job: Job, cluster: Cluster) -> Trained:
+    """Trains as `job` says, as the chief, going on from the newest checkpoint if there is one.
+
+    Raises:
+        InputError: the data set, the model or an option can't be used.
+        TerminatedError: SIGTERM came.
+    """
+    if job.config.xla:
+        raise InputError(
+            "xla=true can't be used with strategy='parameter_server', whose variables are on "
+            "other machines; set xla=false"
+        )
+    # Each save of a checkpoint on several machines warns that its function is traced anew.
+    tf.get_logger().setLevel("ERROR")
+    dataset = synchronous.training_data(job.dataset)
+    strategy = create_strategy("parameter_server", cluster)
+    return Run(job, cluster, strategy, dataset).run()
+
+
+class Run(synchronous.Run):
+    """The chief's part of a run: epochs as in synchronous training, but other steps.
+
+    `model` and the optimizer live on the parameter servers. `twin`, the same model on the
+    chief's own device, takes its weights over to be validated and exported.
+    """
+
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        self.base = job.base_output_directory
+        self.has_evaluator = cluster.has_evaluator
+        super().__init__(job, cluster, strategy, dataset)
+
+    def _replicas_and_share(self, cluster: Cluster) -> tuple[int, reader.InputShare]:
+        self.workers = len(cluster.addresses["worker"])
+        return self.workers, reader.InputShare(batch_size=self.config.batch_size)
+
+    def _prepare(self, network: keras.Model) -> None:
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self.worker_step = self._worker_step(network)
+        self.batches: Any = None
+        self.twin = build_model(self.config.model, self.dataset, self.config.model_options)
+        own_device = create_strategy("one_device", Cluster())
+        self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
+
+    def run(self) -> Trained:
+        trained = super().run()
+        self._update_twin()
+        self._complete_history()
+        return dataclasses.replace(trained, model=self.twin)
+
+    def _worker_step(self, network: keras.Model) -> Any:
+        """A function of a worker's iterator to float32 [4]: its sums, and seconds of waiting."""
+        variables = network.trainable_variables
+        compute = steps.gradients(network, self.optimizer, self.dataset, self.config)
+        examples = float(self.config.batch_size)
+
+        @tf.function
+        def step(batches: Any) -> tf.Tensor:
+            started = tf.timestamp()
+            inputs, labels, weights = next(batches)
+            waited = tf.cast(tf.timestamp() - started, tf.float32)
+
+            def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+                found, sums = compute(inputs, labels, weights, examples)
+                self.optimizer.apply(found, variables)
+                return sums
+
+            sums = self.strategy.run(replica_step, args=(inputs, labels, weights))
+            return tf.concat([sums, [waited]], axis=0)
+
+        return step
+
+    def _worker_batches(self) -> tf.data.Dataset:
+        """Traced once, run on each worker, and again on one that was restarted."""
+        # With a graph's seed of 0, tf.data takes no seed that is only known on the worker.
+        tf.compat.v1.set_random_seed(1)
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        # By the step too: who starts again does not begin with what was seen at first.
+        step = tf.cast(self.optimizer.iterations.value, tf.int64)
+        seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
+        return endless_batches(
+            self.dataset,
+            self.share,
+            seed=seed,
+            shuffle_megabytes=self.config.shuffle_megabytes,
+        )
+
+    def _train_epoch(self) -> None:
+        """Hands out the steps that are left of the epoch, and takes their reports.
+
+        Before a checkpoint all steps that were handed out are waited for: what it holds are
+        the weights after exactly as many steps as it says.
+        """
+        if self.batches is None:
+            self.batches = iter(self.coordinator.create_per_worker_dataset(self._worker_batches))
+        progress = self.progress
+        running: collections.deque[Any] = collections.deque()
+        while progress.step < self.steps:
+            started = time.monotonic()
+            until = self._next_checkpoint()
+            while (
+                not self.told_to_stop
+                and progress.step + len(running) < until
+                and len(running) < STEPS_AHEAD * self.workers
+            ):
+                running.append(self.coordinator.schedule(self.worker_step, args=(self.batches,)))
+            if running:
+                self._take(running.popleft())
+            progress.seconds += time.monotonic() - started
+            if not running and progress.step < self.steps:
+                self._count_steps()
+                self.checkpoints.save()
+                if self.told_to_stop:
+                    raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
+            self.log.step(progress, self.optimizer_step)
+        self._count_steps()
+
+    def _next_checkpoint(self) -> int:
+        """The step of this epoch before which the next checkpoint is due."""
+        every = self.config.checkpoint_steps
+        if not every:
+            return self.steps
+        return min(self.steps, self.progress.step + every - self.optimizer_step % every)
+
+    def _take(self, report: Any) -> None:
+        """Waits for a step and adds what it reports."""
+        try:
+            loss, correct, examples, waited = report.fetch().tolist()
+        except tf.errors.CancelledError:
+            self.coordinator.join()  # Raises what all others were canceled for.
+            raise
+        self.progress.sums.add(loss, correct, examples)
+        self.progress.waited += waited / self.workers
+        self.progress.step += 1
+
+    def _count_steps(self) -> None:
+        """Gives the optimizer the number of steps that are done.
+
+        Its own count comes from workers that read and write it without a lock.
+        """
+        self.optimizer.iterations.assign(self.optimizer_step)
+
+    def _update_twin(self) -> None:
+        for mine, theirs in zip(self.twin.variables, self.model.variables, strict=True):
+            mine.assign(theirs.numpy())
+
+    def _validate(self) -> dict[str, float]:
+        """Metrics of the validation split by the chief; empty where the evaluator's will do."""
+        if self.has_evaluator and not self._decides_by_validation:
+            return {}
+        self._update_twin()
+        return self.validation()
+
+    @property
+    def _decides_by_validation(self) -> bool:
+        return bool(self.config.early_stopping_patience or self.config.plateau_patience)
+
+    def _complete_history(self) -> None:
+        """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""
+        progress, history = self.progress, self.progress.history
+        scored = {row["step"]: row for row in evaluator.load(self.base)}
+        for row in history:
+            found = scored.get(row["epoch"] * self.steps)
+            if "validation_loss" not in row and found:
+                row.update({f"validation_{name}": found[name] for name in ("loss", "accuracy")})
+        if "validation_loss" not in history[-1]:
+            history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
+        monitored = f"validation_{self.config.monitor}"
+        known = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
+        if known and not self._decides_by_validation:
+            choose = min if self.config.monitor == "loss" else max
+            best = choose(known, key=lambda row: row[monitored])
+            progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
+        self.log.history(progress)
