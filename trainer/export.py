@@ -1,31 +1,79 @@
 """A trained Keras model to a SavedModel that takes what the world has: unscaled inputs.
 
-Three signatures, each from a batch to `probabilities` (float32 [n, classes]) and `label`
-(string [n], the most probable class):
+Signatures, each from a batch to `probabilities` (float32 [n, classes]) and `label` (string
+[n], the most probable class):
 
-    serving_default    image: uint8 [n, height, width, channels]
+    serving_default    image: uint8 [n, height, width, channels]; of a table each column by its
+                       name, float32, int64 or string [n], missing values NaN, -1 or ""
     serving_bytes      image_bytes: string [n], encoded images (JPEG, PNG, BMP, GIF) of any size
     serving_examples   examples: string [n], serialized tf.Examples as in the records
 """
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset
+from trainer.dataset.tabular.inputs import Encoder, columns_of, parse_columns
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
-    """Writes `model` (uint8 images to logits) as a SavedModel to folder `uri`."""
-    image = dataset.feature("image")
-    height, width, channels = image.shape
+    """Writes `model`, from what reader.parse gives to logits, as a SavedModel to folder `uri`."""
     classes = tf.constant(dataset.classes)
-    method = dataset.creation.get("options", {}).get("resize_method", "bilinear")
 
-    def predict(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        probabilities = tf.nn.softmax(tf.cast(model(images, training=False), tf.float32))
+    def predict(inputs: Any) -> dict[str, tf.Tensor]:
+        probabilities = tf.nn.softmax(tf.cast(model(inputs, training=False), tf.float32))
         best = tf.argmax(probabilities, axis=-1)
         return {"probabilities": probabilities, "label": tf.gather(classes, best)}
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    add = _add_of_table if dataset.is_table else _add_of_images
+    add(archive, predict, dataset)
+    archive.write_out(uri, verbose=False)
+
+
+def _add_of_table(
+    archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
+) -> None:
+    encoder = Encoder(dataset)
+    columns = columns_of(dataset)
+    names = {argument_name(column.name): column.name for column in columns}
+
+    def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(encoder({names[name]: values for name, values in columns.items()}))
+
+    def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(encoder(parse_columns(examples, dataset)))
+
+    raw = {
+        name: tf.TensorSpec([None], column.dtype, name=name)
+        for name, column in zip(names, columns, strict=True)
+    }
+    archive.add_endpoint("serving_default", predict_columns, [raw])
+    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])
+
+
+def argument_name(column: str) -> str:
+    """A column's name as TensorFlow takes names of arguments: `Trip Miles` as Trip_Miles."""
+    name = re.sub(r"\W", "_", column, flags=re.ASCII)
+    return name if name[0].isalpha() else f"column_{name}"
+
+
+def _strings(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.string, name=name)
+
+
+def _add_of_images(
+    archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
+) -> None:
+    image = dataset.feature("image")
+    height, width, channels = image.shape
+    method = dataset.creation.get("options", {}).get("resize_method", "bilinear")
 
     def read(encoded: tf.Tensor) -> tf.Tensor:
         decoded = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
@@ -41,13 +89,6 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
         return predict(reader.decode_images(features[image.name], image))
 
     pixels = tf.TensorSpec([None, height, width, channels], tf.uint8, name=image.name)
-    archive = keras.export.ExportArchive()
-    archive.track(model)
     archive.add_endpoint("serving_default", predict, [pixels])
-    archive.add_endpoint(
-        "serving_bytes", predict_bytes, [tf.TensorSpec([None], tf.string, name="image_bytes")]
-    )
-    archive.add_endpoint(
-        "serving_examples", predict_examples, [tf.TensorSpec([None], tf.string, name="examples")]
-    )
-    archive.write_out(uri, verbose=False)
+    archive.add_endpoint("serving_bytes", predict_bytes, [_strings("image_bytes")])
+    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])

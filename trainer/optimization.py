@@ -7,12 +7,16 @@ import keras
 import tensorflow as tf
 
 from trainer.config import TrainingConfig
+from trainer.models import WIDE
 
 _CLASSES = {
     "sgd": keras.optimizers.SGD,
     "adam": keras.optimizers.Adam,
     "adamw": keras.optimizers.AdamW,
 }
+WIDE_LAYER = "wide_weights"
+"""Name of the layer whose variables are the wide part of a model, for FTRL to learn."""
+
 ONE_CYCLE_WARMUP = 0.3
 """Share of a one-cycle run that the learning rate rises for (Smith & Topin, 2018)."""
 ONE_CYCLE_START = 0.04
@@ -46,6 +50,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return rate * self.factor
         warmup = float(self.config.warmup_steps)
         rate = peak
+        if self.config.schedule == "exponential":
+            times = tf.maximum(0.0, step - warmup) / float(self.config.decay_steps)
+            rate = peak * tf.pow(self.config.decay_rate, times)
         if self.config.schedule == "cosine":
             rate = peak * _cosine((step - warmup) / max(1.0, total - warmup), 1.0, 0.0)
         if warmup:
@@ -69,16 +76,89 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
     clipped by the norm of the sum, and that loss scaling sees an overflow of any replica.
     """
     options: dict[str, Any] = {"learning_rate": schedule}
-    if config.gradient_clip_norm:
+    wide = config.model in WIDE
+    if config.gradient_clip_norm and not wide:
         options["global_clipnorm"] = config.gradient_clip_norm
     if config.optimizer == "sgd":
         options["momentum"] = config.momentum
     if config.optimizer == "adamw":
         options["weight_decay"] = config.weight_decay
     optimizer = _takes_reduced_gradients(_CLASSES[config.optimizer])(**options)
+    if wide:
+        optimizer = WideAndDeepOptimizer(optimizer, _ftrl(config, schedule), config)
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
+
+
+def _ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
+    """McMahan et al. (2013), "Ad Click Prediction": its rate falls for each weight by itself."""
+    return _takes_reduced_gradients(keras.optimizers.Ftrl)(
+        learning_rate=_Reduced(config.wide_learning_rate, schedule.factor),
+        l1_regularization_strength=config.wide_l1,
+        l2_regularization_strength=config.wide_l2,
+    )
+
+
+@keras.saving.register_keras_serializable("trainer")
+class _Reduced(keras.optimizers.schedules.LearningRateSchedule):
+    """A constant rate that plateaus reduce as they do the schedule's."""
+
+    def __init__(self, rate: float, factor: tf.Variable) -> None:
+        self.rate, self.factor = rate, factor
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        return self.rate * self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return {"rate": self.rate}
+
+
+class WideAndDeepOptimizer(keras.optimizers.Optimizer):
+    """Two optimizers as one: variables of the layer WIDE_LAYER go to `wide`, others to `deep`.
+
+    Gradients are clipped by their norm over both parts. To what handles it (loss scaling,
+    checkpoints) it is one optimizer, whose steps are those of `deep`.
+    """
+
+    def __init__(
+        self,
+        deep: keras.optimizers.Optimizer,
+        wide: keras.optimizers.Optimizer,
+        config: TrainingConfig,
+    ) -> None:
+        super().__init__(learning_rate=config.learning_rate)
+        self.deep, self.wide = deep, wide
+        self.clip_norm = config.gradient_clip_norm
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        for optimizer, places in self._parts(variables):
+            optimizer.build([variables[place] for place in places])
+        self.built = True
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        return [*self.deep.variables, *self.wide.variables]
+
+    @property
+    def iterations(self) -> keras.Variable:
+        return self.deep.iterations
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        if self.clip_norm:
+            grads, _ = tf.clip_by_global_norm(grads, self.clip_norm)
+        for optimizer, places in self._parts(trainable_variables):
+            optimizer.apply(
+                [grads[place] for place in places], [trainable_variables[p] for p in places]
+            )
+
+    def _parts(
+        self, variables: list[keras.Variable]
+    ) -> list[tuple[keras.optimizers.Optimizer, list[int]]]:
+        """Each optimizer that has variables, and their places among `variables`."""
+        wide = [i for i, one in enumerate(variables) if WIDE_LAYER in one.path.split("/")]
+        deep = [i for i in range(len(variables)) if i not in set(wide)]
+        return [(one, places) for one, places in ((self.deep, deep), (self.wide, wide)) if places]
 
 
 def _takes_reduced_gradients(cls: type) -> type:

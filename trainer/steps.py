@@ -41,7 +41,9 @@ def gradients(
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
             objective = scale(objective / examples)
-        return tape.gradient(objective, variables), sums(logits, labels, weights)
+        found = tape.gradient(objective, variables)
+        # Of embeddings they come as rows, which neither clipping nor FTRL take alike.
+        return [tf.convert_to_tensor(one) for one in found], sums(logits, labels, weights)
 
     return compute
 

@@ -21,11 +21,13 @@ import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.dataset.schema import Dataset, Feature
+from trainer.dataset.tabular.inputs import Encoder, parse_columns
 from trainer.errors import InputError
 
 LANES = 8
@@ -90,7 +92,7 @@ def training_batches(
     have there; what is skipped is read, not decoded.
 
     Returns:
-        A dataset of (images, labels, weights) per replica: images and labels as `parse` gives
+        A dataset of (inputs, labels, weights) per replica: inputs and labels as `parse` gives
         them, weights float32 [replica_batch_size] (0: padding). Successive elements belong to
         successive local replicas.
     """
@@ -107,8 +109,15 @@ def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.da
     return decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
-def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[tf.Tensor, tf.Tensor]:
-    """Serialized tf.Examples (string [n]) to (images uint8 [n, h, w, c], labels int64 [n])."""
+def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
+    """Serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
+
+    Inputs are images, uint8 [n, height, width, channels], or of a table what
+    `trainer.dataset.tabular.inputs.Encoder` makes of its columns.
+    """
+    if dataset.is_table:
+        columns = parse_columns(serialized, dataset, label=True)
+        return Encoder(dataset)(columns), columns[dataset.feature("label").name]
     image = dataset.feature("image")
     features = tf.io.parse_example(
         serialized,
@@ -247,8 +256,8 @@ def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) ->
                 )
             )
         )
-    image = dataset.feature("image")
-    if image.encoding == "jpeg":
+    image = None if dataset.is_table else dataset.feature("image")
+    if image and image.encoding == "jpeg":
         batches = _decoded_one_by_one(serialized, dataset, image, size)
     else:
         batches = serialized.map(
