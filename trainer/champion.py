@@ -14,7 +14,23 @@ from trainer import comparison
 from trainer.comparison import Scores
 from trainer.dataset.schema import Dataset
 from trainer.errors import InputError
+from trainer.gate import Rival
 from trainer.prediction import TIE_TOLERANCE, ServedModel
+
+
+def meet(
+    name: str,
+    uri: str,
+    dataset: Dataset,
+    labels: np.ndarray,
+    *,
+    progress: Callable[[str], None] = print,
+) -> Rival:
+    """The champion `name`, whose SavedModel is at `uri`, scored; or why it can't be."""
+    try:
+        return Rival(name=name, scores=score(uri, dataset, labels, progress=progress))
+    except InputError as error:
+        return Rival(name=name, problem=str(error))
 
 
 def score(

@@ -1,0 +1,263 @@
+"""Versions of a model in Vertex AI's Model Registry, and which of them is the champion.
+
+    registry = ModelRegistry(client, "projects/my-project/locations/us-central1")
+    registry.champion("digits")      # the version with the alias champion, or None
+    registry.promote("digits", "3")
+    registry.roll_back("digits")
+
+A recipe's versions belong to one model, whose ID is its name. What was champion stays known
+by aliases that never move, champion-1, champion-2, ...: the n-th promotion. Rolling back takes
+the last of them away, so that a champion which was withdrawn is never returned to.
+An alias that is given to a version leaves the one that had it, in one request.
+https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from components.vertex_client import UNSAFE_SECONDS, again
+from trainer.errors import InputError
+from trainer.gate import CHALLENGER, CHAMPION
+
+METRICS_SCHEMA = (
+    "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
+)
+MADE_BY = {"made-by": "vertex-tensorflow-training"}
+"""The label by which `clean` knows what this project made."""
+
+_DEFAULT = "default"
+_PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
+_UPLOAD_SECONDS = 1800.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Version:
+    """A version of a model in the registry.
+
+    Attributes:
+        model: its ID.
+        version: its number, as text.
+        resource: projects/P/locations/L/models/M@version.
+        artifact_uri: folder of the SavedModel.
+    """
+
+    model: str
+    version: str
+    resource: str
+    artifact_uri: str
+    aliases: tuple[str, ...]
+    labels: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """model@version."""
+        return f"{self.model}@{self.version}"
+
+    @property
+    def promotions(self) -> list[int]:
+        """Numbers of the promotions that made it champion."""
+        found = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
+        return sorted(int(match[1]) for match in found if match)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model to register.
+
+    Attributes:
+        artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
+        serving_image: container that would serve it.
+        metrics: its evaluation, in the schema of classification metrics.
+        commit: of the code that made it; empty where nobody knows.
+    """
+
+    artifact_uri: str
+    serving_image: str
+    description: str
+    labels: dict[str, str]
+    metrics: Mapping[str, Any]
+    commit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRegistry:
+    """The registry of a project and location.
+
+    Args:
+        client: google.cloud.aiplatform_v1.ModelServiceClient.
+        parent: projects/P/locations/L.
+
+    Every method raises google.api_core.exceptions.GoogleAPICallError where the service refuses.
+    """
+
+    client: Any
+    parent: str
+
+    def versions(self, model: str) -> list[Version]:
+        """All versions of a model, the oldest first; [] where there is no such model."""
+        from google.api_core import exceptions
+
+        try:
+            found = again(lambda: list(self.client.list_model_versions(name=self._resource(model))))
+        except exceptions.NotFound:
+            return []
+        versions = [_version(model, one) for one in found]
+        return sorted(versions, key=lambda one: (len(one.version), one.version))
+
+    def champion(self, model: str) -> Version | None:
+        """The version with the alias champion."""
+        return next((one for one in self.versions(model) if CHAMPION in one.aliases), None)
+
+    def register(self, model: str, candidate: Candidate, role: str, rival: str) -> Version:
+        """Registers a candidate; one that is registered already is only completed.
+
+        Args:
+            role: champion or challenger.
+            rival: the champion that it was compared with, model@version; empty for none.
+                Where another run has put a new one in its place since, the candidate, which
+                was never compared with that, becomes challenger.
+        """
+        known = self.versions(model)
+        version = next((v for v in known if v.artifact_uri == candidate.artifact_uri), None)
+        if version is None:
+            version = self._upload(model, candidate, is_first=not known)
+        self._import(version, candidate)
+        champion = next((v for v in known if CHAMPION in v.aliases), None)
+        if champion and champion.artifact_uri == candidate.artifact_uri:
+            return champion
+        aliases = [f"commit-{candidate.commit}"] if candidate.commit else []
+        if role == CHAMPION and (champion.name if champion else "") == rival:
+            return self.promote(model, version.version, aliases)
+        return self._merge(version, [CHALLENGER, *aliases])
+
+    def promote(self, model: str, number: str, aliases: list[str] | None = None) -> Version:
+        """Makes a version the champion, and gives it further `aliases`.
+
+        Raises:
+            InputError: no such version.
+        """
+        versions = self.versions(model)
+        version = next((one for one in versions if one.version == number), None)
+        if version is None:
+            known = ", ".join(one.version for one in versions)
+            raise InputError(
+                f"model {model!r} has no version {number!r} in {self.parent}"
+                + (f"; it has {known}" if known else "; run its recipe first")
+            )
+        if CHAMPION in version.aliases:
+            return version
+        last = max((n for one in versions for n in one.promotions), default=0)
+        changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *(aliases or [])]
+        if CHALLENGER in version.aliases:
+            changes.append(f"-{CHALLENGER}")
+        return self._merge(version, changes)
+
+    def roll_back(self, model: str) -> tuple[Version, Version | None]:
+        """Makes the champion before this one the champion again; returns it, and the other.
+
+        Done again after an interruption, it ends what was begun.
+
+        Raises:
+            InputError: there was none before.
+        """
+        versions = self.versions(model)
+        champion = next((one for one in versions if CHAMPION in one.aliases), None)
+        history = sorted((n, one.version) for one in versions for n in one.promotions)
+        withdrawn = 0
+        if champion and history and history[-1][1] == champion.version:
+            withdrawn = history.pop()[0]
+        if not history:
+            raise InputError(
+                f"model {model!r} has had no champion before "
+                f"{champion.name if champion else 'now'}; promote a version with --version"
+            )
+        if champion and withdrawn:
+            # First: interrupted here, the next try finds the same champion to return to.
+            self._merge(champion, [f"-{CHAMPION}-{withdrawn}"])
+        previous = next(one for one in versions if one.version == history[-1][1])
+        return self._merge(previous, [CHAMPION, _DEFAULT]), champion
+
+    def _upload(self, model: str, candidate: Candidate, is_first: bool) -> Version:
+        from google.cloud.aiplatform_v1 import types
+
+        request = types.UploadModelRequest(
+            parent=self.parent,
+            model=types.Model(
+                display_name=model,
+                artifact_uri=candidate.artifact_uri,
+                container_spec=types.ModelContainerSpec(image_uri=candidate.serving_image),
+                labels=candidate.labels,
+                version_description=candidate.description,
+            ),
+        )
+        if is_first:
+            request.model_id = model
+        else:
+            request.parent_model = self._resource(model)
+        # Sent once: the answer may be lost, and the version there nevertheless. The step's
+        # retry looks for it before it uploads.
+        operation = self.client.upload_model(request=request, timeout=UNSAFE_SECONDS)
+        number = operation.result(timeout=_UPLOAD_SECONDS).model_version_id
+        return self._get(model, number)
+
+    def _import(self, version: Version, candidate: Candidate) -> None:
+        """Imports the evaluation, unless the version has one."""
+        if again(lambda: list(self.client.list_model_evaluations(parent=version.resource))):
+            return
+        from google.cloud.aiplatform_v1 import types
+        from google.protobuf import json_format
+
+        evaluation = types.ModelEvaluation(
+            display_name="Test split", metrics_schema_uri=METRICS_SCHEMA
+        )
+        json_format.ParseDict(dict(candidate.metrics), evaluation._pb.metrics)
+        self.client.import_model_evaluation(
+            parent=version.resource, model_evaluation=evaluation, timeout=UNSAFE_SECONDS
+        )
+
+    def _merge(self, version: Version, changes: list[str]) -> Version:
+        """Gives aliases to a version, and takes those that begin with `-`."""
+        given = [alias for alias in changes if alias not in version.aliases]
+        if given:
+            again(
+                lambda: self.client.merge_version_aliases(
+                    name=version.resource, version_aliases=given
+                )
+            )
+        return self._get(version.model, version.version)
+
+    def _get(self, model: str, number: str) -> Version:
+        name = f"{self._resource(model)}@{number}"
+        return _version(model, again(lambda: self.client.get_model(name=name)))
+
+    def _resource(self, model: str) -> str:
+        return f"{self.parent}/models/{model}"
+
+
+def _version(model: str, message: Any) -> Version:
+    return Version(
+        model=model,
+        version=message.version_id,
+        resource=f"{message.name.partition('@')[0]}@{message.version_id}",
+        artifact_uri=message.artifact_uri,
+        aliases=tuple(message.version_aliases),
+        labels=dict(message.labels),
+    )
+
+
+def dataset_digest(folder: str) -> str:
+    """SHA-256, in hexadecimal digits, of a data set's dataset.json, which has those of all shards.
+
+    Args:
+        folder: in the file system, where Vertex AI mounts buckets.
+    """
+    return hashlib.sha256(pathlib.Path(folder, "dataset.json").read_bytes()).hexdigest()
+
+
+def label(text: str) -> str:
+    """Text as the value of a label: up to 63 of a-z, 0-9, - and _."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

@@ -1,0 +1,72 @@
+"""A judged model to a version in the Model Registry."""
+
+from typing import NamedTuple
+
+from google_cloud_pipeline_components.types.artifact_types import VertexModel
+from kfp import dsl
+
+from trainer.worker_pools import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def register_model(
+    model: dsl.Input[dsl.Model],
+    records: dsl.Input[dsl.Dataset],
+    evaluation: dsl.Input[dsl.Artifact],
+    version: dsl.Output[VertexModel],
+    model_name: str,
+    serving_image: str,
+    labels: dict,
+    role: str,
+    champion: str,
+    reason: str,
+    run: str,
+    project: str,
+    location: str,
+) -> NamedTuple("Registered", [("registered", str)]):  # type: ignore[valid-type]
+    """Uploads a model as a version, with its evaluation, and makes it champion or challenger.
+
+    Run again after a crash it completes the version that it finds, and uploads none.
+
+    Args:
+        model: SavedModel to register.
+        records: What it was trained and judged on.
+        evaluation: Its metrics, in the registry's schema.
+        model_name: Model whose version it becomes.
+        serving_image: Container that would serve it.
+        labels: Labels of the version.
+        role: champion or challenger.
+        champion: Version that the gate compared it with; empty for none.
+        reason: Why the gate let it pass, for the version's description.
+        run: Name of the pipeline's run.
+        project: Google Cloud project.
+        location: Its region.
+    """
+    import json
+    import os
+    import pathlib
+
+    from components.model_registry import MADE_BY, Candidate, ModelRegistry, dataset_digest, label
+    from components.vertex_client import in_one_line, model_client
+    from trainer.errors import exit_on_input_error
+
+    digest = dataset_digest(records.path)
+    own = {"run": label(run), "dataset": digest[:16], **MADE_BY}
+    candidate = Candidate(
+        artifact_uri=model.uri,
+        serving_image=serving_image,
+        description=f"{run}: {reason}",
+        labels={"recipe": label(model_name), **labels, **own},
+        metrics=json.loads(pathlib.Path(evaluation.path).read_text(encoding="utf-8")),
+        commit=labels.get("commit", ""),
+    )
+    parent = f"projects/{project}/locations/{location}"
+    with exit_on_input_error(), in_one_line(f"registering a version of {model_name!r}"):
+        registry = ModelRegistry(model_client(location, os.environ), parent)
+        made = registry.register(model_name, candidate, role, champion)
+    version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{made.resource}"
+    version.metadata.update(
+        resourceName=made.resource, aliases=list(made.aliases), dataset=digest, artifact=model.uri
+    )
+    print(f"{made.name} is registered; aliases: {', '.join(sorted(made.aliases))}")
+    return (made.name,)

@@ -1,0 +1,82 @@
+"""The way from a component to Vertex AI: a client, and calls that are tried again."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from trainer.errors import InputError
+
+T = TypeVar("T")
+
+ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
+TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
+UNSAFE_SECONDS = 120.0
+"""Time for an answer to a call that must not be sent twice."""
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_RETRY_SECONDS = 120.0
+_CALL_SECONDS = 60.0
+
+
+def model_client(location: str, environment: Mapping[str, str]) -> Any:
+    """The ModelServiceClient of `location`.
+
+    Args:
+        environment: VERTEX_AI_ENDPOINT names another endpoint than Google's and
+            VERTEX_AI_TRANSPORT rest or grpc, as the settings of the command line have it. A
+            server of this machine is spoken to in REST and is shown no credentials.
+    """
+    # The generated clients alone: google.cloud.aiplatform takes two seconds more to import.
+    from google.api_core.client_options import ClientOptions
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
+
+    given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
+    endpoint = given[0].rstrip("/") if given else ""
+    is_local = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
+    if is_local and "://" not in endpoint:
+        endpoint = f"http://{endpoint}"
+    return ModelServiceClient(
+        credentials=AnonymousCredentials() if is_local else None,
+        transport=environment.get(TRANSPORT_VARIABLE) or ("rest" if is_local else "grpc"),
+        client_options=ClientOptions(
+            api_endpoint=endpoint or f"{location}-aiplatform.googleapis.com"
+        ),
+    )
+
+
+def again(call: Callable[[], T]) -> T:
+    """Calls, for two minutes at most, until the service is there. For what may be done twice."""
+    import requests
+    from google.api_core import exceptions, retry
+
+    return retry.Retry(
+        predicate=retry.if_exception_type(
+            exceptions.TooManyRequests,
+            exceptions.ServerError,
+            requests.ConnectionError,
+            requests.Timeout,
+        ),
+        timeout=_RETRY_SECONDS,
+    )(call)()
+
+
+@contextlib.contextmanager
+def in_one_line(doing: str) -> Iterator[None]:
+    """Turns what the client libraries raise into an InputError that says what was tried."""
+    import requests
+    from google.api_core import exceptions
+    from google.auth import exceptions as auth
+
+    try:
+        yield
+    except exceptions.PermissionDenied as error:
+        raise InputError(
+            f"{doing}: {_line(error)}; the account of the run needs roles/aiplatform.user"
+        ) from None
+    except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
+        raise InputError(f"{doing}: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
