@@ -1,6 +1,6 @@
 """What a run would train on and cost, in a table. Asks no server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from pipelines import cost
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
-from trainer.price import affordable_timeout
+from trainer.price import UnknownPriceError, affordable_timeout
 from trainer.worker_pools import worker_pool_specs
 
 
@@ -27,12 +27,11 @@ def show(
         rates: prices an hour in place of the table's.
 
     Raises:
-        InputError: something has no price, or max_cost pays for less than a minute.
+        InputError: max_cost pays for less than a minute.
     """
     # The very list that the plan_training step makes.
     pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
     prices = cost.table().overridden(rates)
-    hour, spot = cost.price(pools, prices), cost.price(pools, prices, spot=True)
     console.print(_pool_table(parameters, pools, prices))
     is_spot = parameters.pipeline.scheduling_strategy in cost.SPOT_STRATEGIES
 
@@ -44,17 +43,16 @@ def show(
         say(f"quota     {quota.amount:>6} of {quota.metric}")
     say()
     options = parameters.pipeline
-    timeout = affordable_timeout(
-        parameters.job.timeout, options.max_cost, options.price_per_hour, pools, prices.rates
-    )
-    seconds = Decimal(timeout.removesuffix("s"))
-    for name, price in (("on demand", hour), ("spot", spot)):
-        line = f"{name:9} {cost.money(price):>7} {prices.currency} an hour"
-        if minutes:
-            total = price * Decimal(str(minutes)) / 60
-            line += f", {cost.money(total)} for the expected {minutes:g} min"
-        line += f", {cost.money(price * seconds / 3600)} at most, when it is ended after {timeout}"
-        say(line)
+    timeout = parameters.job.timeout
+    try:
+        timeout = affordable_timeout(
+            timeout, options.max_cost, options.price_per_hour, pools, prices.rates
+        )
+        seconds = Decimal(timeout.removesuffix("s"))
+        for line in _prices(pools, prices, minutes, seconds):
+            say(line)
+    except UnknownPriceError as error:
+        say(f"price     {error}")
     if not minutes:
         say("          the recipe has no expected_minutes; give --minutes for the price of a run")
     say(f"pipeline  {cost.money(prices.run):>7} {prices.currency} a run")
@@ -69,6 +67,20 @@ def show(
         f"strategy {parameters.training.strategy}, provisioned as "
         f"{parameters.pipeline.scheduling_strategy}, ended after {timeout} at most"
     )
+
+
+def _prices(
+    pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable, minutes: float, seconds: Decimal
+) -> Iterator[str]:
+    """An hour, the expected time and the longest, on demand and spot."""
+    for name in ("on demand", "spot"):
+        price = cost.price(pools, prices, spot=name == "spot")
+        line = f"{name:9} {cost.money(price):>7} {prices.currency} an hour"
+        if minutes:
+            total = price * Decimal(str(minutes)) / 60
+            line += f", {cost.money(total)} for the expected {minutes:g} min"
+        longest = cost.money(price * seconds / 3600)
+        yield f"{line}, {longest} at most, when it is ended after {seconds}s"
 
 
 def _pool_table(
@@ -95,7 +107,14 @@ def _pool_table(
             machine["machine_type"],
             accelerators,
             f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}",
-            cost.money(cost.price([pool], prices)),
-            cost.money(cost.price([pool], prices, spot=True)),
+            _money_or_unknown(pool, prices, spot=False),
+            _money_or_unknown(pool, prices, spot=True),
         )
     return table
+
+
+def _money_or_unknown(pool: Mapping[str, Any], prices: cost.PriceTable, *, spot: bool) -> str:
+    try:
+        return cost.money(cost.price([pool], prices, spot=spot))
+    except UnknownPriceError:
+        return "?"

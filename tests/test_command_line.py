@@ -14,6 +14,9 @@ from pipelines.command_line import app, run
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith(("GOOGLE_", "CLOUDSDK_"))]:
+        monkeypatch.delenv(name)
 
 
 def python(*arguments):
@@ -57,8 +60,8 @@ def test_a_plan_shows_each_pool_that_would_be_asked_for(capsys):
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:3]]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells == [
-        ["chief", "1", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd"],
-        ["worker", "3", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd"],
+        ["chief", "1", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "1.05", "0.52"],
+        ["worker", "3", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "3.15", "1.55"],
     ]
 
 
@@ -66,7 +69,7 @@ def test_a_plan_shows_each_pool_that_would_be_asked_for(capsys):
     ("arguments", "message"),
     [
         (["run", "digit", "--local"], "no recipe 'digit'; did you mean 'digits'?"),
-        (["run", "digits"], "add --local to run on this machine"),
+        (["run", "digits"], "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         (["run", "digits", "--local", "--set", "epochs"], "--set 'epochs' is not NAME=VALUE"),
         (["run", "digits", "--local", "--set", "=3"], "--set '=3' is not NAME=VALUE"),
         (["run", "digits", "--local", "--set", "epoch=3"], "did you mean 'epochs'?"),

@@ -11,6 +11,10 @@ from trainer.worker_pools import BUILT_IN
 _LEAST_SECONDS = 60
 
 
+class UnknownPriceError(InputError):
+    """Something that a job needs has no price."""
+
+
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
     """The price of all replicas of `pools` for an hour, in the currency of `rates`.
 
@@ -20,11 +24,11 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
             machine type that comes with accelerators is priced with them.
 
     Raises:
-        InputError: something has no rate; all such names are listed.
+        UnknownPriceError: something has no rate; all such names are listed.
     """
     missing = [name for pool in pools for name, _ in _parts(pool) if name not in rates]
     if missing:
-        raise InputError(
+        raise UnknownPriceError(
             f"no price is known for {', '.join(dict.fromkeys(missing))}; give it as "
             f"--rate {missing[0]}=PRICE, or that of the whole job as the parameter price_per_hour"
         )

@@ -16,8 +16,32 @@ def plan(tmp_path, **changes):
     values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
     training = artifact(dsl.Artifact, tmp_path / "training")
     records = dsl.Dataset(uri="gs://bucket/records")
-    result = plan_training.python_func(records=records, training=training, **{**values, **changes})
-    return *result, training
+    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0, "rates": {}}
+    pools, directory, _ = plan_training.python_func(
+        records=records, training=training, **{**values, **changes}
+    )
+    return pools, directory, training
+
+
+def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
+    rates = {"n1-standard-4": 0.2, "pd-ssd": 0.001}
+    values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
+    values |= {"worker_count": 1, "timeout": "86400s", "price_per_hour": 0.0, "rates": rates}
+    records = dsl.Dataset(uri="gs://bucket/records")
+
+    def timeout(**changes):
+        training = artifact(dsl.Artifact, tmp_path / "training")
+        arguments = {"records": records, "training": training, **values, **changes}
+        return plan_training.python_func(**arguments)[2]
+
+    # Two replicas of 0.20 and 100 GB of 0.001: 0.60 an hour.
+    assert timeout(max_cost=0.0) == "86400s"
+    assert timeout(max_cost=0.6) == "3600s"
+    assert timeout(max_cost=0.1) == "600s"
+    assert timeout(max_cost=100.0) == "86400s"
+    assert timeout(max_cost=0.6, price_per_hour=1.2) == "1800s"
+    with pytest.raises(SystemExit):
+        timeout(max_cost=0.001)
 
 
 def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path):

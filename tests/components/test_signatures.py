@@ -25,7 +25,11 @@ KFP_TYPES = {
     ("component", "own", "groups"),
     [
         (create_tfrecords, {"source_version"}, [RecordOptions]),
-        (plan_training, {"records"}, [TrainingConfig, MachineOptions]),
+        (
+            plan_training,
+            {"records", "timeout", "max_cost", "price_per_hour", "rates"},
+            [TrainingConfig, MachineOptions],
+        ),
     ],
 )
 def test_a_component_has_an_input_for_each_field_of_its_options_and_no_more(component, own, groups):

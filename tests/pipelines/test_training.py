@@ -101,6 +101,8 @@ def submitted_job(pipeline, **values):
         "display_name": "digits-1",
         "worker_pool_specs": compilation.planned_worker_pools(recipe.load("digits").parameters),
         "base_output_directory": "gs://bucket/run",
+        # Planned, for max_cost shortens it; without one it is the parameter.
+        "timeout": parameters["timeout"],
         # Vertex AI resolves this one to nothing where the run has no persistent resource.
         "persistent_resource_id": "",
     }
