@@ -10,7 +10,7 @@ what will serve: its own parsing, decoding, preprocessing and class names.
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from trainer.dataset import schema
 from trainer.errors import InputError
 from trainer.mistakes import Mistake, most_confident
 from trainer.prediction import ServedModel, predict
+from trainer.slices import Slices, slices
 
 MISTAKES_KEPT = 24
 
@@ -58,6 +59,7 @@ class Evaluation:
             holds from the recall before it up to its own.
         roc: of the second of two classes, with thresholds; None for more.
         mistakes: the most confident ones, most confident first.
+        slices: of a table, the split cut by columns.
         answers: labels and probabilities that all this follows from; not part of the JSON.
     """
 
@@ -87,6 +89,7 @@ class Evaluation:
     pr_curves: list[metrics.Curve]
     roc: metrics.RocCurve | None
     mistakes: list[Mistake]
+    slices: list[Slices] = dataclasses.field(default_factory=list)
     answers: Answers | None = None
 
     def roc_curve(self) -> metrics.RocCurve | None:
@@ -133,6 +136,7 @@ def evaluate(
     *,
     split: str = "test",
     batch_size: int = 256,
+    slice_columns: Sequence[str] = (),
     progress: Callable[[str], None] = print,
 ) -> Evaluation:
     """Judges the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
@@ -146,6 +150,7 @@ def evaluate(
         dataset_uri: a folder with dataset.json and its shards.
         split: train, validation or test.
         batch_size: examples that the model is given at once.
+        slice_columns: columns of a table to cut the split by; see `trainer.slices.slices`.
         progress: is told, every few seconds, how far it is.
 
     Raises:
@@ -176,6 +181,7 @@ def evaluate(
         seconds=seconds,
         classes=dataset.classes,
         mistakes=most_confident(dataset, split, labels, probabilities, keys, MISTAKES_KEPT),
+        slices=slices(dataset, split, labels, probabilities, slice_columns),
         answers=Answers(labels, probabilities),
         **_measure(labels, probabilities, dataset.classes),
     )

@@ -1,4 +1,4 @@
-"""The examples that a model is most confidently wrong about, with their pictures."""
+"""The examples that a model is most confidently wrong about, with their pictures or rows."""
 
 import dataclasses
 import io
@@ -8,6 +8,7 @@ import PIL.Image
 import tensorflow as tf
 
 from trainer.dataset.schema import Dataset, Feature
+from trainer.dataset.tabular.columns import DTYPES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Mistake:
         confidence: probability of the predicted class.
         label_probability: that of the right one.
         picture: uint8 [height, width, channels]; None where examples have no image.
+        row: values of a table's columns as text, by name; empty where examples are no rows.
     """
 
     key: str
@@ -28,6 +30,7 @@ class Mistake:
     confidence: float
     label_probability: float
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+    row: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def most_confident(
@@ -49,7 +52,8 @@ def most_confident(
     wrong = np.flatnonzero(predicted != labels)
     order = np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")
     positions = wrong[order[:count]].tolist()
-    pictures = _pictures(dataset, split, positions)
+    records = _records(dataset, split, positions)
+    image = next((feature for feature in dataset.features if feature.kind == "image"), None)
     return [
         Mistake(
             key=keys[position].decode(errors="replace"),
@@ -57,18 +61,16 @@ def most_confident(
             predicted=dataset.classes[predicted[position]],
             confidence=float(probabilities[position, predicted[position]]),
             label_probability=float(probabilities[position, labels[position]]),
-            picture=pictures.get(position),
+            picture=_decode(records[position], image) if image else None,
+            row=_row(records[position], dataset) if dataset.is_table else {},
         )
         for position in positions
     ]
 
 
-def _pictures(dataset: Dataset, split: str, positions: list[int]) -> dict[int, np.ndarray]:
-    """The images at these places of a split, read again from the shards that hold them."""
-    image = next((feature for feature in dataset.features if feature.kind == "image"), None)
-    if image is None:
-        return {}
-    pictures, first = {}, 0
+def _records(dataset: Dataset, split: str, positions: list[int]) -> dict[int, bytes]:
+    """The records at these places of a split, read again from the shards that hold them."""
+    found, first = {}, 0
     for shard in dataset.splits[split].shards:
         end = first + shard.examples
         wanted = {position - first for position in positions if first <= position < end}
@@ -76,9 +78,27 @@ def _pictures(dataset: Dataset, split: str, positions: list[int]) -> dict[int, n
             records = tf.data.TFRecordDataset(dataset.shard_uri(shard)).take(max(wanted) + 1)
             for index, record in enumerate(records):
                 if index in wanted:
-                    pictures[first + index] = _decode(record.numpy(), image)
+                    found[first + index] = record.numpy()
         first = end
-    return pictures
+    return found
+
+
+def _row(record: bytes, dataset: Dataset) -> dict[str, str]:
+    """The values of a serialized example's columns, as a person writes them; "" is missing."""
+    features = tf.train.Example.FromString(record).features.feature
+    row = {}
+    for column in dataset.features:
+        if column.kind not in DTYPES:
+            continue
+        values = features.get(column.name, None)
+        text = ""
+        if values is not None and values.bytes_list.value:
+            text = values.bytes_list.value[0].decode(errors="replace")
+        elif values is not None:
+            numbers = [*values.float_list.value, *values.int64_list.value]
+            text = f"{numbers[0]:.7g}" if numbers else ""
+        row[column.name] = text
+    return row
 
 
 def _decode(record: bytes, image: Feature) -> np.ndarray:

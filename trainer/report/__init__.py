@@ -2,10 +2,14 @@
 
 from typing import Any
 
+from markupsafe import Markup
+
 from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.files import write_text
-from trainer.report import background, pictures, quality
+from trainer.gate import Verdict
+from trainer.report import background, pictures, quality, tables
+from trainer.report.contest import contest
 from trainer.report.page import page
 from trainer.report.summary import summary
 
@@ -19,6 +23,7 @@ def write_report(
     history: list[dict[str, Any]],
     title: str,
     details: dict[str, Any],
+    verdict: Verdict | None = None,
 ) -> None:
     """Writes the report of a run to the file at `uri`.
 
@@ -30,15 +35,19 @@ def write_report(
         history: rows of history.csv, as numbers or as text; may be empty.
         title: heading of the page.
         details: parameters of the run, by name.
+        verdict: of the gate.
     """
     sections = [
         summary(evaluation, dataset, training, history),
+        contest(verdict) if verdict else Markup(),
         background.learning(training, history),
         quality.confusion(evaluation),
         quality.curves(evaluation),
         quality.calibration(evaluation),
         quality.per_class(evaluation),
+        tables.slices(evaluation),
         pictures.mistakes(evaluation),
+        tables.columns(dataset),
         background.balance(dataset),
         background.data(dataset),
         background.recipe(details),

@@ -9,7 +9,17 @@ from markupsafe import Markup
 
 from trainer.evaluation import Evaluation
 from trainer.mistakes import Mistake
-from trainer.report.markup import bar, count, join, name, percent, section, table, text_cell
+from trainer.report.markup import (
+    bar,
+    breakable,
+    count,
+    join,
+    name,
+    percent,
+    section,
+    table,
+    text_cell,
+)
 
 PIXEL_ART = 64  # up to this size pictures are shown pixel by pixel
 LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
@@ -28,8 +38,10 @@ def mistakes(evaluation: Evaluation) -> Markup:
         if len(shown) < wrong
         else f"All {count(wrong, 'mistake')}"
     )
-    lead += ", the most confident first: often a wrong label, a bad picture, or a case unlike all"
+    lead += ", the most confident first: often a wrong label, bad data, or a case unlike all"
     lead += " that the model has seen."
+    if any(mistake.row for mistake in shown):
+        return section("mistakes", title, join(map(_row, shown)), lead=lead)
     if all(mistake.picture is None for mistake in shown):
         return section("mistakes", title, _listed(shown), lead=lead)
     gallery = Markup('<div class="pictures">{}</div>').format(join(map(_shown, shown)))
@@ -58,6 +70,28 @@ def _shown(mistake: Mistake) -> Markup:
         name(mistake.label),
         percent(mistake.label_probability),
         name(mistake.key),
+    )
+
+
+def _row(mistake: Mistake) -> Markup:
+    """A row of a table as a card: the verdict, and its columns in their order."""
+    values = Markup("").join(
+        Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(
+            breakable(column), name(value) if value else Markup('<span class="none">missing</span>')
+        )
+        for column, value in mistake.row.items()
+    )
+    return Markup(
+        '<article class="row"><div class="verdict"><b>{}</b> <span>predicted, {}; true:</span> '
+        '<b>{}</b><div class="meter"><i style="--v:{}"></i></div><code>{}</code></div>'
+        "<dl>{}</dl></article>\n"
+    ).format(
+        name(mistake.predicted),
+        percent(mistake.confidence),
+        name(mistake.label),
+        f"{mistake.confidence:.4f}",
+        name(mistake.key),
+        values,
     )
 
 

@@ -140,6 +140,17 @@ th.text { text-align: left; }
 .pictures b { font-weight: 600; color: var(--ink); }
 .pictures figcaption span { color: var(--muted); }
 .pictures code { display: block; color: var(--muted); font-size: 11px; }
+.slices { display: grid; gap: 8px 40px; align-items: start;
+  grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); }
+.slices > * { min-width: 0; }
+h3 small { font-weight: 400; }
+article.row { display: grid; grid-template-columns: 200px minmax(0, 1fr); gap: 4px 24px;
+  padding: 12px 0; border-top: 1px solid var(--line); font-size: 13px; break-inside: avoid; }
+article.row .verdict span, article.row code { color: var(--muted); }
+article.row dl { margin: 0; display: grid; gap: 0 16px;
+  grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); }
+article.row dt { color: var(--muted); font-size: 11.5px; line-height: 1.3; margin-top: 4px; }
+article.row dd { margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }
 .meter { height: 4px; border-radius: 2px; background: var(--line); margin: 4px 0; }
 .meter i { display: block; height: 4px; border-radius: 2px; background: var(--s2);
   width: calc(var(--v) * 100%); }
@@ -158,6 +169,7 @@ footer { color: var(--muted); font-size: 13px; }
   .hero { grid-template-columns: minmax(0, 1fr); }
   .hero > :first-child { align-self: center; }
 .score { font-size: 52px; }
+  article.row { grid-template-columns: minmax(0, 1fr); }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .pictures { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 16px 10px; }
   .confusion td { min-width: 26px; height: 28px; font-size: 12px; }
