@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.requirements
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format benchmark lock clean
+.PHONY: help run test test-all lint format benchmark lock image push clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,26 @@ benchmark: $(READY) ## Measure against the alternatives, side by side
 lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock pyproject.toml
+	@for name in build cpu gpu; do \
+	  $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	    --constraint requirements.lock --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	    --output-file containers/$$name.lock containers/$$name.in || exit; \
+	done
+
+# docker where its server answers, else podman.
+ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
+IMAGE ?= vertex-tensorflow-training
+TARGET ?= cpu
+TAG ?= $(if $(filter cpu,$(TARGET)),latest,$(TARGET))
+
+image: ## Build the container image: TARGET=cpu or gpu, IMAGE=NAME, BACKBONES="NAME ..."
+	@$(ENGINE) build --platform linux/amd64 --file containers/Dockerfile --target $(TARGET) \
+	  --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+	  --build-arg COMMIT="$$(git describe --always --match '' --abbrev=40 --dirty)" --build-arg BACKBONES="$(BACKBONES)" \
+	  --tag $(IMAGE):$(TAG) $(BUILD_FLAGS) .
+
+push: image ## Push it and say by which digest: IMAGE=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME
+	@containers/push.sh $(ENGINE) $(IMAGE):$(TAG) build/image-$(TARGET).txt
 
 clean: ## Remove what was built, but neither runs nor .venv
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache

@@ -94,13 +94,19 @@ def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, A
         "given": plan.given,
         **source.details,
         "options": dataclasses.asdict(options),
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("tensorflow", "numpy", "pillow")
-        },
+        "versions": {name: _version(name) for name in ("tensorflow", "numpy", "pillow")},
     }
     features = [dataclasses.asdict(feature) for feature in _features(source)]
     circumstances = [LAYOUT_VERSION, source.name, source.classes, features, creation]
     return {**creation, "fingerprint": plan.fingerprint(circumstances)}
+
+
+def _version(package: str) -> str:
+    """Of the installed package; tensorflow may have come without CUDA, as tensorflow-cpu."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return importlib.metadata.version(f"{package}-cpu")
 
 
 def _write_shards(
