@@ -148,7 +148,7 @@ article.row { display: grid; grid-template-columns: 200px minmax(0, 1fr); gap: 4
   padding: 12px 0; border-top: 1px solid var(--line); font-size: 13px; break-inside: avoid; }
 article.row .verdict span, article.row code { color: var(--muted); }
 article.row dl { margin: 0; display: grid; gap: 0 16px;
-  grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); }
 article.row dt { color: var(--muted); font-size: 11.5px; line-height: 1.3; margin-top: 4px; }
 article.row dd { margin: 0; line-height: 1.35; font-variant-numeric: tabular-nums; }
 .meter { height: 4px; border-radius: 2px; background: var(--line); margin: 4px 0; }
