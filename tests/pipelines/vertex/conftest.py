@@ -1,0 +1,46 @@
+import os
+
+import pytest
+
+from pipelines import command_line
+from pipelines.vertex import connection, watch
+from tests.pipelines.vertex.emulator import VertexEmulator
+
+IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """No setting of this machine's user; no waiting for real."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    prefixes = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "STORAGE_EMULATOR")
+    for name in [name for name in os.environ if name.startswith(prefixes)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(watch, "POLLING_SECONDS", 0.01)
+
+
+@pytest.fixture
+def vertex(monkeypatch):
+    """A Vertex AI of this machine, to which the environment leads."""
+    with VertexEmulator() as server:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING", server.url)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+        monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+        monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
+        yield server
+
+
+@pytest.fixture
+def command(capfd):
+    """Runs a command line in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        code = command_line.run(command_line.app, list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run

@@ -1,0 +1,245 @@
+"""Runs on Vertex AI: what is sent, what is shown, and what happens when it goes wrong."""
+
+import pytest
+import yaml
+from google.protobuf import json_format
+
+from tests.pipelines.vertex.conftest import IMAGE
+from tests.pipelines.vertex.emulator import Outcome
+
+QUOTA = (
+    "The following quota metrics exceed quota limits: "
+    "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
+)
+
+
+def created(vertex):
+    (request,) = vertex.sent("CreatePipelineJob")
+    return request, json_format.MessageToDict(request.pipeline_job._pb)
+
+
+def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
+    vertex, command, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", "trainer@my-project.iam.gserviceaccount.com")
+    monkeypatch.setenv("VERTEX_LABELS", "team=vision")
+    monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
+    monkeypatch.setenv("VERTEX_ENCRYPTION_KEY", "projects/p/key")
+    code, out, err = command("run", "digits", "--name", "first", "--detach", "--set", "epochs=3")
+    assert (code, err) == (0, "")
+    request, job = created(vertex)
+    assert request.parent == "projects/my-project/locations/us-central1"
+    assert request.pipeline_job_id == "first"
+    compiled = yaml.safe_load((tmp_path / "build" / "digits.yaml").read_text())
+    assert job["pipelineSpec"] == compiled
+    assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
+    values = job["runtimeConfig"]["parameterValues"]
+    labels = values.pop("labels")
+    assert values == {
+        "epochs": 3,
+        "service_account": "trainer@my-project.iam.gserviceaccount.com",
+        "network": "projects/1/global/networks/n",
+        "encryption_spec_key_name": "projects/p/key",
+    }
+    assert job["serviceAccount"] == "trainer@my-project.iam.gserviceaccount.com"
+    assert job["network"] == "projects/1/global/networks/n"
+    assert job["encryptionSpec"] == {"kmsKeyName": "projects/p/key"}
+    assert labels.pop("run") == "first"
+    assert labels == job["labels"]
+    assert labels.items() >= {
+        "made-by": "vertex-tensorflow-training", "recipe": "digits", "team": "vision"
+    }.items()  # fmt: skip
+    image = compiled["deploymentSpec"]["executors"]["exec-plan-training"]["container"]["image"]
+    assert image == IMAGE
+    assert "vertex-ai/pipelines/locations/us-central1/runs/first?project=my-project" in out
+    assert vertex.names() == ["CreatePipelineJob"]
+
+
+@pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
+def test_a_run_is_cached_as_told_for_every_task(vertex, command, flag, cached):
+    assert command("run", "digits", "--detach", flag)[0] == 0
+    spec = created(vertex)[1]["pipelineSpec"]
+    tasks = [
+        task
+        for component in [spec["root"], *spec["components"].values()]
+        for task in component.get("dag", {}).get("tasks", {}).values()
+    ]
+    assert {task["cachingOptions"].get("enableCache", False) for task in tasks} == {cached}
+
+
+def test_a_run_is_waited_for_and_its_cost_told(vertex, command):
+    vertex.outcomes = [Outcome(hours=2.0)]
+    code, out, err = command("run", "digits", "--name", "one")
+    assert (code, err) == (0, "")
+    assert "create-tfrecords SUCCEEDED" in out
+    # Two hours of (0.21849885 + 100 * 0.000267808).
+    assert "SUCCEEDED  training cost about 0.49 USD" in out
+    assert command("status", "one")[1].count("0.49 USD") == 1
+    assert "cost about 2.05 USD" in command("status", "one", "--rate", "n1-standard-4=1")[1]
+
+
+def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch):
+    wrong = {
+        "it must be at least 1": ["--set", "epochs=0"],
+        "did you mean 'epochs'": ["--set", "epoch=3"],
+        "is on this machine, where Vertex AI can't read it": ["--set", "source=images:photos"],
+        "is not a run's name": ["--name", "Not A Name"],
+        "is not a folder in Cloud Storage": ["--pipeline-root", "bucket/runs"],
+        "is not a region": ["--region", "moon"],
+        "it must be at least 0": ["--set", "max_cost=-1"],
+    }
+    for message, arguments in wrong.items():
+        code, out, err = command("run", "digits", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
+        assert message in err
+    monkeypatch.delenv("VERTEX_IMAGE")
+    assert "no image: give --image" in command("run", "flowers")[2]
+    assert vertex.requests == []
+
+
+def test_a_name_that_is_taken_is_the_users_mistake(vertex, command):
+    assert command("run", "digits", "--name", "one", "--detach")[0] == 0
+    code, _, err = command("run", "digits", "--name", "one", "--detach")
+    assert (code, err) == (2, "error: there is a run 'one' already; give another --name\n")
+
+
+def test_a_request_whose_answer_was_lost_starts_one_run(vertex, command):
+    vertex.drop("CreatePipelineJob", after=True)
+    assert command("run", "digits", "--name", "one", "--detach")[0] == 0
+    assert vertex.names() == ["CreatePipelineJob", "CreatePipelineJob", "GetPipelineJob"]
+    assert list(vertex.pipeline_jobs) == ["one"]
+
+
+def test_servers_faults_and_broken_connections_are_waited_out(vertex, command):
+    vertex.outcomes = [Outcome(polls=3)]
+    vertex.fail("CreatePipelineJob", 503, "UNAVAILABLE", times=2)
+    vertex.fail("GetPipelineJob", 500, "INTERNAL", times=2)
+    vertex.fail("GetPipelineJob", 429, "RESOURCE_EXHAUSTED", "Too many requests")
+    vertex.drop("GetPipelineJob", times=2)
+    code, out, err = command("run", "digits", "--name", "one")
+    assert (code, err) == (0, "")
+    assert "no answer: " in out
+    assert len(vertex.sent("CreatePipelineJob")) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "message", "code", "shown"),
+    [
+        (401, "UNAUTHENTICATED", "Request had invalid credentials", 1, "gcloud auth"),
+        (403, "PERMISSION_DENIED", "Permission 'x' denied", 1, "pipelines doctor"),
+        (404, "NOT_FOUND", "Project not found", 1, "404 Project not found"),
+        (400, "INVALID_ARGUMENT", "Bad pipeline", 2, "Bad pipeline"),
+        (429, "RESOURCE_EXHAUSTED", QUOTA, 1, "nvidia_t4_gpus"),
+    ],
+)
+def test_a_refusal_is_one_line_and_is_not_repeated(
+    vertex, command, status, name, message, code, shown
+):
+    vertex.fail("CreatePipelineJob", status, name, message, times=9)
+    result, out, err = command("run", "digits", "--name", "one")
+    assert (result, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith("error: starting the run 'one': ")
+    assert shown in err
+    assert len(vertex.requests) == 1
+
+
+def test_a_server_that_stays_down_is_given_up_on_with_one_line(vertex, command):
+    vertex.drop("CreatePipelineJob", times=99)
+    code, _, err = command("run", "digits", "--name", "one", "--detach")
+    assert code == 1
+    assert err.startswith("error: starting the run 'one': no connection (")
+    assert err.count("\n") == 1
+
+
+def test_a_failed_run_shows_the_failing_replicas_lines(vertex, command):
+    def entry(replica, message):
+        labels = {"job_id": "1001", "task_name": replica}
+        return {"resource": {"type": "ml_job", "labels": labels},
+                "jsonPayload": {"message": message}}  # fmt: skip
+
+    vertex.log_entries = [
+        entry("workerpool0-0", "the chief waits"),
+        entry("workerpool1-0", "ValueError: bad shard"),
+    ]
+    vertex.outcomes = [
+        Outcome("FAILED", "The replica workerpool1-0 exited with a non-zero status of 1.")
+    ]
+    code, out, _ = command("run", "digits", "--name", "one")
+    assert code == 1
+    assert "error: The replica workerpool1-0 exited with a non-zero status of 1." in out
+    assert "  ValueError: bad shard" in out
+    assert "the chief waits" not in out
+    assert command("logs", "one")[1] == "ValueError: bad shard\n"
+    everything = command("logs", "one", "--replica", "all", "--lines", "2")[1]
+    assert everything.splitlines() == [
+        "workerpool0-0: the chief waits",
+        "workerpool1-0: ValueError: bad shard",
+    ]
+    sent = vertex.sent("ListLogEntries")[0]
+    assert sent["resourceNames"] == ["projects/my-project"]
+
+
+def test_runs_are_listed_shown_and_cancelled(vertex, command):
+    vertex.outcomes = [Outcome(polls=99)] * 4
+    for name in ("one", "two", "three"):
+        assert command("run", "digits", "--name", name, "--detach")[0] == 0
+    listing = command("status")[1].splitlines()
+    assert [line.split()[0] for line in listing[1:]] == ["three", "two", "one"]
+    assert command("cancel", "two")[0] == 0
+    assert command("status", "two")[1].startswith("two  CANCELLED")
+    code, _, err = command("cancel", "two")
+    assert (code, err) == (2, "error: the run 'two' has ended already: CANCELLED\n")
+    code, _, err = command("cancel", "four")
+    assert code == 2
+    assert err.startswith("error: no run 'four' in my-project, us-central1;")
+
+
+@pytest.fixture
+def fallbacks(tmp_path, monkeypatch):
+    """The digits recipe on a T4, with an L4 and then no accelerator to fall back on."""
+    from pipelines import recipe
+
+    text = (recipe.DIRECTORY / "digits.toml").read_text()
+    text += """
+accelerator_type = "NVIDIA_TESLA_T4"
+accelerator_count = 1
+[[fallbacks]]
+chief_machine_type = "g2-standard-8"
+accelerator_type = "NVIDIA_L4"
+[[fallbacks]]
+accelerator_type = ""
+accelerator_count = 0
+"""
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (folder / "digits.toml").write_text(text)
+    monkeypatch.setattr(recipe.load, "__defaults__", (folder,))
+    monkeypatch.setattr(recipe.names, "__defaults__", (folder,))
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_a_stock_out_and_a_used_up_quota_send_the_run_again_with_the_next_machines(vertex, command):
+    stock_out = "Resources are insufficient in region: us-central1. Please try a different region."
+    vertex.fail("CreatePipelineJob", 429, "RESOURCE_EXHAUSTED", QUOTA)
+    vertex.outcomes = [Outcome("FAILED", stock_out), Outcome()]
+    code, out, _ = command("run", "digits", "--name", "one", "--no-cache")
+    assert code == 0, out
+    # The first was refused before it was read.
+    second, third = vertex.sent("CreatePipelineJob")[1:]
+    assert [second.pipeline_job_id, third.pipeline_job_id] == ["one-2", "one-3"]
+    shapes = [dict(request.pipeline_job.runtime_config.parameter_values)
+              for request in (second, third)]  # fmt: skip
+    assert shapes[0]["accelerator_type"] == "NVIDIA_L4"
+    assert shapes[1]["accelerator_type"] == ""
+    # Records that an earlier try has made are taken over.
+    spec = json_format.MessageToDict(third.pipeline_job._pb)["pipelineSpec"]
+    tasks = spec["root"]["dag"]["tasks"]
+    assert tasks["create-tfrecords"]["cachingOptions"]["enableCache"]
+    assert "fallbacks" in out
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_a_failure_of_another_kind_is_not_tried_on_other_machines(vertex, command):
+    vertex.outcomes = [Outcome("FAILED", "The replica workerpool0-0 exited with status 1.")]
+    assert command("run", "digits", "--name", "one")[0] == 1
+    assert len(vertex.sent("CreatePipelineJob")) == 1
