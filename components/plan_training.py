@@ -18,6 +18,8 @@ def plan_training(
     model_options: dict,
     strategy: str,
     epochs: int,
+    steps_per_epoch: int,
+    max_train_examples: int,
     batch_size: int,
     optimizer: str,
     learning_rate: float,

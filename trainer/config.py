@@ -33,6 +33,15 @@ class TrainingConfig:
         choices=STRATEGIES,
     )
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
+    steps_per_epoch: int = option(
+        0,
+        help="Steps that count as an epoch, after which validation and history follow, however "
+        "far the pass over the split is; 0: a whole pass.",
+        minimum=0,
+    )
+    max_train_examples: int = option(
+        0, help="Examples of the training split to train on, at most; 0: all.", minimum=0
+    )
     batch_size: int = option(
         64,
         help="Examples in a step, over all replicas together; with parameter_server a step is "
@@ -51,9 +60,7 @@ class TrainingConfig:
         "constant", help="Learning rate over the run, after the warm-up.", choices=SCHEDULES
     )
     warmup_steps: int = option(0, help="Steps of linear warm-up from 0.", minimum=0)
-    decay_rate: float = option(
-        0.96, help="Factor of the exponential schedule.", above=0, maximum=1
-    )
+    decay_rate: float = option(0.96, help="Factor of the exponential schedule.", above=0, maximum=1)
     decay_steps: int = option(1000, help="Steps in which it takes effect once.", minimum=1)
     wide_learning_rate: float = option(
         0.1, help="Learning rate of the wide part of wide_and_deep, by FTRL.", above=0

@@ -64,7 +64,7 @@ class ChiefLog(Log):
         self.line(
             f"epoch {progress.epoch + 1}/{expected_epochs(self._config, progress)}, "
             f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
-            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} images/s, "
+            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s, "
             f"{self._time_left(progress)} left"
         )
         with self._writers["train"].as_default(optimizer_step):
@@ -85,7 +85,7 @@ class ChiefLog(Log):
         self.line(
             f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
             f"accuracy {row['accuracy']:.4f}{validation}{best}, "
-            f"{row['images_per_second']:,.0f} images/s{left}"
+            f"{row['images_per_second']:,.0f} examples/s{left}"
         )
         if progress.stopped:
             self.line(f"stopped early: {progress.stopped}; the best epoch is {progress.best_epoch}")

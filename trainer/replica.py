@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from trainer import cluster as clusters
 from trainer import evaluator, files, parameter_server, synchronous
-from trainer.config import Job
-from trainer.dataset.schema import join
+from trainer.config import Job, TrainingConfig
+from trainer.dataset import reader
+from trainer.dataset.schema import Dataset, join
 from trainer.export import export
 
 TERMINATED = 143
@@ -32,6 +33,7 @@ def run(job: Job) -> int:
     Raises:
         InputError: a mistake of the user's.
     """
+    clusters.divide_cpu(os.environ)
     cluster = clusters.from_environment(os.environ, job.evaluator_pool)
     results = join(job.base_output_directory, METRICS)
     if cluster.role == "evaluator":
@@ -75,8 +77,7 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
         "stopped": trained.progress.stopped,
-        "steps": len(history)
-        * -(-trained.dataset.splits["train"].examples // job.config.batch_size),
+        "steps": len(history) * _steps_per_epoch(trained.dataset, job.config),
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
         "strategy": type(trained.strategy).__name__,
@@ -96,6 +97,10 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
             "keras": keras.__version__,
         },
     }
+
+
+def _steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
+    return config.steps_per_epoch or reader.steps_per_epoch(dataset, "train", config.batch_size)
 
 
 def _part(strategy: tf.distribute.Strategy, results: str) -> None:

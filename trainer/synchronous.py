@@ -7,6 +7,7 @@ metrics and a flag that says whether any replica has been told to stop.
 """
 
 import dataclasses
+import functools
 import math
 import signal
 import time
@@ -20,7 +21,7 @@ from trainer.augmentation import augmented
 from trainer.cluster import Cluster, create_strategy, meet
 from trainer.config import Job
 from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, join, load
+from trainer.dataset.schema import Dataset, join, limited, load
 from trainer.errors import InputError
 from trainer.models import FINE_TUNED, build_model, prepare_model, unfreeze
 from trainer.optimization import Schedule, create_optimizer
@@ -82,9 +83,10 @@ class Run:
     ) -> None:
         config = self.config = job.config
         self.strategy = strategy
-        self.dataset = dataset
+        self.dataset = dataset = limited(dataset, "train", config.max_train_examples)
         self.replicas, self.share = self._replicas_and_share(cluster)
-        self.steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self.steps = config.steps_per_epoch or self.pass_steps
         self.cluster = cluster
         self.directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
@@ -274,21 +276,30 @@ class Run:
         return stop > 0
 
     def _examples_at(self, step: int) -> float:
-        """Real examples of the global batch: all but in the last one of an epoch."""
+        """Real examples of the global batch: all but in the last one of a pass."""
         total = self.dataset.splits["train"].examples
-        return float(min(self.config.batch_size, total - step * self.config.batch_size))
+        position = (self.progress.epoch * self.steps + step) % self.pass_steps
+        return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
     def training_input(self) -> Any:
-        """What is left of the epoch, for this worker's replicas."""
-        batches = reader.training_batches(
-            self.dataset,
-            self.share,
-            seed=self.config.seed,
-            epoch=self.progress.epoch,
-            first_step=self.progress.step,
-            shuffle_megabytes=self.config.shuffle_megabytes,
-        )
-        return steps.distributed(self.strategy, batches)
+        """What is left of the epoch, for this worker's replicas: parts of one or more passes."""
+        left = self.steps - self.progress.step
+        number, position = divmod(self.optimizer_step, self.pass_steps)
+        parts = []
+        while left > 0:
+            batches = reader.training_batches(
+                self.dataset,
+                self.share,
+                seed=self.config.seed,
+                epoch=number,
+                first_step=position,
+                shuffle_megabytes=self.config.shuffle_megabytes,
+            )
+            parts.append(batches)
+            left -= self.pass_steps - position
+            number, position = number + 1, 0
+        whole = functools.reduce(lambda one, other: one.concatenate(other), parts)
+        return steps.distributed(self.strategy, whole)
 
     def _validate(self) -> dict[str, float]:
         """Metrics of the validation split; empty where it has no example."""

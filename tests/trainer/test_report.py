@@ -176,7 +176,7 @@ def test_the_summary_tells_accuracy_interval_time_speed_model_and_replicas(tmp_p
     low, high = evaluation.accuracy_interval
     assert f"{100 * evaluation.accuracy:.1f}%" in page.text
     assert f"95% interval {100 * low:.1f}% to {100 * high:.1f}%" in page.text
-    for words in ("1 min 15 s", "5,321 images/s", "small_cnn", "60,554 parameters"):
+    for words in ("1 min 15 s", "5,321 examples/s", "small_cnn", "60,554 parameters"):
         assert words in page.text
     assert "MultiWorkerMirrored" in page.text
 

@@ -55,7 +55,7 @@ def test_the_console_has_one_line_an_epoch(trained):
     lines = (trained / "replicas/chief-0.log").read_text().splitlines()
     epochs = [line for line in lines if line.startswith("epoch ")]
     assert len(epochs) == 6
-    assert all("images/s" in line and "validation accuracy" in line for line in epochs)
+    assert all("examples/s" in line and "validation accuracy" in line for line in epochs)
     assert "left" in epochs[0]
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.dataset.schema import Dataset, Feature
+from trainer.dataset.schema import Dataset, Feature, PartialShard
 from trainer.dataset.tabular.inputs import Encoder, parse_columns
 from trainer.errors import InputError
 
@@ -171,7 +171,7 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_
                 file=dataset.shard_uri(shard),
                 skip=max(begin - start, 0),
                 take=min(end, stop) - max(begin, start),
-                whole=begin <= start and stop <= end,
+                whole=begin <= start and stop <= end and not isinstance(shard, PartialShard),
             )
             for shard, start, stop in spans
             if max(begin, start) < min(end, stop)

@@ -54,6 +54,10 @@ class Shard:
     sha256: str
 
 
+class PartialShard(Shard):
+    """A file of which only the first `examples` records are meant."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
     """One of train, validation and test."""
@@ -118,6 +122,26 @@ class Dataset:
                 **content["splits"][name],
             }
         return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=1) + "\n"
+
+
+def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
+    """`dataset` with the first `examples` of a split, a random sample of it; 0: all of them.
+
+    A larger sample holds every smaller one. Counts of classes stay those of the whole split.
+    """
+    content = dataset.splits[split]
+    if not 0 < examples < content.examples:
+        return dataset
+    shards, left = [], examples
+    for shard in content.shards:
+        if shard.examples > left:
+            size = shard.bytes * left // shard.examples
+            shard = PartialShard(file=shard.file, examples=left, bytes=size, sha256=shard.sha256)
+        if shard.examples:
+            shards.append(shard)
+        left -= shard.examples
+    splits = {**dataset.splits, split: dataclasses.replace(content, shards=shards)}
+    return dataclasses.replace(dataset, splits=splits)
 
 
 def join(uri: str, *parts: str) -> str:

@@ -33,13 +33,17 @@ def endless_batches(
         A dataset without end of (inputs, labels, weights); the weights are all 1.
     """
     content = dataset.splits[split]
-    uris = [dataset.shard_uri(shard) for shard in content.shards if shard.examples]
+    shards = [shard for shard in content.shards if shard.examples]
+    files = ([dataset.shard_uri(shard) for shard in shards], [s.examples for s in shards])
     fitting = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))
     records = (
-        tf.data.Dataset.from_tensor_slices(uris)
-        .shuffle(len(uris), seed=seed)
+        tf.data.Dataset.from_tensor_slices(files)
+        .shuffle(len(shards), seed=seed)
         .repeat()
-        .interleave(tf.data.TFRecordDataset, cycle_length=min(len(uris), FILES_AT_ONCE))
+        .interleave(
+            lambda uri, examples: tf.data.TFRecordDataset(uri).take(examples),
+            cycle_length=min(len(shards), FILES_AT_ONCE),
+        )
         .shuffle(max(1, min(fitting, content.examples)), seed=seed + 1)
     )
     size = share.replica_batch_size

@@ -192,12 +192,12 @@ def environment(
                 "Later epochs, mean",
                 duration(sum(epochs[1:]) / len(epochs[1:])) if epochs[1:] else None,
             ),
-            ("Training speed", None if rate is None else f"{rate:,.0f} images/s"),
+            ("Training speed", None if rate is None else f"{rate:,.0f} examples/s"),
             ("Waiting for input", percent(sum(waits) / len(waits)) if waits else None),
             ("Evaluation", duration(evaluation.seconds)),
             (
                 "Evaluation speed",
-                f"{evaluation.examples / max(evaluation.seconds, 1e-9):,.0f} images/s",
+                f"{evaluation.examples / max(evaluation.seconds, 1e-9):,.0f} examples/s",
             ),
         ]
     )

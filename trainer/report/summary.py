@@ -72,7 +72,11 @@ def _tiles(evaluation: Evaluation, dataset: Dataset, training: dict[str, Any]) -
         ("Calibration error", percent(evaluation.expected_calibration_error), "expected, 15 bins"),
         ("Model", training.get("model"), _parameters(training)),
         ("Training time", None if seconds is None else duration(seconds), _epochs(training)),
-        ("Speed", None if rate is None else f"{rate:,.0f} images/s", training.get("precision", "")),
+        (
+            "Speed",
+            None if rate is None else f"{rate:,.0f} examples/s",
+            training.get("precision", ""),
+        ),
         (
             "Replicas",
             _whole(training.get("replicas")),

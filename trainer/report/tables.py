@@ -109,10 +109,9 @@ def _content(column: Feature) -> Any:
     if column.dtype == "float32":
         if statistics["minimum"] is None:
             return "no value"
-        text = f"{plain(statistics['minimum'])} to {plain(statistics['maximum'])}, mean "
-        text += (
-            f"{plain(round(statistics['mean'], 4))}{' of log(1 + x)' if settings.get('log') else ''}"
-        )
+        of = " of log(1 + x)" if settings.get("log") else ""
+        least, most = plain(statistics["minimum"]), plain(statistics["maximum"])
+        text = f"{least} to {most}, mean {plain(round(statistics['mean'], 4))}{of}"
         bounds = settings["boundaries"]
         return f"{text}; {len(bounds) + 1} buckets" if bounds else text
     if column.kind == "hashed":
