@@ -93,36 +93,34 @@ def progress_in(directory: str) -> Progress:
     return progress
 
 
-class Reader:
-    """Reads the checkpoints of a run that goes on elsewhere.
+def listed(directory: str) -> list[str]:
+    """Checkpoints of `directory` that are whole, the oldest first: the list comes after them."""
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except tf.errors.OpError:  # The list was replaced while it was read.
+        return []
+    return list(state.all_model_checkpoint_paths) if state else []
+
+
+def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
+    """Gives variables the values of a checkpoint, for a process that has no part in the run.
 
     Args:
-        directory: of `Checkpoints`.
-        variables: of the network, which are the first of those that `Checkpoints` was given.
+        path: of the checkpoint.
+        variables: those of the network, which are the first that `Checkpoints` was given.
+
+    Returns:
+        The progress at the checkpoint; None where it was removed, before or meanwhile.
     """
-
-    def __init__(self, directory: str, variables: Sequence[keras.Variable]) -> None:
-        self._directory = directory
-        self._values = [variable.value for variable in variables]
-
-    def paths(self) -> list[str]:
-        """Checkpoints that are whole, the oldest first: a list that is written after each."""
-        try:
-            state = tf.train.get_checkpoint_state(self._directory)
-        except tf.errors.OpError:  # The list was replaced while it was read.
-            return []
-        return list(state.all_model_checkpoint_paths) if state else []
-
-    def read(self, path: str) -> Progress | None:
-        """Gives the variables the values at `path`; None where it is gone meanwhile."""
-        progress = Progress()
-        content = tf.train.Checkpoint(variables=self._values, progress=_State(progress))
-        try:
-            status = content.restore(path)
-        except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
-            return None
-        status.assert_existing_objects_matched().expect_partial()
-        return progress
+    progress = Progress()
+    values = [variable.value for variable in variables]
+    content = tf.train.Checkpoint(variables=values, progress=_State(progress))
+    try:
+        status = content.restore(path)
+    except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
+        return None
+    status.assert_existing_objects_matched().expect_partial()
+    return progress
 
 
 class _State(tf.train.experimental.PythonState):

@@ -24,7 +24,7 @@ from trainer.cluster import Cluster, create_strategy
 from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join
-from trainer.models import build_model
+from trainer.models import build_model, prepare_model
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
@@ -33,11 +33,17 @@ _COLUMNS = {"epoch": int, "step": int, "loss": float, "accuracy": float, "second
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     """Scores checkpoints as they come, until the chief's `results` are there and all is scored."""
-    evaluation = _Evaluation(job, dataset)
+    checkpoints = join(job.base_output_directory, "checkpoints")
+    print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
+    evaluation = None
     while True:
         # Read first: whatever was saved before the results is among the checkpoints below.
         done = tf.io.gfile.exists(results)
-        if not evaluation.score_new() and done:
+        paths = checkpoint.listed(checkpoints)
+        if paths and evaluation is None:
+            evaluation = _Evaluation(job, dataset)
+        new = evaluation.score_new(paths) if evaluation else 0
+        if done and not new:
             return
         time.sleep(POLL_SECONDS)
 
@@ -58,22 +64,22 @@ class _Evaluation:
         keras.config.set_dtype_policy(config.precision)
         strategy = create_strategy("one_device", Cluster())
         with strategy.scope():
-            model = build_model(config.model, dataset, config.model_options)
-            network = model
+            # Where there is a checkpoint, what the model needs from elsewhere is there too.
+            options = prepare_model(config.model, dataset, config.model_options, self._base)
+            model = network = build_model(config.model, dataset, options)
             if config.augmentation == "model":
                 network = augmented(model, config.augmentation_operations, config.seed)
-        self._reader = checkpoint.Reader(join(self._base, "checkpoints"), network.variables)
+        self._variables = network.variables
         self._validation = steps.Validation(
             strategy, model, dataset, reader.InputShare(batch_size=config.batch_size)
         )
         self._rows = load(self._base)
         self._seen: set[str] = set()
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
-        print(f"evaluator of {config.model}: waiting for checkpoints", flush=True)
 
-    def score_new(self) -> int:
-        """Scores what has come since the last call; returns how many checkpoints that were."""
-        new = [path for path in self._reader.paths() if path not in self._seen]
+    def score_new(self, paths: list[str]) -> int:
+        """Scores those of `paths` that were not here before; returns how many that were."""
+        new = [path for path in paths if path not in self._seen]
         for path in new:
             self._seen.add(path)
             self._score(path)
@@ -81,7 +87,7 @@ class _Evaluation:
 
     def _score(self, path: str) -> None:
         started = time.monotonic()
-        progress = self._reader.read(path)
+        progress = checkpoint.read(path, self._variables)
         if progress is None:
             print(f"{path} was gone before it was scored", flush=True)
             return

@@ -7,7 +7,8 @@ the others have changed meanwhile. So a batch is one worker's, of `batch_size` e
 Exact is the number of steps: the chief counts those that were reported done. Who dies:
 
 * a worker: its step goes to another one; with no restart the others carry on, restarted
-  it joins again. A step that it had applied but not reported is done twice, counted once.
+  it joins again (once all are there that are gone: TensorFlow admits them together). A step
+  that it had applied but not reported is done twice, counted once.
 * a parameter server: its weights are gone; the chief exits with 1, and started again it
   goes on from the newest checkpoint.
 * the chief: started again it goes on from the newest checkpoint, with the same others.
@@ -24,6 +25,7 @@ can't reach variables of another machine; one accelerator a worker.
 
 import collections
 import dataclasses
+import logging
 import math
 import multiprocessing
 import time
@@ -79,11 +81,28 @@ def train(job: Job, cluster: Cluster) -> Trained:
             "xla=true can't be used with strategy='parameter_server', whose variables are on "
             "other machines; set xla=false"
         )
-    # Each save of a checkpoint on several machines warns that its function is traced anew.
-    tf.get_logger().setLevel("ERROR")
+    tf.get_logger().setLevel(logging.INFO)
+    tf.get_logger().addFilter(_tell_of_workers)
     dataset = synchronous.training_data(job.dataset)
     strategy = create_strategy("parameter_server", cluster)
     return Run(job, cluster, strategy, dataset).run()
+
+
+def _tell_of_workers(record: logging.LogRecord) -> bool:
+    """Filters TensorFlow's log: who is gone, who is back, and real errors; says so in a line.
+
+    The rest are warnings that each checkpoint's function is traced anew, and in many lines the
+    errors of steps: those that matter come to the chief as its own.
+    """
+    text = record.msg if isinstance(record.msg, str) else ""
+    if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
+        print(f"{record.args[0]} is gone; the others go on", flush=True)
+        return False
+    if text.startswith("Worker %s has been recovered"):
+        print(f"{record.getMessage().split()[1]} is back", flush=True)
+        return False
+    repeated = ("Cluster update failed", "Remote function on worker", " /job:worker/task:%d enc")
+    return record.levelno >= logging.ERROR and not text.startswith(repeated)
 
 
 class Run(synchronous.Run):
@@ -98,6 +117,7 @@ class Run(synchronous.Run):
     ) -> None:
         self.base = job.base_output_directory
         self.has_evaluator = cluster.has_evaluator
+        self.twin: Any = None
         super().__init__(job, cluster, strategy, dataset)
 
     def _replicas_and_share(self, cluster: Cluster) -> tuple[int, reader.InputShare]:
@@ -108,9 +128,10 @@ class Run(synchronous.Run):
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self.worker_step = self._worker_step(network)
         self.batches: Any = None
-        self.twin = build_model(self.config.model, self.dataset, self.config.model_options)
-        own_device = create_strategy("one_device", Cluster())
-        self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
+        if self.twin is None:
+            self.twin = build_model(self.config.model, self.dataset, self.model_options)
+            own_device = create_strategy("one_device", Cluster())
+            self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
 
     def run(self) -> Trained:
         trained = super().run()
@@ -208,7 +229,8 @@ class Run(synchronous.Run):
 
         Its own count comes from workers that read and write it without a lock.
         """
-        self.optimizer.iterations.assign(self.optimizer_step)
+        phase_start = self.progress.phase_start * self.steps
+        self.optimizer.iterations.assign(self.optimizer_step - phase_start)
 
     def _update_twin(self) -> None:
         for mine, theirs in zip(self.twin.variables, self.model.variables, strict=True):
@@ -223,7 +245,8 @@ class Run(synchronous.Run):
 
     @property
     def _decides_by_validation(self) -> bool:
-        return bool(self.config.early_stopping_patience or self.config.plateau_patience)
+        """Whether an epoch's metrics are waited for, since what follows hangs on them."""
+        return bool(self._keeps_best or self.phase.plateau_patience)
 
     def _complete_history(self) -> None:
         """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""

@@ -118,4 +118,6 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300]
+    """The line that says what is gone, of an error that may have many before it."""
+    lines = str(error).strip().splitlines()
+    return next((line.strip() for line in lines if "UNAVAILABLE" in line), lines[0])[:300]

@@ -1,0 +1,197 @@
+"""Parameter servers: who dies, dies; the run ends at its exact step all the same."""
+
+import contextlib
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import replicas
+from tests.records import digits
+from trainer import checkpoint
+from trainer.cluster import Cluster, resolve
+from trainer.errors import InputError
+
+ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return digits(tmp_path_factory.mktemp("records"), (500, 340, 160), 120)
+
+
+def flags(records, folder: Path, *more: str) -> list[str]:
+    return [
+        f"--dataset={records.uri}",
+        f"--base_output_directory={folder / 'run'}",
+        "--strategy=parameter_server",
+        "--learning_rate=0.002",
+        *more,
+    ]
+
+
+def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_path):
+    epochs, steps = 8, 63
+    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
+    options += ["--evaluator_pool=3"]
+    run = tmp_path / "run"
+    roles = [*ROLES, ("evaluator", 0)]
+    with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        _wait_for(lambda: _position(run, steps) > 0, cluster)
+        kill(cluster, "worker", 1)
+        assert _position(run, steps) < epochs * steps
+        for role in ("chief", "evaluator"):
+            assert cluster.processes[role, 0].wait(120) == 0, cluster.tails()
+        # The others are shut down by whoever has started them.
+        assert [cluster.processes[one].poll() for one in (("worker", 0), ("ps", 0))] == [None] * 2
+    assert "/task:1 is gone; the others go on" in (tmp_path / "logs/chief-0.log").read_text()
+
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert (metrics["epochs"], metrics["steps"], metrics["replicas"]) == (epochs, epochs * steps, 2)
+    assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
+    assert metrics["validation"]["accuracy"] > 0.8
+
+    evaluations = _rows(run / "evaluations.csv")
+    assert evaluations[-1]["step"] == str(epochs * steps)
+    assert float(evaluations[-1]["accuracy"]) == pytest.approx(metrics["validation"]["accuracy"])
+    history = {int(row["epoch"]) * steps: row for row in _rows(run / "history.csv")}
+    assert list(history) == [steps * epoch for epoch in range(1, epochs + 1)]
+    assert history[epochs * steps]["validation_accuracy"]
+    for row in evaluations:  # What came too late for the chief is in evaluations.csv alone.
+        assert history[int(row["step"])]["validation_loss"] in ("", row["loss"])
+    assert list((run / "logs" / "evaluator").glob("events.*"))
+
+    served = tf.saved_model.load(str(run / "model")).signatures["serving_default"]
+    assert served(image=tf.zeros([2, 8, 8, 1], tf.uint8))["probabilities"].shape == (2, 10)
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
+    epochs, steps = 40, 250
+    run, log = tmp_path / "run", tmp_path / "logs" / "chief-0.log"
+    options = flags(
+        records, tmp_path, f"--epochs={epochs}", "--batch_size=4", "--checkpoint_steps=100"
+    )
+    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
+        cluster.start_all()
+
+        def has_moved_on() -> None:
+            goal = _position(run, steps) + 200
+            _wait_for(lambda: _position(run, steps) >= goal, cluster)
+
+        has_moved_on()
+        # The chief alone starts again.
+        kill(cluster, "chief")
+        cluster.start("chief")
+        has_moved_on()
+        # The chief notices the loss of the weights, and goes on from the checkpoint.
+        kill(cluster, "ps")
+        assert cluster.processes["chief", 0].wait(30) == 1, cluster.tails()
+        cluster.start("ps")
+        cluster.start("chief")
+        has_moved_on()
+        # Told to stop, it keeps what it has.
+        cluster.processes["chief", 0].terminate()
+        assert cluster.processes["chief", 0].wait(30) == 143, cluster.tails()
+        cluster.start("chief")
+        has_moved_on()
+        # A worker joins again: the other one is gone for good, and still the run ends.
+        kill(cluster, "worker", 1)
+        cluster.start("worker", 1)
+        _wait_for(lambda: "/task:1 is back" in log.read_text(), cluster)
+        kill(cluster, "worker", 0)
+        assert _position(run, steps) < epochs * steps
+        assert cluster.processes["chief", 0].wait(180) == 0, cluster.tails()
+
+    assert json.loads((run / "metrics.json").read_text())["steps"] == epochs * steps
+    assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
+    assert [int(row["epoch"]) for row in _rows(run / "history.csv")] == [*range(1, epochs + 1)]
+    assert float(_rows(run / "history.csv")[-1]["validation_accuracy"]) > 0.8
+    assert log.read_text().count("going on from the checkpoint at epoch") == 3
+    assert "error: a peer of chief 0 is gone" in log.read_text()
+
+
+def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_path):
+    variable = tf.keras.Variable([1.0, 2.0])
+    directory = str(tmp_path)
+    assert checkpoint.listed(directory) == []
+    content = tf.train.Checkpoint(variables=[variable.value])
+    # The chief writes the data first and then the index, and the list of checkpoints last.
+    content.write(f"{directory}/ckpt-1")
+    assert checkpoint.listed(directory) == []
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\nall_mod')
+    assert checkpoint.listed(directory) == []
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: "ckpt-1"\n'
+    )
+    (path,) = checkpoint.listed(directory)
+    data = next(tmp_path.glob("ckpt-1.data-*"))
+    shutil.copy(data, tmp_path / "kept")
+    for damage in (data.unlink, lambda: data.write_bytes(b"")):
+        damage()
+        assert checkpoint.read(path, [variable]) is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "message"),
+    [
+        ("parameter_server", {"chief": 1, "worker": 1}, "needs ps_count of at least 1"),
+        ("parameter_server", {"chief": 1, "ps": 1}, "needs worker_count of at least 1"),
+        ("parameter_server", {}, "needs a chief"),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1, "ps": 1}, "or ps_count=0"),
+        ("one_device", {"chief": 1, "worker": 1}, "use multi_worker_mirrored"),
+    ],
+)
+def test_a_strategy_that_does_not_fit_the_cluster_is_refused(strategy, roles, message):
+    addresses = {role: [f"{role}:{n}" for n in range(count)] for role, count in roles.items()}
+    with pytest.raises(InputError, match=message):
+        resolve(strategy, Cluster(addresses=addresses))
+
+
+def kill(cluster: replicas.Cluster, role: str, index: int = 0) -> None:
+    cluster.processes[role, index].send_signal(signal.SIGKILL)
+    cluster.processes[role, index].wait(10)
+
+
+def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 120) -> None:
+    chief = cluster.processes["chief", 0]
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain\n{cluster.tails()}"
+        assert chief.poll() is None, f"the chief ended early\n{cluster.tails()}"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            chief.wait(0.05)
+
+
+def _position(run: Path, steps: int) -> int:
+    """Steps behind the newest checkpoint."""
+    newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
+    epochs, step = divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
+    return epochs * steps + step
+
+
+def _optimizer_steps(run: Path) -> int:
+    """The optimizer's own count in the newest checkpoint, its one whole number."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(run / "checkpoints")))
+    kinds = reader.get_variable_to_dtype_map()
+    (count,) = {
+        int(reader.get_tensor(name))
+        for name, dtype in kinds.items()
+        if dtype.is_integer
+        and np.shape(reader.get_tensor(name)) == ()
+        and "save_counter" not in name
+    }
+    return count
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
