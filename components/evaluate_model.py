@@ -1,13 +1,16 @@
-"""A model's worth on the test split."""
+"""A model's worth on the test split, and the gate's verdict on it."""
 
 from typing import NamedTuple
 
 from kfp import dsl
 
+from trainer.fields import describe_arguments
+from trainer.gate import GateOptions
 from trainer.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
+@describe_arguments(GateOptions)
 def evaluate_model(
     model: dsl.Input[dsl.Model],
     records: dsl.Input[dsl.Dataset],
@@ -15,9 +18,26 @@ def evaluate_model(
     metrics: dsl.Output[dsl.Metrics],
     classification: dsl.Output[dsl.ClassificationMetrics],
     report: dsl.Output[dsl.HTML],
+    evaluation: dsl.Output[dsl.Artifact],
+    decision: dsl.Output[dsl.Artifact],
     title: str,
-) -> NamedTuple("Evaluated", [("accuracy", float)]):  # type: ignore[valid-type]
-    """Evaluates a SavedModel on the test records and draws the report of the run.
+    slice_columns: list,
+    model_name: str,
+    project: str,
+    location: str,
+    min_accuracy: float,
+    min_recall: float,
+    class_floors: dict,
+    champion_rule: str,
+    champion_metric: str,
+    confidence: float,
+    margin: float,
+    register_challengers: bool,
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Evaluated",
+    [("accuracy", float), ("verdict", str), ("role", str), ("champion", str), ("reason", str)],
+):
+    """Evaluates a SavedModel and the current champion on the test records, and judges.
 
     Args:
         model: SavedModel to judge.
@@ -25,31 +45,54 @@ def evaluate_model(
         training: Directory where the job wrote metrics.json and history.csv; its metadata are
             the parameters of the job.
         title: Heading of the report.
+        slice_columns: Columns of a table to cut the split by; empty: those of few values.
+        model_name: Model in the Model Registry whose champion is met; empty for none.
+        project: Google Cloud project of the registry.
+        location: Its region.
     """
+    arguments = dict(locals())
+    import os
+
+    from components.model_evaluation import classification_metrics
+    from components.model_registry import find_champion
+    from trainer import champion, gate
     from trainer.dataset import schema
     from trainer.errors import exit_on_input_error
     from trainer.evaluation import evaluate
+    from trainer.fields import build, pick
+    from trainer.files import write_json
     from trainer.report import write_report
     from trainer.results import load
 
     report.uri += ".html"
     with exit_on_input_error():
+        options = build(gate.GateOptions, pick(gate.GateOptions, arguments))
         results = load(training.path)
         dataset = schema.load(records.uri)
-        evaluation = evaluate(model.uri, records.uri, split="test", progress=print)
+        judged = evaluate(
+            model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
+        )
+        current = find_champion(model_name, project, location, os.environ)
+        rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
+        verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
         write_report(
             report.uri,
-            evaluation=evaluation,
+            evaluation=judged,
             dataset=dataset,
             training=results.metrics,
             history=results.history,
             title=title,
             details=training.metadata,
+            verdict=verdict,
         )
-    for name, value in evaluation.scalars().items():
+        write_json(evaluation.uri, classification_metrics(judged))
+        write_json(decision.uri, verdict.figures())
+    print(verdict.line)
+    decision.metadata.update(verdict.figures())
+    for name, value in judged.scalars().items():
         metrics.log_metric(name, value)
-    classification.log_confusion_matrix(evaluation.classes, evaluation.confusion_matrix)
-    curve = evaluation.roc_curve()
+    classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
+    curve = judged.roc_curve()
     if curve:
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
-    return (evaluation.accuracy,)
+    return judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_client import UNSAFE_SECONDS, again
+from components.vertex_client import UNSAFE_SECONDS, again, in_one_line, model_client
 from trainer.errors import InputError
 from trainer.gate import CHALLENGER, CHAMPION
 
@@ -236,6 +236,26 @@ class ModelRegistry:
 
     def _resource(self, model: str) -> str:
         return f"{self.parent}/models/{model}"
+
+
+def find_champion(
+    model: str, project: str, location: str, environment: Mapping[str, str]
+) -> Version | None:
+    """The champion of `model`; None where there is none, or `model` is empty.
+
+    Args:
+        environment: see `model_client`.
+
+    Raises:
+        InputError: the registry refuses, or can't be reached.
+    """
+    if not model:
+        return None
+    with in_one_line(f"looking for the champion of {model!r}"):
+        registry = ModelRegistry(
+            model_client(location, environment), f"projects/{project}/locations/{location}"
+        )
+        return registry.champion(model)
 
 
 def _version(model: str, message: Any) -> Version:

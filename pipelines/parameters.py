@@ -16,12 +16,14 @@ from trainer.config import TrainingConfig
 from trainer.dataset.options import RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.gate import GateOptions
 from trainer.worker_pools import MachineOptions, check_strategy
 
 SOURCES = ("digits", "images", "tfds", "csv")
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 _DURATION = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
+_MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,10 @@ class PipelineOptions:
         help="Any text. Records are cached by their options, this among them: change it when the "
         "content of the source has changed under the same name.",
     )
-    min_accuracy: float = option(
-        0.0, help="Test accuracy below which the model is rejected.", minimum=0, maximum=1
+    slice_columns: list[str] = option(
+        [],
+        help="Columns of a table whose values cut the test split into parts, each judged by "
+        "itself; empty: those of few or of ranked values.",
     )
     scheduling_strategy: str = option(
         "STANDARD", help="How Vertex AI provides the machines.", choices=SCHEDULING_STRATEGIES
@@ -51,6 +55,31 @@ class PipelineOptions:
         "the price table, which is of us-central1.",
         minimum=0,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegistryOptions:
+    """Where an accepted model goes."""
+
+    model_name: str = option(
+        "",
+        help="Model in the Model Registry whose versions the accepted models become, and whose "
+        "champion they must beat; empty: nothing is registered. A recipe's default is its name.",
+    )
+    # The newest of Google's own, older than the TensorFlow that trains: models of operations
+    # that it does not know need an image of their own.
+    # https://cloud.google.com/vertex-ai/docs/predictions/pre-built-containers
+    serving_image: str = option(
+        "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest",
+        help="Container image that serves registered versions.",
+    )
+
+    def __post_init__(self) -> None:
+        if not _MODEL_ID.fullmatch(self.model_name):
+            raise InputError(
+                f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
+                "with a letter or _"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +130,15 @@ class JobOptions:
                     )
 
 
-GROUPS = (RecordOptions, TrainingConfig, MachineOptions, PipelineOptions, JobOptions)
+GROUPS = (
+    RecordOptions,
+    TrainingConfig,
+    MachineOptions,
+    PipelineOptions,
+    GateOptions,
+    RegistryOptions,
+    JobOptions,
+)
 
 
 def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
@@ -124,12 +161,15 @@ class ParameterSet:
     training: TrainingConfig
     machines: MachineOptions
     pipeline: PipelineOptions
+    gate: GateOptions
+    registry: RegistryOptions
     job: JobOptions
 
     def values(self) -> dict[str, Any]:
         """Every parameter's value, in the order of the pipeline's signature."""
-        groups = (self.records, self.training, self.machines, self.pipeline, self.job)
-        merged = {name: value for group in groups for name, value in vars(group).items()}
+        merged = {
+            name: value for group in vars(self).values() for name, value in vars(group).items()
+        }
         return {name: merged[name] for name in PARAMETERS}
 
 

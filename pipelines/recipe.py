@@ -30,7 +30,7 @@ class Recipe:
     Attributes:
         name: of the file, without .toml.
         summary: its first comment line.
-        given: the values that it sets.
+        given: the values that it sets; model_name, unless it says otherwise, is its name.
         parameters: a value for every parameter, the others being the defaults.
         operation: how it is run on Vertex AI: fallbacks, retraining, the expected time.
     """
@@ -67,7 +67,7 @@ def load(name: str, directory: Path = DIRECTORY) -> Recipe:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path.name} can't be read: {error}") from None
     try:
-        given, operation = split(document)
+        given, operation = split({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
     for number, fallback in enumerate(operation.fallbacks, 1):

@@ -9,13 +9,18 @@ from components.collect_training import collect_training
 from components.create_tfrecords import create_tfrecords
 from components.evaluate_model import evaluate_model
 from components.plan_training import plan_training
-from components.record_verdict import record_verdict
+from components.register_model import register_model
 from pipelines import cost
 from pipelines.parameters import JobOptions, with_parameters
 from trainer.config import TrainingConfig
 from trainer.dataset.options import RecordOptions
 from trainer.fields import pick
+from trainer.gate import CHALLENGER, CHAMPION, GateOptions
 from trainer.worker_pools import MachineOptions
+
+# Vertex AI fills these in for the project and region that the run is in.
+PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
+LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
 
 
 @dsl.pipeline(name="training")
@@ -68,25 +73,42 @@ def training(parameters: dict[str, Any]) -> None:
         .outputs["model"]
     )
 
-    accuracy = (
+    registry = {
+        "model_name": parameters["model_name"],
+        "project": PROJECT_ID_PLACEHOLDER,
+        "location": LOCATION_PLACEHOLDER,
+    }
+    judged = (
         evaluate_model(
             model=model,
             records=records,
             training=directory,
             title=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            slice_columns=parameters["slice_columns"],
+            **registry,
+            **pick(GateOptions, parameters),
         )
-        .set_display_name("Evaluate on the test split")
+        .set_display_name("Evaluate and compare with the champion")
         .set_caching_options(False)
-        .outputs["accuracy"]
     )
 
-    floor = parameters["min_accuracy"]
-    figures = {"model": model, "accuracy": accuracy, "min_accuracy": floor}
-    with dsl.If(accuracy >= floor, name="accurate-enough"):
-        record_verdict(accepted=True, **figures).set_display_name(
-            "Accept the model"
+    candidate = {
+        "model": model,
+        "records": records,
+        "evaluation": judged.outputs["evaluation"],
+        "champion": judged.outputs["champion"],
+        "reason": judged.outputs["reason"],
+        "serving_image": parameters["serving_image"],
+        "labels": parameters["labels"],
+        "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+        **registry,
+    }
+    # A model that gets no role stays what it is: files of this run.
+    with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
+        register_model(role=CHAMPION, **candidate).set_display_name(
+            "Register as champion"
         ).set_caching_options(False)
-    with dsl.Else(name="not-accurate-enough"):
-        record_verdict(accepted=False, **figures).set_display_name(
-            "Reject the model"
+    with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
+        register_model(role=CHALLENGER, **candidate).set_display_name(
+            "Register as challenger"
         ).set_caching_options(False)

@@ -12,67 +12,59 @@ import tensorflow as tf
 
 from trainer import comparison
 from trainer.comparison import Scores
+from trainer.dataset import schema
 from trainer.dataset.schema import Dataset
 from trainer.errors import InputError
+from trainer.evaluation import Evaluation
 from trainer.gate import Rival
 from trainer.prediction import TIE_TOLERANCE, ServedModel
 
+_BATCH_SIZE = 256
+
 
 def meet(
-    name: str,
-    uri: str,
-    dataset: Dataset,
-    labels: np.ndarray,
-    *,
-    progress: Callable[[str], None] = print,
+    name: str, uri: str, evaluation: Evaluation, progress: Callable[[str], None] = print
 ) -> Rival:
-    """The champion `name`, whose SavedModel is at `uri`, scored; or why it can't be."""
-    try:
-        return Rival(name=name, scores=score(uri, dataset, labels, progress=progress))
-    except InputError as error:
-        return Rival(name=name, problem=str(error))
-
-
-def score(
-    uri: str,
-    dataset: Dataset,
-    labels: np.ndarray,
-    *,
-    split: str = "test",
-    batch_size: int = 256,
-    progress: Callable[[str], None] = print,
-) -> Scores:
-    """Scores the SavedModel at `uri` on a split.
+    """The champion `name`, model@version, scored on what an evaluation of a candidate has judged.
 
     Args:
-        labels: int64 [n], the true classes in the split's order, as the candidate's
-            evaluation read them.
+        uri: of its SavedModel.
+        evaluation: as `evaluate` returns it.
+        progress: is told when it is done.
 
     Returns:
-        Its scores, without losses where its classes are not those of `dataset`, in order.
-
-    Raises:
-        InputError: no such model, or one that can't answer these records.
+        Its scores, without losses where its classes are not those of the records, in order;
+        or the problem that keeps it from answering them.
     """
+    assert evaluation.answers
+    try:
+        dataset = schema.load(evaluation.dataset)
+        scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
+    except InputError as error:
+        return Rival(name=name, problem=str(error))
+    progress(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
+    return Rival(name=name, scores=scores)
+
+
+def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:
+    """Of the SavedModel at `uri`; `labels` int64 [n] are the true classes in the split's order."""
     model = ServedModel(uri)
     names = np.array([name.encode() for name in dataset.classes], dtype=object)
     files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
     said: list[bytes] = []
     answers: list[np.ndarray] = []
     try:
-        for batch in tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2):
+        for batch in tf.data.TFRecordDataset(files).batch(_BATCH_SIZE).prefetch(2):
             probabilities, label = model.outputs(batch)
             answers.append(probabilities)
             said += label.tolist()
     except tf.errors.OpError as error:
+        first = str(error.message).partition("\n")[0]
         raise InputError(
-            f"the model at {uri} can't read the {split} records of {dataset.uri} "
-            f"({str(error.message).partition(chr(10))[0]}): they have another shape or other "
-            "features than those that it was trained on"
+            f"its model at {uri} can't read the {split} records of {dataset.uri} ({first}): they "
+            "are of another shape, or have other features, than those that it was trained on"
         ) from None
-    progress(f"Scored the champion on {len(said):,} {split} examples")
-    answered, probabilities = np.array(said, dtype=object), np.concatenate(answers)
-    right = answered == names[labels]
+    right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
     if probabilities.shape[1] != len(names) or not set(said) <= set(names):
         return Scores(right, None)
     # Where two classes are as probable, either may be named.

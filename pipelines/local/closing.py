@@ -88,7 +88,10 @@ def show(
         figures = ", ".join(f"{name.replace('_', ' ')} {metrics[name]:.4g}" for name in names)
         _print(console, f"test set  {figures}")
     if "verdict" in summary:
-        _print(console, f"verdict   {summary['verdict']}")
+        reason = summary.get("gate", {}).get("reason")
+        _print(console, f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}")
+    if "registered" in summary:
+        _print(console, f"registry  {summary['registered']}")
     if summary["report"]:
         _print(console, f"report    {relative(summary['report'])}")
     _print(console, f"run       {relative(directory)}")

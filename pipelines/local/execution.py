@@ -18,6 +18,7 @@ from rich.console import Console
 
 from pipelines.local import closing, kfp_doors, package, summary
 from pipelines.local.board import Board
+from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
 from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
 from pipelines.local.vertex_service import VertexService
@@ -86,6 +87,8 @@ def run(
         if pipeline.has_custom_jobs:
             service = stack.enter_context(VertexService(logs, guardian))
         jobs = service.jobs if service else []
+        # Models outlive the run that has made them: the next one meets its champion there.
+        registry = stack.enter_context(ModelRegistry(directory.parent / FOLDER_NAME))
         tasks = ProcessTasks(
             board=board,
             service=service,
@@ -93,6 +96,7 @@ def run(
             artifacts=directory / "artifacts",
             logs=logs,
             scratch=scratch,
+            variables=registry.environment,
         )
         stack.callback(tasks.close)
 

@@ -63,6 +63,12 @@ def summarize(
     if verdict:
         value = verdict.outputs["verdict"]
         summary["verdict"] = value if isinstance(value, (str, bool)) else dict(value.metadata)
+    gate = _task_with(board, "decision")
+    if gate:
+        summary["gate"] = dict(gate.outputs["decision"].metadata)
+    registration = _task_with(board, "registered")
+    if registration:
+        summary["registered"] = registration.outputs["registered"]
     if error:
         summary["error"] = error
     return summary

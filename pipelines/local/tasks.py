@@ -27,6 +27,7 @@ class ProcessTasks:
         service: where launchers create their jobs; None for a pipeline that has none.
         artifacts: folder of the run's artifacts.
         scratch: a short path for TMPDIR (sockets have at most 108 characters).
+        variables: further environment of every task.
     """
 
     def __init__(
@@ -38,13 +39,14 @@ class ProcessTasks:
         artifacts: pathlib.Path,
         logs: pathlib.Path,
         scratch: pathlib.Path,
+        variables: Mapping[str, str],
     ) -> None:
         self._board = board
         self._service = service
         self._guardian = guardian
         self._artifacts = artifacts
         self._logs = logs
-        self._environment = {**environment.of_component(), "TMPDIR": str(scratch)}
+        self._environment = {**environment.of_component(), "TMPDIR": str(scratch), **variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
