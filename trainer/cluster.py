@@ -17,6 +17,9 @@ import tensorflow as tf
 
 from trainer.errors import InputError
 
+LOGICAL_CPUS = "LOGICAL_CPUS"
+"""Environment variable with the number of devices that the CPU stands in for."""
+
 _POOL_ROLES = ("chief", "worker", "ps", "evaluator")
 
 
@@ -145,7 +148,9 @@ def resolve(name: str, cluster: Cluster) -> str:
             name = "multi_worker_mirrored"
         else:
             gpus = tf.config.list_physical_devices("GPU")
-            name = "mirrored" if gpus else "one_device"
+            (cpu,) = tf.config.list_physical_devices("CPU")
+            divided = len(tf.config.get_logical_device_configuration(cpu) or ()) > 1
+            name = "mirrored" if gpus or divided else "one_device"
     if name == "parameter_server":
         for role, words in (
             ("chief", "a chief"),
@@ -191,6 +196,27 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
             )
         )
     return _multi_worker_mirrored(cluster)
+
+
+def divide_cpu(environment: Mapping[str, str]) -> None:
+    """Makes as many devices of the CPU as LOGICAL_CPUS says, where there is no GPU.
+
+    Not Vertex AI sets it, but a run on a machine without the accelerators that it asks for:
+    MirroredStrategy then spans as many devices as it would there. Must run before any
+    other TensorFlow operation of the process.
+
+    Raises:
+        InputError: it is not a number above 0.
+    """
+    text = environment.get(LOGICAL_CPUS, "")
+    if not text or tf.config.list_physical_devices("GPU"):
+        return
+    if not text.isdecimal() or not int(text):
+        raise InputError(f"{LOGICAL_CPUS}={text!r} is not a number of devices, such as 2")
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * int(text)
+    )
 
 
 def meet(strategy: tf.distribute.Strategy) -> None:

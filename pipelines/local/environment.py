@@ -97,7 +97,10 @@ def of_replica(
         variables["AIP_MODEL_DIR"] = f"{base}/model/"
         variables["AIP_CHECKPOINT_DIR"] = f"{base}/checkpoints/"
         variables["AIP_TENSORBOARD_LOG_DIR"] = f"{base}/logs/"
-    if not accelerators:
+    if accelerators:
+        # Without GPUs here, as many parts of the CPU stand in for them.
+        variables["LOGICAL_CPUS"] = str(accelerators)
+    else:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return variables
 

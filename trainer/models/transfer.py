@@ -46,8 +46,12 @@ def build(
     features = base(features, training=False)
     features = keras.layers.GlobalAveragePooling2D()(features)
     features = keras.layers.Dropout(dropout)(features)
-    logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(features)
-    return keras.Model(inputs, logits, name="transfer")
+    # From zero, an epoch or two of a few hundred pictures are enough; random weights of a size
+    # that fits no feature take most of a short phase 1 to unlearn.
+    head = keras.layers.Dense(
+        len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
+    )
+    return keras.Model(inputs, head(features), name="transfer")
 
 
 def prepare(dataset: Dataset, options: dict[str, Any], directory: str) -> dict[str, Any]:
