@@ -6,6 +6,7 @@ its share out of the training. So an epoch, the number of steps that it takes to
 many examples as there are, sees most of them once, some twice and some not at all.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from trainer.dataset import reader
@@ -34,7 +35,8 @@ def endless_batches(
     """
     content = dataset.splits[split]
     shards = [shard for shard in content.shards if shard.examples]
-    files = ([dataset.shard_uri(shard) for shard in shards], [s.examples for s in shards])
+    counts = np.array([shard.examples for shard in shards], np.int64)
+    files = ([dataset.shard_uri(shard) for shard in shards], counts)
     fitting = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))
     records = (
         tf.data.Dataset.from_tensor_slices(files)
