@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipelines import promotion, sources
 from pipelines import recipe as recipes
-from pipelines import sources
 from pipelines.arguments import Rates, RecipeName, SetOptions, parse_settings
 from pipelines.parameters import PARAMETERS
 from pipelines.vertex import commands, schedule_commands
@@ -149,8 +149,10 @@ def run_recipe(
 
     from pipelines import compilation
     from pipelines.local import run as run_locally
+    from pipelines.vertex.template import Template
 
     package = compilation.write(loaded, Path("build"))
+    values["labels"] = {**parameters.job.labels, **Template(recipe, package).labels}
     result = run_locally(
         package,
         recipe=recipe,
@@ -164,6 +166,7 @@ def run_recipe(
 app.command()(commands.status)
 app.command()(commands.cancel)
 app.command()(commands.logs)
+app.command()(promotion.promote)
 app.add_typer(schedule_commands.app, name="schedule")
 
 

@@ -1,0 +1,99 @@
+"""python -m pipelines promote: which version of a model is the champion.
+
+The gate promotes by itself what is better; this is for everything else: a challenger that
+somebody has looked at, and a champion that has to go.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import recipe as recipes
+from pipelines.arguments import RecipeName
+from pipelines.vertex.flags import with_settings
+from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
+
+
+@with_settings
+def promote(
+    settings: Callable[[], Settings],
+    recipe: RecipeName,
+    version: Annotated[
+        str, typer.Option("--version", metavar="N", help="Make this version the champion.")
+    ] = "",
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Make the champion before this one it again.")
+    ] = False,
+    model_name: Annotated[
+        str, typer.Option(help="Of another model than the recipe's.", show_default=False)
+    ] = "",
+    local: Annotated[
+        bool, typer.Option("--local", help="In the Model Registry of this machine.")
+    ] = False,
+    runs_directory: Annotated[
+        Path, typer.Option(help="Where runs on this machine have left their models.")
+    ] = Path("runs"),
+) -> None:
+    """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
+    if version and rollback:
+        raise InputError("--version and --rollback exclude each other: give one of them")
+    model = model_name or recipes.load(recipe).parameters.registry.model_name
+    if not model:
+        raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
+    console = Console()
+    with _registry(settings, runs_directory if local else None, model) as registry:
+        if version:
+            champion = registry.promote(model, version)
+            _print(console, f"{champion.name} is the champion of {model}")
+        elif rollback:
+            champion, withdrawn = registry.roll_back(model)
+            after = f", after {withdrawn.name}" if withdrawn else ""
+            _print(console, f"{champion.name} is the champion of {model} again{after}")
+        else:
+            _show(console, model, registry.versions(model))
+
+
+@contextlib.contextmanager
+def _registry(
+    settings: Callable[[], Settings], runs_directory: Path | None, model: str
+) -> Iterator[Any]:
+    """The Model Registry of the settings, or the one in a folder of this machine's runs."""
+    from components.model_registry import ModelRegistry
+    from pipelines.vertex.errors import translated
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
+        if runs_directory is None:
+            from pipelines.vertex.connection import Connection
+
+            own = settings().require("project")
+            yield ModelRegistry(Connection(own).models, own.parent)
+            return
+        from components.vertex_client import model_client
+        from pipelines.local import environment
+        from pipelines.local import model_registry as loopback
+
+        server = stack.enter_context(loopback.ModelRegistry(runs_directory / loopback.FOLDER_NAME))
+        parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
+        yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
+
+
+def _show(console: Console, model: str, versions: list[Any]) -> None:
+    if not versions:
+        _print(console, f"{model} has no version yet")
+        return
+    table = Table("Version", "Aliases", "Run", "Model", box=None)
+    for one in versions:
+        aliases = ", ".join(sorted(one.aliases))
+        table.add_row(one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
+    console.print(table)
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
