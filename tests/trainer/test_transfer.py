@@ -248,7 +248,7 @@ def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_p
         monkeypatch.setenv(name, f"http://{address}")
     monkeypatch.setattr("urllib.request._opener", None)
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.75}}
-    with pytest.raises(InputError, match="can't be downloaded .* give its URI") as raised:
+    with pytest.raises(InputError, match=r"can't be downloaded .* give its URI") as raised:
         prepare_model("transfer", colors, options, str(tmp_path))
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
@@ -267,7 +267,7 @@ def test_a_phase_two_that_could_not_train_the_backbone_is_refused(colors, layers
 
 
 def test_grey_pictures_are_refused(digit_records):
-    with pytest.raises(InputError, match="takes images of 3 channels, .* have 1; set channels=3"):
+    with pytest.raises(InputError, match=r"takes images of 3 channels, .* have 1; set channels=3"):
         build_model("transfer", digit_records, {"weights": "none"})
 
 
