@@ -1,0 +1,106 @@
+# What runs act as: components, replicas, scheduled runs.
+resource "google_service_account" "runner" {
+  account_id   = "training-runner"
+  display_name = "Runs of training pipelines"
+  depends_on   = [google_project_service.this]
+}
+
+# What releases act as: they push, upload and schedule, and train nothing themselves.
+resource "google_service_account" "releaser" {
+  account_id   = "training-releaser"
+  display_name = "Releases from GitHub"
+  depends_on   = [google_project_service.this]
+}
+
+# Runs: submit and watch custom jobs, write metadata, register models, write TensorBoard.
+resource "google_project_iam_member" "runner_vertex" {
+  project = var.project
+  role    = "roles/aiplatform.user"
+  member  = google_service_account.runner.member
+}
+
+resource "google_project_iam_member" "runner_logs" {
+  project = var.project
+  role    = "roles/logging.logWriter"
+  member  = google_service_account.runner.member
+}
+
+# No role on the project's other buckets.
+resource "google_storage_bucket_iam_member" "runner_objects" {
+  bucket = google_storage_bucket.this.name
+  role   = "roles/storage.objectUser"
+  member = google_service_account.runner.member
+}
+
+# TensorBoard's uploader and the SDK ask where the bucket is.
+resource "google_storage_bucket_iam_member" "runner_bucket" {
+  bucket = google_storage_bucket.this.name
+  role   = "roles/storage.legacyBucketReader"
+  member = google_service_account.runner.member
+}
+
+resource "google_artifact_registry_repository_iam_member" "runner_images" {
+  location   = google_artifact_registry_repository.images.location
+  repository = google_artifact_registry_repository.images.name
+  role       = "roles/artifactregistry.reader"
+  member     = google_service_account.runner.member
+}
+
+resource "google_artifact_registry_repository_iam_member" "runner_pipelines" {
+  location   = google_artifact_registry_repository.pipelines.location
+  repository = google_artifact_registry_repository.pipelines.name
+  role       = "roles/artifactregistry.reader"
+  member     = google_service_account.runner.member
+}
+
+# A pipeline that acts as the runner starts a custom job that acts as the runner.
+resource "google_service_account_iam_member" "runner_as_itself" {
+  service_account_id = google_service_account.runner.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = google_service_account.runner.member
+}
+
+# Releases: push both kinds, and start schedules whose runs act as the runner.
+resource "google_artifact_registry_repository_iam_member" "releaser_images" {
+  location   = google_artifact_registry_repository.images.location
+  repository = google_artifact_registry_repository.images.name
+  role       = "roles/artifactregistry.writer"
+  member     = google_service_account.releaser.member
+}
+
+# repoAdmin: latest moves from version to version, which writer may not.
+resource "google_artifact_registry_repository_iam_member" "releaser_pipelines" {
+  location   = google_artifact_registry_repository.pipelines.location
+  repository = google_artifact_registry_repository.pipelines.name
+  role       = "roles/artifactregistry.repoAdmin"
+  member     = google_service_account.releaser.member
+}
+
+# Schedules alone, which no predefined role is made for.
+resource "google_project_iam_custom_role" "scheduler" {
+  role_id     = "trainingScheduler"
+  title       = "Schedules of training pipelines"
+  description = "Makes and changes Vertex AI schedules and the runs that they start."
+  permissions = [
+    "aiplatform.metadataStores.get",
+    "aiplatform.pipelineJobs.create",
+    "aiplatform.pipelineJobs.get",
+    "aiplatform.pipelineJobs.list",
+    "aiplatform.schedules.create",
+    "aiplatform.schedules.get",
+    "aiplatform.schedules.list",
+    "aiplatform.schedules.update",
+  ]
+}
+
+resource "google_project_iam_member" "releaser_schedules" {
+  project = var.project
+  role    = google_project_iam_custom_role.scheduler.name
+  member  = google_service_account.releaser.member
+}
+
+resource "google_service_account_iam_member" "releaser_as_runner" {
+  service_account_id = google_service_account.runner.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = google_service_account.releaser.member
+}

@@ -1,0 +1,90 @@
+variable "project" {
+  description = "ID of the Google Cloud project."
+  type        = string
+}
+
+variable "region" {
+  description = "Region of Vertex AI, the bucket and the repositories: one, or traffic costs."
+  type        = string
+  default     = "us-central1"
+}
+
+variable "github_owner" {
+  description = "User or organization on GitHub that has the repository."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9-]+$", var.github_owner))
+    error_message = "Give the OWNER of github.com/OWNER/NAME."
+  }
+}
+
+variable "github_repository" {
+  description = "Name of the repository whose releases are trusted."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._-]+$", var.github_repository))
+    error_message = "Give the NAME of github.com/OWNER/NAME."
+  }
+}
+
+variable "github_repository_id" {
+  description = "Its number, which nobody can take over with the name: gh api repos/OWNER/NAME --jq .id"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[0-9]+$", var.github_repository_id))
+    error_message = "Give the number, not the name."
+  }
+}
+
+variable "billing_account" {
+  description = "Billing account of the project: XXXXXX-XXXXXX-XXXXXX."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.billing_account))
+    error_message = "Give XXXXXX-XXXXXX-XXXXXX, as gcloud billing accounts list shows it."
+  }
+}
+
+variable "monthly_budget" {
+  description = "Whole units of budget_currency a month; alerts go out at 50, 90 and 100%, and when 100% is forecast."
+  type        = number
+  default     = 200
+
+  validation {
+    condition     = var.monthly_budget >= 1 && floor(var.monthly_budget) == var.monthly_budget
+    error_message = "Give a whole number, 1 or more."
+  }
+}
+
+variable "budget_currency" {
+  description = "Currency of the billing account."
+  type        = string
+  default     = "USD"
+}
+
+variable "alert_emails" {
+  description = "Who hears of the budget, beside the billing account's administrators."
+  type        = set(string)
+  default     = []
+}
+
+variable "run_retention_days" {
+  description = "Days until what runs have left, checkpoints and records too, is deleted. Registered models are Vertex AI's own copies and stay."
+  type        = number
+  default     = 90
+
+  validation {
+    condition     = var.run_retention_days >= 1
+    error_message = "Give 1 day or more."
+  }
+}
+
+variable "encryption_key" {
+  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents. Empty: Google's own keys."
+  type        = string
+  default     = ""
+}
