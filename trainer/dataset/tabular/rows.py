@@ -20,6 +20,7 @@ BLOCK_BYTES = 2 * 10**6
 MAX_ROW_BYTES = 1 << 17
 """The csv module's own bound of a field."""
 
+_WHOLE, _OPEN, _BROKEN = "whole", "open", "broken"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -84,14 +85,13 @@ def row_spans(text: bytes) -> Iterator[tuple[int, int]]:
     start = position = 0
     quoted = b'"' in text
     while (end := text.find(b"\n", position) + 1) > 0:
-        if quoted and text.find(b'"', position, end) >= 0 and not _is_complete(text[start:end]):
-            opened = True
-        else:
-            opened = position > start and text.find(b'"', position, end) < 0
-        if opened:
-            if end - start <= MAX_ROW_BYTES:
-                position = end
-                continue
+        state = _WHOLE if position == start else _OPEN
+        if quoted and text.find(b'"', position, end) >= 0:
+            state = _state(text[start:end])
+        if state == _OPEN and end - start <= MAX_ROW_BYTES:
+            position = end
+            continue
+        if state != _WHOLE:
             end = text.find(b"\n", start) + 1
         yield start, end
         start = position = end
@@ -123,7 +123,7 @@ def rows(text: bytes) -> Iterator[tuple[int, bytes]]:
             end = start + stop
         if end < len(text):  # The last row, or a quote that never ends: its line alone.
             stop = text.find(b"\n", end) + 1 or len(text)
-            whole = text[end:] if _is_complete(text[end:]) else text[end:stop]
+            whole = text[end:] if _state(text[end:]) == _WHOLE else text[end:stop]
             if whole.rstrip(b"\r\n"):
                 yield line, whole.rstrip(b"\r\n")
             line += whole.count(b"\n")
@@ -149,16 +149,16 @@ def split(row: bytes) -> list[str]:
         raise BadRowError(f"is quoted wrongly: {error}") from None
 
 
-def _is_complete(row: bytes) -> bool:
-    """Whether no quoted field is left open."""
-    if row.count(b'"') % 2 == 0:
-        return True
+def _state(row: bytes) -> str:
+    """Whether a row is whole, goes on after a line end within quotes, or is quoted wrongly."""
+    if row.count(b'"') % 2 == 0 and row.count(b"\n") <= 1:
+        return _WHOLE
     try:
         for _ in csv.reader(io.StringIO(row.decode(errors="replace"), newline=""), strict=True):
             pass
     except csv.Error as error:
-        return "unexpected end of data" not in str(error)
-    return True
+        return _OPEN if "unexpected end of data" in str(error) else _BROKEN
+    return _WHOLE
 
 
 def _open(uri: str) -> io.BufferedIOBase:

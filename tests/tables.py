@@ -1,0 +1,58 @@
+"""A made-up table whose label follows from its columns, and how to write it as records."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from trainer import fields
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.schema import Dataset
+from trainer.dataset.writer import create_tfrecords
+
+HEADER = "miles,hour,payment,company,Zone Id,tips,fare"
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "miles", "type": "numeric", "log": True, "quantiles": 4},
+    {"name": "hour", "type": "identity", "buckets": 24},
+    {"name": "payment", "type": "vocabulary", "size": 3},
+    {"name": "company", "type": "vocabulary", "size": 50, "embedding": 4},
+    {"name": "Zone Id", "type": "hashed", "buckets": 10},
+]
+CROSSES = [{"columns": ["hour", "payment"], "buckets": 1000}, {"columns": ["company", "miles"]}]
+LABEL = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
+
+
+def lines(count: int, seed: int = 0) -> list[str]:
+    """Rows without their header: whoever pays by card from noon on tips, mostly."""
+    generator = random.Random(seed)
+    made = []
+    for number in range(count):
+        miles = "" if generator.random() < 0.1 else f"{generator.expovariate(0.3):.2f}"
+        hour, fare = generator.randrange(24), 4 + generator.random() * 40
+        payment = generator.choice(["cash", "card", "card", "voucher"])
+        company = "" if generator.random() < 0.3 else f"company {generator.randrange(40)}"
+        tips = fare * 0.3 if payment == "card" and hour >= 12 and generator.random() < 0.9 else 0
+        made.append(f"{miles},{hour},{payment},{company},{number % 17},{tips:.2f},{fare:.2f}")
+    return made
+
+
+def write_csv(path: Path, rows: list[str], header: str = HEADER) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def options(table: Path | str, **changes: Any) -> RecordOptions:
+    values: dict[str, Any] = {
+        "source": f"csv:{table}",
+        "columns": COLUMNS,
+        "crosses": CROSSES,
+        "label": LABEL,
+    }
+    return fields.build(RecordOptions, {**values, **changes})
+
+
+def records(folder: Path, count: int = 1500, **changes: Any) -> Dataset:
+    """A data set of `count` rows under `folder`."""
+    table = write_csv(folder / "trips.csv", lines(count))
+    silent = {"progress": lambda _: None}
+    return create_tfrecords(options(table, **changes), str(folder / "records"), **silent)
