@@ -15,6 +15,16 @@ PACKAGES = ("trainer", "components")
 UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
 
 
+def import_modules() -> list[str]:
+    """Imports every module of `PACKAGES`; returns their names."""
+    names = []
+    for package in map(importlib.import_module, PACKAGES):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+            names.append(module.name)
+    return names
+
+
 def main() -> str | None:
     """Returns what is wrong, in one line; None: nothing."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,9 +42,7 @@ def main() -> str | None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    for package in map(importlib.import_module, PACKAGES):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+    import_modules()
     for process, expected in ((task, "--base_output_directory"), (executor, "--executor_input")):
         output, _ = process.communicate(timeout=120)
         if process.returncode or expected not in output:

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Removes from a virtual environment what only compilers and the packages' authors read:
-# C++ headers, and the tests of numerical packages. Usage: slim.sh VENV
+# Removes from a virtual environment what only compilers and the packages' authors read: C++
+# headers, libclang, and the tests of numerical packages. Usage: slim.sh VENV
 set -eu
 for packages in "$1"/lib/python3*/site-packages; do
-  rm -rf "$packages/tensorflow/include" "$packages/pyarrow/include" "$packages/pyarrow/tests"
+  rm -rf "$packages/tensorflow/include" "$packages/pyarrow/include" "$packages/pyarrow/tests" \
+    "$packages/clang"
   for package in matplotlib numpy pandas scipy sklearn tensorflow_datasets; do
     if [ -d "$packages/$package" ]; then
       find "$packages/$package" -type d -name tests -prune -exec rm -rf {} +

@@ -1,0 +1,138 @@
+"""What goes into the image: enough, no more, and nothing that no hash vouches for."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.containers import files
+
+NAMESPACES = ("google",)
+
+
+def imported_modules() -> set[str]:
+    """Absolute imports of the code in the image, wherever in a file they stand."""
+    modules = set()
+    for folder in files.copied_folders():
+        for path in (files.ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    modules |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    # From a namespace package, the name may be a package.
+                    modules |= {node.module or ""}
+                    if (node.module or "").split(".")[0] in NAMESPACES:
+                        modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def distributions_of(modules: set[str]) -> dict[str, set[str]]:
+    """For each installed third-party module, the distributions that hold it."""
+    tops = importlib.metadata.packages_distributions()
+    ours = set(files.copied_folders())
+    found = {}
+    inside_namespaces: dict[str, set[str]] = {}
+    for distribution in importlib.metadata.distributions():
+        for file in distribution.files or []:
+            if file.parts[0] in NAMESPACES and file.suffix == ".py":
+                name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+                inside_namespaces.setdefault(name, set()).add(distribution.metadata["Name"])
+    for module in modules:
+        top = module.split(".")[0]
+        if top in sys.stdlib_module_names or top in ours:
+            continue
+        if top in NAMESPACES:
+            if module in inside_namespaces:
+                found[module] = inside_namespaces[module]
+        else:
+            found[module] = set(tops.get(top, [top]))
+    return found
+
+
+def test_what_is_copied_suffices_to_import_every_module_of_the_image(tmp_path):
+    for folder in files.copied_folders():
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(files.ROOT / folder, tmp_path / folder, ignore=ignore)
+    script = (
+        "import check, sys; print(len(check.import_modules()), sys.modules['trainer'].__file__)"
+    )
+    path = os.pathsep.join([str(tmp_path), str(files.ROOT / "containers")])
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    count, place = result.stdout.split()
+    written = [path for path in tmp_path.rglob("*.py") if path.name != "__init__.py"]
+    assert int(count) >= len(written) > 40
+    assert place.startswith(str(tmp_path))
+
+
+def test_the_image_names_every_package_that_its_code_imports():
+    lines = (files.ROOT / "containers" / "packages.in").read_text().splitlines()
+    named = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+    missing = {}
+    for module, distributions in distributions_of(imported_modules()).items():
+        names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
+        if not names & {*named, "tensorflow"}:
+            missing[module] = names
+    assert not missing
+
+
+@pytest.mark.parametrize("name", files.LOCKS)
+def test_every_package_of_the_image_has_hashes_and_no_address(name):
+    text = (files.ROOT / "containers" / f"{name}.lock").read_text()
+    assert "://" not in text and "--index" not in text
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert entries and all("==" in entry for entry in entries)
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+@pytest.mark.parametrize("name", files.LOCKS)
+def test_the_image_has_the_versions_that_the_tests_run_with(name):
+    tested = files.locked(files.ROOT / "requirements.lock")
+    image = files.locked(files.ROOT / "containers" / f"{name}.lock")
+    if "tensorflow-cpu" in image:
+        image["tensorflow"] = image.pop("tensorflow-cpu")
+    cuda = {package for package in image if package.startswith("nvidia-")}
+    assert bool(cuda) == (name == "gpu")
+    different = {
+        package: (version, tested.get(package))
+        for package, version in image.items()
+        if package not in cuda and tested.get(package) != version
+    }
+    assert not different
+
+
+def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
+    lines = (files.ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    taken = set(files.copied_folders())
+    for line in files.instructions():
+        if line.startswith("COPY ") and "--from=" not in line:
+            taken.add(line.split()[1])
+        taken |= set(re.findall(r"type=bind,source=([^,\s]+)", line))
+    assert all((files.ROOT / path).exists() for path in taken)
+    assert {path.split("/")[0] for path in taken} == allowed
+
+
+def test_packages_come_before_code_so_that_changed_code_reinstalls_nothing():
+    stages = "\n".join(files.instructions()).split("FROM ")
+    for target in ("cpu", "gpu"):
+        stage = next(stage for stage in stages if stage.startswith(f"runtime AS {target}\n"))
+        packages, code = stage.index("COPY --from=packages"), stage.index("COPY --from=code")
+        labels = stage.index("ARG COMMIT")
+        assert packages < code < stage.index("check.py") < labels
+        assert stage.index("USER 1000") < stage.index("check.py")
+    assert stages[-1].startswith("runtime AS cpu\n")

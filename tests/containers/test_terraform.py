@@ -1,0 +1,85 @@
+"""The infrastructure: whole in itself, closed by default, and nobody's in particular.
+
+Whether Terraform takes it, terraform validate tells in continuous integration.
+"""
+
+import re
+
+from tests.containers import files
+
+FOLDER = files.ROOT / "terraform"
+CODE = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))
+DECLARED = set(re.findall(r'^resource "(\w+)" "(\w+)"', CODE, re.MULTILINE))
+
+
+def body(kind: str, name: str) -> str:
+    start = CODE.index(f'resource "{kind}" "{name}" {{')
+    return CODE[start : CODE.index("\n}\n", start)]
+
+
+def test_every_variable_is_declared_and_used():
+    declared = set(re.findall(r'^variable "(\w+)"', CODE, re.MULTILINE))
+    assert declared and declared == set(re.findall(r"\bvar\.(\w+)", CODE))
+
+
+def test_every_resource_that_is_referred_to_is_declared():
+    referred = set(re.findall(r"(?<![\w.])(google_\w+)\.(\w+)", CODE))
+    data = {("google_project", "this")}
+    assert len(referred) > 6 and referred <= DECLARED | data
+
+
+def test_the_bucket_is_private_uniform_and_forgets():
+    bucket = body("google_storage_bucket", "this")
+    assert re.search(r"uniform_bucket_level_access += true", bucket)
+    assert re.search(r'public_access_prevention += "enforced"', bucket)
+    assert bucket.count("lifecycle_rule {") >= 2
+
+
+def test_there_is_a_repository_for_images_and_one_for_pipelines():
+    kind = "google_artifact_registry_repository"
+    formats = {re.search(r'format += "(\w+)"', body(*one))[1] for one in DECLARED if one[0] == kind}
+    assert formats == {"DOCKER", "KFP"}
+
+
+def test_no_account_is_given_more_than_its_part():
+    roles = set(re.findall(r'role += "(roles/[\w.]+)"', CODE))
+    assert "roles/aiplatform.user" in roles
+    assert not {role for role in roles if re.search(r"(owner|editor|[aA]dmin)$", role)} - {
+        # Of the one repository whose tags a release moves.
+        "roles/artifactregistry.repoAdmin"
+    }
+    assert "google_service_account_key" not in CODE
+    assert not re.search(r"allUsers|allAuthenticatedUsers", CODE)
+
+
+def test_github_is_trusted_for_one_repository_one_environment_and_tags():
+    provider = body("google_iam_workload_identity_pool_provider", "github")
+    for part in (":environment:release", "repository_id ==", "refs/tags/v"):
+        assert part in provider
+
+
+def test_nothing_in_the_files_of_delivery_belongs_to_anyone():
+    paths = [
+        *FOLDER.glob("*"),
+        *(files.ROOT / ".github").rglob("*.yml"),
+        *(path for path in (files.ROOT / "containers").iterdir() if path.suffix != ".lock"),
+        files.ROOT / ".pre-commit-config.yaml",
+        files.ROOT / "docs" / "delivery.md",
+    ]
+    patterns = {
+        "private key": r"-----BEGIN|\"private_key\"",
+        "API key": r"AIza[0-9A-Za-z_-]{35}|ghp_\w{36}",
+        "billing account": r"\b[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}\b",
+        "account": r"[\w.-]+@[\w-]+\.iam\.gserviceaccount\.com",
+        "e-mail address": r"\b[\w.]+@[\w-]+\.(com|org|net|io)\b",
+        "bucket": r"gs://[a-z0-9][\w-]+",
+        "project": r"projects/[a-z0-9]",
+    }
+    found = [
+        (path.name, name, match[0])
+        for path in paths
+        if path.is_file()
+        for name, pattern in patterns.items()
+        if (match := re.search(pattern, path.read_text()))
+    ]
+    assert not found

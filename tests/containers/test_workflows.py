@@ -1,0 +1,128 @@
+"""GitHub's workflows and Cloud Build's file: no keys, few permissions, commands that exist."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.containers import files
+
+WORKFLOWS = sorted((files.ROOT / ".github" / "workflows").glob("*.yml"))
+RELEASE = files.ROOT / ".github" / "workflows" / "release.yml"
+
+
+def load(path):
+    # YAML 1.1 takes the key `on` for a boolean.
+    return {("on" if key is True else key): value for key, value in parse(path).items()}
+
+
+def parse(path):
+    return yaml.safe_load(path.read_text())
+
+
+def steps(workflow):
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", [])]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_do_nothing_but_what_each_job_says(path):
+    workflow = load(path)
+    assert workflow["permissions"] == {}
+    for job in workflow["jobs"].values():
+        assert job["permissions"]["contents"] == "read"
+        assert set(job["permissions"]) <= {"contents", "id-token"}
+        assert "timeout-minutes" in job or "uses" in job
+        if "id-token" in job["permissions"]:
+            assert path == RELEASE and job["environment"] == "release"
+    assert "secrets." not in path.read_text()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit_and_say_their_version(path):
+    lines = [line for line in path.read_text().splitlines() if "uses:" in line]
+    assert lines
+    for line in lines:
+        if "$/" not in line:
+            assert re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+    for step in steps(load(path)):
+        if "checkout" in step.get("uses", ""):
+            assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_expressions_never_stand_in_a_shell_script(path):
+    assert not [step for step in steps(load(path)) if "${{" in step.get("run", "")]
+
+
+def test_only_a_version_tag_releases_and_only_after_the_checks():
+    workflow = load(RELEASE)
+    assert workflow["on"] == {"push": {"tags": ["v*"]}}
+    needs = {name: job.get("needs") for name, job in workflow["jobs"].items()}
+    assert needs == {"version": None, "ci": "version", "image": "ci", "pipeline": "image"}
+
+
+def test_the_commands_of_workflows_exist():
+    from typer.testing import CliRunner
+
+    from pipelines.command_line import app
+
+    makefile = (files.ROOT / "Makefile").read_text()
+    scripts = "\n".join(step.get("run", "") for path in WORKFLOWS for step in steps(load(path)))
+    for target in re.findall(r"\bmake ([a-z][\w-]*)", scripts):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    flags = set(re.findall(r" (--\w+)", "".join(re.findall(r"compile\.py(.*)", scripts))))
+    assert flags == {"--upload", "--image"}
+    shown = subprocess.run(
+        [sys.executable, "compile.py", "--help"],
+        cwd=files.ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.returncode == 0 and all(flag in shown.stdout for flag in flags)
+    assert "-m pipelines schedule apply" in scripts
+    assert CliRunner().invoke(app, ["schedule", "apply", "--help"]).exit_code == 0
+
+
+def test_terraform_prints_every_variable_that_a_release_reads():
+    read = set(re.findall(r"vars\.(\w+)", RELEASE.read_text()))
+    outputs = (files.ROOT / "terraform" / "outputs.tf").read_text()
+    assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
+    from dataclasses import fields
+
+    from pipelines.vertex.settings import Settings
+
+    known = {name for field in fields(Settings) for name in field.metadata["variables"]}
+    settings = {name for name in read if name.startswith(("GOOGLE_", "VERTEX_"))}
+    assert len(settings) > 4 and settings <= known
+
+
+def test_cloud_build_builds_the_dockerfile_as_make_does():
+    build = parse(files.ROOT / "containers" / "cloudbuild.yaml")
+    stages = {line.split(" AS ")[1] for line in files.instructions() if " AS " in line}
+    arguments = {
+        word.split()[1].split("=")[0] for word in files.instructions() if word[:4] == "ARG "
+    }
+    given = [argument for step in build["steps"] for argument in step["args"]]
+    for target in ("cpu", "gpu"):
+        targets = [one.replace("${_TARGET}", target) for one in given if "--target=" in one]
+        assert targets and {one.removeprefix("--target=") for one in targets} <= stages
+    passed = {one.split("=")[1] for one in given if one.startswith("--build-arg=")}
+    assert {"VERSION", "COMMIT", "BACKBONES"} <= passed <= {*arguments, "BUILDKIT_INLINE_CACHE"}
+    used = set(re.findall(r"\$\{(_\w+)\}", yaml.safe_dump(build)))
+    assert used == set(build["substitutions"])
+
+
+def test_dependabot_watches_each_place_that_pins_something():
+    updates = parse(files.ROOT / ".github" / "dependabot.yml")["updates"]
+    watched = {(update["package-ecosystem"], update["directory"]) for update in updates}
+    assert watched == {
+        ("github-actions", "/"),
+        ("docker", "/containers"),
+        ("terraform", "/terraform"),
+        ("pip", "/"),
+    }
