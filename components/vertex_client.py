@@ -15,7 +15,7 @@ UNSAFE_SECONDS = 120.0
 """Time for an answer to a call that must not be sent twice."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
-_CALL_SECONDS = 60.0
+_FIRST_PAUSE_SECONDS = 1.0
 
 
 def model_client(location: str, environment: Mapping[str, str]) -> Any:
@@ -57,6 +57,7 @@ def again(call: Callable[[], T]) -> T:
             requests.ConnectionError,
             requests.Timeout,
         ),
+        initial=_FIRST_PAUSE_SECONDS,
         timeout=_RETRY_SECONDS,
     )(call)()
 
@@ -70,7 +71,7 @@ def in_one_line(doing: str) -> Iterator[None]:
 
     try:
         yield
-    except exceptions.PermissionDenied as error:
+    except exceptions.Forbidden as error:
         raise InputError(
             f"{doing}: {_line(error)}; the account of the run needs roles/aiplatform.user"
         ) from None

@@ -1,0 +1,208 @@
+"""Versions and champions, asked of a server that speaks the official protos."""
+
+import pytest
+from google.api_core import exceptions
+from google.protobuf import json_format
+
+from components import vertex_client
+from components.model_registry import METRICS_SCHEMA, Candidate, ModelRegistry, find_champion, label
+from components.vertex_client import in_one_line, model_client
+from tests.model_service import NUMBER, ModelService
+from trainer.errors import InputError
+
+PARENT = "projects/my-project/locations/us-central1"
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
+    with ModelService(tmp_path) as service:
+        yield service
+
+
+@pytest.fixture
+def registry(service):
+    return ModelRegistry(model_client("us-central1", service.environment), PARENT)
+
+
+def candidate(run, **changes):
+    values = {
+        "artifact_uri": f"gs://bucket/{run}/model",
+        "serving_image": "image:1",
+        "description": f"{run}: better",
+        "labels": {"recipe": "digits", "made-by": "vertex-tensorflow-training"},
+        "metrics": {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}},
+        "commit": "0123456789ab",
+    }
+    return Candidate(**{**values, **changes})
+
+
+def promote_each(registry, *runs):
+    """Registers candidates, each better than the one before."""
+    rival = ""
+    for run in runs:
+        rival = registry.register("digits", candidate(run), "champion", rival).name
+    return rival
+
+
+def aliases(registry):
+    return {one.version: set(one.aliases) for one in registry.versions("digits")}
+
+
+def test_the_first_version_makes_the_model_and_brings_its_evaluation(registry, service):
+    version = registry.register("digits", candidate("one"), "champion", "")
+    (upload,) = service.sent("UploadModel")
+    assert (upload.parent, upload.model_id, upload.parent_model) == (PARENT, "digits", "")
+    assert upload.model.display_name == "digits"
+    assert upload.model.artifact_uri == "gs://bucket/one/model"
+    assert upload.model.container_spec.image_uri == "image:1"
+    assert upload.model.labels["recipe"] == "digits"
+    assert upload.model.version_description == "one: better"
+    (imported,) = service.sent("ImportModelEvaluation")
+    assert imported.parent == f"projects/{NUMBER}/locations/us-central1/models/digits@1"
+    assert imported.model_evaluation.metrics_schema_uri == METRICS_SCHEMA
+    assert json_format.MessageToDict(imported.model_evaluation._pb.metrics) == {
+        "auRoc": 0.5,
+        "confusionMatrix": {"rows": [[3, 1], [0, 4]]},
+    }
+    assert version.name == "digits@1"
+    assert aliases(registry) == {"1": {"default", "champion", "champion-1", "commit-0123456789ab"}}
+    # An evaluation is there before anybody can take the version for the champion.
+    names = service.names()
+    assert names.index("ImportModelEvaluation") < names.index("MergeVersionAliases")
+
+
+def test_later_versions_join_that_model_and_the_old_champion_keeps_its_place(registry, service):
+    promote_each(registry, "one", "two", "three")
+    uploads = service.sent("UploadModel")
+    parent = f"{PARENT}/models/digits"
+    assert [one.parent_model for one in uploads] == ["", parent, parent]
+    assert [one.model_id for one in uploads] == ["digits", "", ""]
+    assert aliases(registry) == {
+        "1": {"champion-1"},
+        "2": {"champion-2"},
+        "3": {"default", "champion", "champion-3", "commit-0123456789ab"},
+    }
+    assert registry.champion("digits").artifact_uri == "gs://bucket/three/model"
+
+
+def test_a_challenger_leaves_the_champion_alone(registry, service):
+    promote_each(registry, "one")
+    registry.register("digits", candidate("two"), "challenger", "digits@1")
+    assert aliases(registry) == {
+        "1": {"default", "champion", "champion-1"},
+        "2": {"challenger", "commit-0123456789ab"},
+    }
+    registry.promote("digits", "2")
+    assert "challenger" not in aliases(registry)["2"]
+
+
+@pytest.mark.parametrize("role", ["champion", "challenger"])
+@pytest.mark.parametrize(
+    "name", ["UploadModel", "ImportModelEvaluation", "MergeVersionAliases", "GetModel"]
+)
+def test_a_step_that_lost_an_answer_and_is_retried_uploads_once(registry, service, role, name):
+    service.drop(name, after=True)
+    try:
+        registry.register("digits", candidate("one"), role, "")
+    except Exception as error:  # what a broken connection raises is the transport's business
+        assert "onnection" in f"{type(error).__name__} {error}"
+    first = registry.register("digits", candidate("one"), role, "")
+    again = registry.register("digits", candidate("one"), role, "")
+    assert first == again
+    assert role in again.aliases
+    assert len(registry.versions("digits")) == 1
+    assert len(service.sent("UploadModel")) == 1
+    assert len(service.store.evaluations(again.resource)) == 1
+
+
+def test_a_champion_that_changed_since_the_comparison_is_not_displaced(registry, service):
+    promote_each(registry, "one", "two")
+    late = registry.register("digits", candidate("late"), "champion", "digits@1")
+    assert "challenger" in late.aliases
+    assert registry.champion("digits").name == "digits@2"
+
+
+def test_rolling_back_walks_through_the_history_and_skips_what_was_withdrawn(registry):
+    promote_each(registry, "one", "two")
+    champion, withdrawn = registry.roll_back("digits")
+    assert (champion.name, withdrawn.name) == ("digits@1", "digits@2")
+    registry.register("digits", candidate("three"), "champion", "digits@1")
+    assert registry.roll_back("digits")[0].name == "digits@1"
+    assert aliases(registry) == {
+        "1": {"default", "champion", "champion-1"},
+        "2": set(),
+        "3": {"commit-0123456789ab"},
+    }
+    with pytest.raises(InputError, match="has had no champion before digits@1; promote a version"):
+        registry.roll_back("digits")
+
+
+def test_a_rollback_that_was_interrupted_ends_in_the_same_champion(registry, service):
+    promote_each(registry, "one", "two", "three")
+    # The second of its two changes is never made.
+    service.fail("GetModel", 403, "PERMISSION_DENIED")
+    with pytest.raises(exceptions.Forbidden):
+        registry.roll_back("digits")
+    assert "champion" in aliases(registry)["3"]
+    assert registry.roll_back("digits")[0].name == "digits@2"
+    assert registry.roll_back("digits")[0].name == "digits@1"
+
+
+def test_a_version_promoted_again_is_rolled_back_to_the_one_between(registry):
+    promote_each(registry, "one", "two")
+    registry.promote("digits", "1")
+    assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
+    assert registry.roll_back("digits")[0].name == "digits@2"
+
+
+def test_promoting_the_champion_changes_nothing(registry, service):
+    promote_each(registry, "one")
+    before = len(service.sent("MergeVersionAliases"))
+    registry.promote("digits", "1")
+    assert len(service.sent("MergeVersionAliases")) == before
+
+
+def test_an_unknown_version_is_refused_with_those_that_there_are(registry):
+    with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
+        registry.promote("digits", "7")
+    promote_each(registry, "one")
+    with pytest.raises(InputError, match=r"no version '7' .*it has 1"):
+        registry.promote("digits", "7")
+
+
+@pytest.mark.parametrize(("code", "status"), [(429, "RESOURCE_EXHAUSTED"), (503, "UNAVAILABLE")])
+def test_what_passes_is_waited_for(registry, service, code, status):
+    promote_each(registry, "one")
+    service.fail("ListModelVersions", code, status, times=2)
+    service.drop("ListModelVersions")
+    assert registry.champion("digits").name == "digits@1"
+
+
+def test_there_is_no_champion_of_a_model_that_nobody_has_made(service):
+    arguments = "my-project", "us-central1", service.environment
+    assert find_champion("digits", *arguments) is None
+    assert find_champion("", *arguments) is None
+    assert service.names() == ["ListModelVersions"]
+
+
+def test_a_refusal_is_one_line_with_the_role_that_is_missing(service):
+    service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
+    with pytest.raises(InputError) as raised:
+        find_champion("digits", "my-project", "us-central1", service.environment)
+    message = str(raised.value)
+    assert message.startswith("looking for the champion of 'digits': 403")
+    assert "no access" in message
+    assert "roles/aiplatform.user" in message
+    assert "\n" not in message
+
+
+def test_a_missing_sign_in_is_one_line():
+    from google.auth.exceptions import DefaultCredentialsError
+
+    with pytest.raises(InputError, match=r"^asking: no credentials"), in_one_line("asking"):
+        raise DefaultCredentialsError("no credentials")
+
+
+def test_labels_are_brought_into_their_alphabet():
+    assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
