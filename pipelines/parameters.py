@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer import fields
-from trainer.config import TrainingConfig
+from trainer.config import TrainingConfig, check_batch_size
 from trainer.dataset.options import RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
@@ -215,12 +215,10 @@ def _check_together(values: ParameterSet) -> None:
         )
     check_strategy(values.training.strategy, values.machines)
     # With parameter servers a step, and so its batch, is one worker's.
-    replicas = 1 if values.machines.ps_count else 1 + values.machines.worker_count
-    if values.training.batch_size < replicas:
-        raise InputError(
-            f"batch_size={values.training.batch_size} can't be shared by {replicas} replicas; "
-            f"use at least {replicas}"
-        )
+    if not values.machines.ps_count:
+        devices = max(1, values.machines.accelerator_count)
+        replicas = devices * (1 + values.machines.worker_count)
+        check_batch_size(values.training.batch_size, replicas)
 
 
 def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:

@@ -151,6 +151,17 @@ class Job:
     evaluator_pool: int = 0
 
 
+def check_batch_size(batch_size: int, replicas: int) -> None:
+    """Raises InputError where `replicas` devices can't share a global batch equally."""
+    if batch_size % replicas:
+        below = batch_size - batch_size % replicas
+        fitting = " or ".join(str(size) for size in (below, below + replicas) if size)
+        raise InputError(
+            f"batch_size={batch_size} can't be shared equally by {replicas} replicas; "
+            f"use {fitting}"
+        )
+
+
 def to_flags(config: TrainingConfig) -> list[str]:
     """The command line that `parse` reads back as `config`, one `--name=value` a field."""
     return [

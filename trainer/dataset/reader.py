@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer.config import check_batch_size
 from trainer.dataset.schema import Dataset, Feature, PartialShard
 from trainer.dataset.tabular.inputs import Encoder, parse_columns
 from trainer.errors import InputError
@@ -50,13 +51,7 @@ class InputShare:
     local_replicas: int = 1
 
     def __post_init__(self) -> None:
-        replicas = self.workers * self.local_replicas
-        if self.batch_size % replicas:
-            below = self.batch_size - self.batch_size % replicas
-            raise InputError(
-                f"batch_size={self.batch_size} can't be shared equally by {replicas} replicas; "
-                f"use {' or '.join(str(n) for n in (below, below + replicas) if n)}"
-            )
+        check_batch_size(self.batch_size, self.workers * self.local_replicas)
 
     @property
     def lanes(self) -> int:
