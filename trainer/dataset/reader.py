@@ -29,7 +29,6 @@ import tensorflow as tf
 from trainer.config import check_batch_size
 from trainer.dataset.schema import Dataset, Feature, PartialShard
 from trainer.dataset.tabular.inputs import Encoder, parse_columns
-from trainer.errors import InputError
 
 LANES = 8
 """Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
