@@ -1,0 +1,237 @@
+"""Wide and deep on a table: encoding, two optimizers, serving, slices, the report."""
+
+import dataclasses
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import tables
+from trainer.cluster import Cluster
+from trainer.config import Job, TrainingConfig
+from trainer.dataset import reader
+from trainer.dataset.schema import Dataset, limited
+from trainer.dataset.tabular.inputs import Encoder, categories, parse_columns
+from trainer.errors import InputError
+from trainer.evaluation import evaluate
+from trainer.export import export
+from trainer.models import build_model
+from trainer.optimization import WIDE_LAYER, Schedule, create_optimizer
+from trainer.report import write_report
+from trainer.synchronous import Run
+
+CONFIG = TrainingConfig(
+    model="wide_and_deep",
+    model_options={"hidden_units": [16]},
+    epochs=6,
+    batch_size=32,
+    learning_rate=5e-3,
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    return tables.records(tmp_path_factory.mktemp("table"))
+
+
+def run(dataset: Dataset, folder, **changes) -> Run:
+    config = dataclasses.replace(CONFIG, **changes)
+    job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
+    return Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+
+
+@pytest.fixture(scope="module")
+def served(dataset, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("run")
+    trained = run(dataset, folder).run()
+    export(trained.model, trained.dataset, str(folder / "model"))
+    return str(folder / "model")
+
+
+def raw(**values) -> dict[str, tf.Tensor]:
+    one = {"miles": math.nan, "hour": -1, "payment": "", "company": "", "Zone Id": "", **values}
+    dtypes = {"miles": tf.float32, "hour": tf.int64}
+    return {name: tf.constant([v], dtypes.get(name, tf.string)) for name, v in one.items()}
+
+
+def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
+    encode = Encoder(dataset)
+    names = [category.name for category in categories(dataset)]
+    features = {feature.name: feature for feature in dataset.features}
+
+    def ids(**values) -> dict[str, int]:
+        return dict(zip(names, encode(raw(**values))["ids"].numpy()[0].tolist(), strict=True))
+
+    missing = ids()
+    assert {missing[name] for name in ("miles", "hour", "payment", "company", "Zone Id")} == {0}
+    assert encode(raw())["numbers"].numpy().tolist() == [[0.0, 1.0]]
+    for place, value in enumerate(features["company"].settings["values"]):
+        assert ids(company=value)["company"] == place + 2
+    assert ids(company="nobody's")["company"] == 1
+    assert ids(company=" company 1 ")["company"] == ids(company="company 1")["company"]
+    assert [ids(hour=hour)["hour"] for hour in (0, 23, 24, -5)] == [1, 24, 0, 0]
+    low, middle, high = features["miles"].settings["boundaries"]
+    assert [ids(miles=m)["miles"] for m in (0.0, low, middle, high, 1e9)] == [1, 2, 3, 4, 4]
+    value, absent = encode(raw(miles=2.5))["numbers"].numpy()[0]
+    mean = features["miles"].statistics["mean"]
+    expected = (math.log1p(2.5) - mean) / features["miles"].statistics["deviation"]
+    assert (value, absent) == (pytest.approx(expected, rel=1e-4), 0.0)
+    crossed = {
+        ids(hour=hour, payment=payment)["hour_x_payment"]
+        for hour in range(-1, 24)
+        for payment in ("", "card", "cash", "voucher")
+    }
+    assert len(crossed) == 25 * 4  # There is room for each combination: none is hashed.
+    sizes = [category.size for category in categories(dataset)]
+    batch = tf.stack(
+        [*tf.data.TFRecordDataset(f"{dataset.uri}/{dataset.splits['train'].shards[0].file}")]
+    )
+    found = encode(parse_columns(batch, dataset))["ids"].numpy()
+    assert (found >= 0).all()
+    assert (found < np.array(sizes)).all()
+
+
+def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
+    keras.utils.set_random_seed(0)
+    model = build_model("wide_and_deep", dataset, {"hidden_units": [8.0]})
+    config = dataclasses.replace(CONFIG, gradient_clip_norm=1.0, wide_learning_rate=0.5)
+    optimizer = create_optimizer(config, Schedule(config, 100))
+    optimizer.build(model.trainable_variables)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    gradients = [tf.ones_like(variable) for variable in before]
+    optimizer.apply(gradients, model.trainable_variables)
+    norm = math.sqrt(sum(variable.size for variable in before))
+    for old, variable in zip(before, model.trainable_variables, strict=True):
+        step = (variable.numpy() - old).ravel()
+        if WIDE_LAYER in variable.path:
+            # FTRL's first step from 0, its accumulator starting at 0.1 (McMahan 2013).
+            gradient = 1 / norm
+            expected = -gradient * 0.5 / math.sqrt(0.1 + gradient**2)
+        else:
+            expected = -config.learning_rate  # Adam's first step is the learning rate.
+        np.testing.assert_allclose(step, expected, rtol=1e-2)
+    kept = {variable.path for variable in optimizer.variables}
+    assert any("accumulator" in path for path in kept)
+    assert any("velocity" in path for path in kept)
+    assert int(optimizer.iterations) == 1
+
+
+def test_a_step_that_overflows_leaves_both_parts_alone_and_halves_the_scale(dataset):
+    config = dataclasses.replace(CONFIG, precision="mixed_float16")
+    model = build_model("wide_and_deep", dataset, {})
+    optimizer = create_optimizer(config, Schedule(config, 100))
+    optimizer.build(model.trainable_variables)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    scale = float(optimizer.dynamic_scale)
+    overflow = [tf.fill(variable.shape, math.inf) for variable in model.trainable_variables]
+    optimizer.apply(overflow, model.trainable_variables)
+    assert float(optimizer.dynamic_scale) == scale / 2
+    for old, variable in zip(before, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(old, variable.numpy())
+
+
+def test_hidden_layers_come_from_a_list_or_from_a_first_size_and_wide_can_be_left_out(dataset):
+    def sizes(**options) -> list[int]:
+        model = build_model("wide_and_deep", dataset, options)
+        return [one.units for one in model.layers if one.name.startswith("hidden")]
+
+    assert sizes(hidden_units=[7.0, 5.0]) == [7, 5]
+    assert sizes(first_units=100.0, scale_factor=0.5, layers=3.0) == [100, 50, 25]
+    deep = build_model("wide_and_deep", dataset, {"wide": False})
+    assert not any(WIDE_LAYER in variable.path for variable in deep.variables)
+
+
+def test_the_model_learns_and_its_signatures_agree(dataset, served):
+    evaluation = evaluate(served, dataset.uri, progress=lambda _: None)
+    assert evaluation.roc_auc > 0.9
+    model = tf.saved_model.load(served)
+    assert set(model.signatures) == {"serving_default", "serving_examples"}
+    files = [dataset.shard_uri(shard) for shard in dataset.splits["test"].shards]
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(64)))
+    columns = parse_columns(batch, dataset)
+    columns["Zone_Id"] = columns.pop("Zone Id")
+    one = model.signatures["serving_default"](**columns)["probabilities"]
+    other = model.signatures["serving_examples"](examples=batch)["probabilities"]
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(tf.reduce_sum(one, axis=1), 1, atol=1e-5)
+
+
+def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_path):
+    evaluation = evaluate(served, dataset.uri, progress=lambda _: None)
+    by = {one.column: one for one in evaluation.slices}
+    assert list(by) == ["hour", "payment", "company"]
+    for cut in evaluation.slices:
+        assert sum(one.examples for one in cut.slices) == evaluation.examples
+        right = sum(one.accuracy * one.examples for one in cut.slices)
+        assert right / evaluation.examples == pytest.approx(evaluation.accuracy)
+    cash = next(one for one in by["payment"].slices if one.name == "cash")
+    assert (cash.positive_rate, cash.roc_auc) == (0.0, None)
+    assert by["company"].by.startswith("by rows of the same value")
+    assert by["company"].slices[-1].name == "missing"
+    assert all(set(mistake.row) >= {"miles", "hour"} for mistake in evaluation.mistakes)
+    json.loads(evaluation.to_json())
+    write_report(
+        str(tmp_path / "report.html"),
+        evaluation=evaluation,
+        dataset=dataset,
+        training={},
+        history=[],
+        title="trips",
+        details={},
+    )
+    page = (tmp_path / "report.html").read_text()
+    for words in ("<h2>Slices</h2>", "<h2>Columns</h2>", "Missing in train", "hour_x_payment"):
+        assert words in page
+    chosen = evaluate(
+        served, dataset.uri, slice_columns=["miles", "Zone Id"], progress=lambda _: None
+    )
+    assert [one.column for one in chosen.slices] == ["miles", "Zone Id"]
+    with pytest.raises(InputError, match=r"'mile' is not a column .* did you mean 'miles'"):
+        evaluate(served, dataset.uri, slice_columns=["mile"], progress=lambda _: None)
+
+
+def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):
+    with pytest.raises(InputError, match="holds no table"):
+        build_model("wide_and_deep", digit_records, {})
+    with pytest.raises(InputError, match="describes no image feature"):
+        build_model("small_cnn", dataset, {})
+
+
+def test_part_of_the_training_split_is_read_and_no_more(dataset):
+    part = limited(dataset, "train", 333)
+    share = reader.InputShare(batch_size=64)
+    seen = []
+    for epoch in range(2):
+        batches = reader.training_batches(part, share, seed=0, epoch=epoch)
+        seen.append(sum(int(weights.numpy().sum()) for *_, weights in batches))
+    assert seen == [333, 333]
+    assert limited(dataset, "train", 0) is dataset
+
+
+def test_an_epoch_counted_in_steps_goes_on_where_the_last_one_ended(dataset, tmp_path):
+    part = limited(dataset, "train", 320)
+    one = run(part, tmp_path / "steps", epochs=4, steps_per_epoch=5).run()
+    other = run(part, tmp_path / "passes", epochs=2).run()
+    assert one.progress.epoch == 4
+    for a, b in zip(one.model.variables, other.model.variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_chicago_taxi_trips_reach_their_goal(real_data, tmp_path):
+    from pipelines.recipe import load
+    from trainer.dataset.writer import create_tfrecords
+
+    parameters = load("chicago_taxi").with_values(
+        {"source": f"csv:{real_data / 'taxi/data.csv'}"}, place="test"
+    )
+    trips = create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
+    assert sum(split.examples for split in trips.splits.values()) == 15_002
+    config = dataclasses.replace(parameters.training, strategy="one_device")
+    job = Job(dataset=trips.uri, base_output_directory=str(tmp_path / "run"), config=config)
+    trained = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), trips).run()
+    export(trained.model, trips, str(tmp_path / "model"))
+    judged = evaluate(str(tmp_path / "model"), trips.uri, progress=lambda _: None)
+    assert judged.roc_auc >= 0.93
