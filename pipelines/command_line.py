@@ -17,7 +17,7 @@ from pipelines import promotion, sources
 from pipelines import recipe as recipes
 from pipelines.arguments import Rates, RecipeName, SetOptions, parse_settings
 from pipelines.parameters import PARAMETERS
-from pipelines.vertex import commands, schedule_commands
+from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
@@ -167,6 +167,7 @@ app.command()(commands.status)
 app.command()(commands.cancel)
 app.command()(commands.logs)
 app.command()(promotion.promote)
+app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")
 
 

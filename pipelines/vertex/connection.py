@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from pipelines.vertex.errors import is_retryable, translated
+from pipelines.vertex.errors import is_retryable, status_of, translated
 from pipelines.vertex.settings import Settings
 
 T = TypeVar("T")
@@ -17,6 +17,8 @@ CONSOLE = "https://console.cloud.google.com"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TRIES = 6
+_OPERATION_SECONDS = 300.0
+_NO_SUCH_OPERATION = (404, 501)
 _FIRST_PAUSE_SECONDS = 1.0
 
 
@@ -172,6 +174,20 @@ def attempt(
         sleep(pause)
         pause = min(2 * pause, 30.0)
     raise AssertionError("unreachable")
+
+
+def finished(operation: Any) -> None:
+    """Waits for a long-running operation; raises what it ended with.
+
+    A server that keeps no operations has accepted the request, and no more is to be known.
+    """
+    if operation.operation.done and not operation.operation.HasField("error"):
+        return
+    try:
+        operation.result(timeout=_OPERATION_SECONDS)
+    except Exception as error:
+        if status_of(error) not in _NO_SUCH_OPERATION:
+            raise
 
 
 def run_link(settings: Settings, run_id: str) -> str:

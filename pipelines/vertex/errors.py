@@ -55,10 +55,10 @@ def is_retryable(error: BaseException) -> bool:
 
 def is_dropped(error: BaseException) -> bool:
     """Whether the connection could not be made, or broke."""
-    import requests
     import urllib3
     from google.api_core import exceptions
     from google.auth import exceptions as auth
+    from google.auth.transport.requests import requests
 
     dropped = (
         requests.exceptions.ConnectionError,
@@ -85,9 +85,9 @@ def translated(doing: str) -> Iterator[None]:
         InputError: the cloud says that what was asked for is wrong (400).
         CloudError: anything else.
     """
-    import requests
     from google.api_core import exceptions
     from google.auth import exceptions as auth
+    from google.auth.transport.requests import requests
 
     try:
         yield

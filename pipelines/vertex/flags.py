@@ -51,5 +51,5 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     # Typer would follow it to the function's own signature.
-    del command.__wrapped__  # type: ignore[attr-defined]
+    del command.__wrapped__
     return command

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -143,7 +144,7 @@ def custom_jobs(connection: Connection, job: Any) -> list[Any]:
     with translated("asking for the training job"):
         if names:
             jobs = [
-                attempt(lambda n=name: connection.jobs.get_custom_job(name=n))
+                attempt(functools.partial(connection.jobs.get_custom_job, name=name))
                 for name in dict.fromkeys(names)
             ]
         else:

@@ -10,7 +10,7 @@ from pipelines.operation import Schedule
 from pipelines.recipe import Recipe
 from pipelines.vertex import runs, upload
 from pipelines.vertex import template as templates
-from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.connection import Connection, attempt, finished
 from pipelines.vertex.errors import translated
 from pipelines.vertex.template import MADE_BY, Template
 from trainer.errors import InputError
@@ -107,7 +107,7 @@ def delete(connection: Connection, recipe: str) -> None:
     """Deletes a recipe's schedule; its runs stay."""
     schedule = find(connection, recipe)
     with translated(f"deleting the schedule of {recipe!r}"):
-        attempt(lambda: connection.schedules.delete_schedule(name=schedule.name)).result()
+        finished(attempt(lambda: connection.schedules.delete_schedule(name=schedule.name)))
 
 
 def is_ours(schedule: Any) -> bool:

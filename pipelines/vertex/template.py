@@ -70,10 +70,15 @@ def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")
     from pipelines import compilation
 
     template = Template(recipe.name, compilation.write(recipe, directory, settings.image))
+    require_image(template, settings)
+    return template
+
+
+def require_image(template: Template, settings: Settings) -> None:
+    """Raises InputError where a template's image is one that only this machine knows."""
     executors = template.package.content["deploymentSpec"]["executors"]
     if executors["exec-plan-training"]["container"]["image"] == IMAGE:
         settings.require("image")
-    return template
 
 
 def run_values(

@@ -8,6 +8,7 @@ The same bytes are stored once; tags (a version, a commit, latest) are moved to 
 """
 
 import dataclasses
+import functools
 import hashlib
 import tempfile
 from pathlib import Path
@@ -66,7 +67,7 @@ def _to_registry(connection: Connection, template: Template, repository: str) ->
         package, found = attempt(lambda: client.upload_pipeline(str(template.path), tags()))
         return Upload(f"{repository}/{package}/{found}", True, tags())
     for tag in tags():
-        attempt(lambda tag=tag: _move_tag(client, package, found, tag))
+        attempt(functools.partial(_move_tag, client, package, found, tag))
     return Upload(f"{repository}/{package}/{found}", False, tags())
 
 
@@ -127,7 +128,7 @@ def _to_bucket(connection: Connection, template: Template, repository: str) -> U
     is_new = _write_once(bucket, name, content)
     for tag in tags():
         blob = bucket.blob(f"{prefix}/{tag}.yaml")
-        attempt(lambda blob=blob: blob.upload_from_string(content, "application/yaml"))
+        attempt(functools.partial(blob.upload_from_string, content, "application/yaml"))
     return Upload(f"gs://{bucket_name}/{name}", is_new, tags())
 
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pipelines import command_line
+from pipelines import command_line, compilation
 from pipelines.vertex import connection, watch
 from tests.pipelines.vertex.emulator import VertexEmulator
 
@@ -20,6 +20,23 @@ def elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(watch, "POLLING_SECONDS", 0.01)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once():
+    """Compiles each recipe with each image once, which takes half a second."""
+    known = {}
+    original = compilation.compiled
+
+    def compiled(recipe, image):
+        key = f"{recipe} {image}"
+        if key not in known:
+            known[key] = original(recipe, image)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compilation, "compiled", compiled)
+        yield
 
 
 @pytest.fixture

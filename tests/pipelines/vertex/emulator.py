@@ -57,7 +57,7 @@ class VertexEmulator(Server):
         ("DELETE", P + "/models/(?P<id>[^/:]+)", "DeleteModel", "delete_whole_model"),
         ("DELETE", P + "/metadataStores/default/executions/(?P<id>[^/]+)", "DeleteExecution",
          "delete_execution"),
-        ("GET", P + "/operations/(?P<id>[^/]+)", "GetOperation", "get_operation"),
+        ("GET", "/(v1|ui)/.+/operations/(?P<id>[^/]+)", "GetOperation", "get_operation"),
         ("POST", "/v2/entries:list", "ListLogEntries", "list_log_entries"),
     )  # fmt: skip
 

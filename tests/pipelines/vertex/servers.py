@@ -4,7 +4,7 @@ import http.server
 import json
 import re
 import threading
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class ApiError(Exception):
@@ -94,7 +94,7 @@ class Server:
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         try:
             for wanted, pattern, name, function in self.routes:
-                match = re.fullmatch(pattern, url.path)
+                match = re.fullmatch(pattern, unquote(url.path))
                 if wanted == method and match:
                     with self._lock:
                         return self._call(name, function, match, query, headers, body)

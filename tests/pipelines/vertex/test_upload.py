@@ -1,0 +1,122 @@
+"""Uploads: the same bytes once, tags that follow, and one line when it is refused."""
+
+import hashlib
+
+import pytest
+import typer
+
+import compile as compile_module
+from pipelines import command_line
+from pipelines.vertex import upload
+from tests.pipelines.vertex.conftest import IMAGE
+from tests.pipelines.vertex.stores import RegistryServer, StorageServer
+
+
+@pytest.fixture
+def compile_py(capfd):
+    """Runs compile.py's command line in this process."""
+    app = typer.Typer()
+    app.command()(compile_module.main)
+
+    def run(*arguments):
+        code = command_line.run(app, list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def registry(vertex, monkeypatch):
+    with RegistryServer() as server:
+        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", server.repository)
+        yield server
+
+
+@pytest.fixture
+def storage(vertex, monkeypatch):
+    with StorageServer() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        server.buckets["bucket"] = {}
+        yield server
+
+
+@pytest.fixture
+def commit(monkeypatch):
+    """Sets the commit that is checked out."""
+
+    def set_to(value):
+        monkeypatch.setattr(upload, "git_commit", lambda: value)
+        monkeypatch.setattr(upload, "project_version", lambda: "0.1.0")
+
+    set_to("abc123")
+    return set_to
+
+
+def test_a_pipeline_is_stored_with_version_commit_and_latest(
+    registry, compile_py, tmp_path, commit
+):
+    code, out, err = compile_py("digits", "--upload")
+    assert (code, err) == (0, "")
+    content = (tmp_path / "build" / "digits.yaml").read_bytes()
+    version = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    package = registry.packages["training-digits"]
+    assert package["versions"] == {version: content}
+    assert package["tags"] == dict.fromkeys(["v0-1-0", "commit-abc123", "latest"], version)
+    assert f"uploaded  {registry.repository}/training-digits/{version}" in out
+    assert IMAGE.encode() in content
+
+
+def test_the_same_bytes_are_no_new_version_but_get_the_new_commits_tag(
+    registry, compile_py, commit
+):
+    assert compile_py("digits", "--upload")[0] == 0
+    commit("def456")
+    code, out, _ = compile_py("digits", "--upload")
+    assert code == 0
+    assert "unchanged" in out
+    assert registry.names().count("Upload") == 1
+    assert registry.sent("CreateTag") == ["commit-def456"]
+    assert registry.sent("UpdateTag") == []
+    assert compile_py("digits", "--upload", "--image", IMAGE.replace(":1", ":2"))[0] == 0
+    assert registry.names().count("Upload") == 2
+    assert len(registry.packages["training-digits"]["versions"]) == 2
+
+
+def test_a_registry_that_names_versions_otherwise_is_asked_for_the_latest_bytes(
+    registry, compile_py, commit
+):
+    assert compile_py("digits", "--upload")[0] == 0
+    registry.fail("GetVersion", 404, "NOT_FOUND")
+    assert "unchanged" in compile_py("digits", "--upload")[1]
+    assert registry.names().count("Upload") == 1
+
+
+def test_a_bucket_holds_the_bytes_by_digest_and_tags_beside_them(
+    storage, compile_py, tmp_path, commit
+):
+    arguments = ["digits", "--upload", "--template-repository", "gs://bucket/pipelines"]
+    code, out, err = compile_py(*arguments)
+    assert (code, err) == (0, "")
+    content = (tmp_path / "build" / "digits.yaml").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    names = [digest, "v0-1-0", "commit-abc123", "latest"]
+    assert storage.buckets["bucket"] == {
+        f"pipelines/training-digits/{name}.yaml": content for name in names
+    }
+    assert f"uploaded  gs://bucket/pipelines/training-digits/{digest}.yaml" in out
+    assert "unchanged" in compile_py(*arguments)[1]
+    written = storage.sent("InsertObject")
+    assert written.count(f"pipelines/training-digits/{digest}.yaml") == 1
+
+
+def test_faults_are_waited_out_and_refusals_told_in_a_line(registry, compile_py, commit):
+    registry.drop("Upload")
+    registry.fail("GetVersion", 503, "UNAVAILABLE")
+    assert compile_py("digits", "--upload")[0] == 0
+    registry.fail("GetVersion", 403, "PERMISSION_DENIED", "no permission", times=9)
+    code, _, err = compile_py("digits", "--upload")
+    assert code == 1
+    assert err.startswith("error: uploading build/digits.yaml to http://127.0.0.1")
+    assert "403" in err and "doctor" in err
+    assert err.count("\n") == 1
