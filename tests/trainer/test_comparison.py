@@ -1,0 +1,139 @@
+"""A candidate is called better when it is, and seldom when it is not."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from trainer.comparison import (
+    Scores,
+    bootstrap_interval,
+    compare,
+    mcnemar,
+    scores,
+    sign_flips,
+    tango_interval,
+)
+
+EXAMPLES = 189  # as many as the test split of digits has
+DRAWS = 600
+# Three standard deviations of a share of 0.05 in so many draws.
+TOLERANCE = 3 * math.sqrt(0.05 * 0.95 / DRAWS)
+
+
+def answers(generator, hard, skill):
+    """What a model gets right: everything but hard examples, and of those a share."""
+    return np.where(hard, generator.random(len(hard)) < skill, True)
+
+
+def draws(candidate_skill, champion_skill, seed):
+    generator = np.random.default_rng(seed)
+    for _ in range(DRAWS):
+        hard = generator.random(EXAMPLES) < 0.2
+        yield (
+            Scores(answers(generator, hard, candidate_skill), None),
+            Scores(answers(generator, hard, champion_skill), None),
+        )
+
+
+def test_an_equal_but_noisy_candidate_wins_in_at_most_five_of_a_hundred_tries():
+    results = [
+        compare(candidate, champion, metric="accuracy", confidence=0.95)
+        for candidate, champion in draws(0.5, 0.5, seed=1)
+    ]
+    rate = np.mean([result.is_better for result in results])
+    assert rate <= 0.05 + TOLERANCE
+    # The tries are noisy enough to mislead whoever takes the higher accuracy for better.
+    assert np.mean([result.difference > 0 for result in results]) > 0.3
+
+
+def test_a_clearly_better_candidate_wins():
+    wins = [
+        compare(candidate, champion, metric="accuracy", confidence=0.95).is_better
+        for candidate, champion in draws(0.9, 0.4, seed=2)
+    ]
+    assert np.mean(wins) > 0.95
+
+
+def test_a_worse_candidate_passes_for_not_worse_in_at_most_five_of_a_hundred_tries():
+    # Worse by 0.04 of the examples, which is the margin.
+    passed = [
+        compare(candidate, champion, metric="accuracy", confidence=0.95).is_not_worse(0.04)
+        for candidate, champion in draws(0.4, 0.6, seed=3)
+    ]
+    assert np.mean(passed) <= 0.05 + TOLERANCE
+    equal = [
+        compare(candidate, champion, metric="accuracy", confidence=0.95).is_not_worse(0.08)
+        for candidate, champion in draws(0.5, 0.5, seed=4)
+    ]
+    assert np.mean(equal) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("scale", "tries", "least", "most"),
+    [(1.0, 400, 0.0, 0.05 + TOLERANCE), (0.6, 40, 0.9, 1.0)],
+)
+def test_log_loss_is_judged_as_carefully(scale, tries, least, most):
+    generator = np.random.default_rng(5)
+    right, wins = np.ones(60, bool), 0
+    for _ in range(tries):
+        hardness = generator.gamma(0.3, 1, 60)
+        candidate, champion = (
+            Scores(right, hardness * generator.gamma(8, factor / 8, 60)) for factor in (scale, 1)
+        )
+        wins += compare(candidate, champion, metric="log_loss", confidence=0.95).is_better
+    assert least <= wins / tries <= most
+
+
+def test_mcnemar_is_the_tail_of_a_fair_coin():
+    for b, c in itertools.product(range(6), range(6)):
+        n = b + c
+        expected = sum(math.comb(n, k) for k in range(b, n + 1)) / 2**n
+        assert mcnemar(b, c) == pytest.approx(expected)
+    assert mcnemar(60_000, 60_000) == pytest.approx(0.5, abs=0.01)
+    assert mcnemar(60_000, 50_000) < 1e-12
+
+
+def test_the_interval_of_two_shares_is_tangos():
+    # Without discordant examples: -z^2 / (n + z^2), from his equation at b = c = 0.
+    z = 1.6448536269514722
+    low, high = tango_interval(0, 0, 100, 0.95)
+    assert low == pytest.approx(-(z**2) / (100 + z**2))
+    assert high == pytest.approx(-low)
+    low, high = tango_interval(12, 2, 50, 0.975)
+    assert (low, high) == (-tango_interval(2, 12, 50, 0.975)[1], pytest.approx(0.3447, abs=1e-4))
+    assert low == pytest.approx(0.0611, abs=1e-4)
+
+
+def test_the_interval_holds_the_true_difference_as_often_as_it_says():
+    difference = 0.2 * (0.7 - 0.5)
+    bounds = [
+        compare(candidate, champion, metric="accuracy", confidence=0.95)
+        for candidate, champion in draws(0.7, 0.5, seed=6)
+    ]
+    assert np.mean([one.low > difference for one in bounds]) <= 0.05 + TOLERANCE
+    assert np.mean([one.high < difference for one in bounds]) <= 0.05 + TOLERANCE
+
+
+def test_few_differences_leave_no_doubt_of_chance():
+    assert sign_flips(np.zeros(5), np.random.default_rng(0)) == 1
+    # Of 2^4 sign patterns one has as large a mean.
+    assert sign_flips(np.ones(4), np.random.default_rng(0)) == pytest.approx(1 / 16, abs=0.01)
+    low, high = bootstrap_interval(np.full(9, 0.25), 0.95, np.random.default_rng(0))
+    assert (low, high) == (0.25, 0.25)
+
+
+def test_a_comparison_has_all_its_figures_and_repeats_itself():
+    labels = np.array([0, 1, 1, 0])
+    candidate = scores(labels, np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]))
+    champion = scores(labels, np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3], [0.8, 0.2]]))
+    result = compare(candidate, champion, metric="accuracy", confidence=0.9)
+    assert (result.candidate, result.champion, result.difference) == (0.75, 0.5, 0.25)
+    assert (result.candidate_only, result.champion_only, result.examples) == (2, 1, 4)
+    assert result.p_value == pytest.approx(0.5)
+    loss = compare(candidate, champion, metric="log_loss", confidence=0.9)
+    assert loss.candidate == pytest.approx(-np.log([0.9, 0.8, 0.6, 0.3]).mean())
+    assert loss.difference == pytest.approx(loss.champion - loss.candidate)
+    assert loss.low < loss.difference < loss.high
+    assert loss == compare(candidate, champion, metric="log_loss", confidence=0.9)
