@@ -163,6 +163,7 @@ def run_recipe(
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 
 
+app.command()(commands.doctor)
 app.command()(commands.status)
 app.command()(commands.cancel)
 app.command()(commands.logs)

@@ -1,4 +1,4 @@
-"""Commands that speak to Google Cloud: status, cancel, logs."""
+"""Commands that look at Google Cloud: doctor, status, cancel, logs."""
 
 import datetime
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.arguments import Rates
+from pipelines.arguments import Rates, SetOptions, parse_settings
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -94,6 +94,38 @@ def logs(
     if not text:
         place = f"of {chosen} " if chosen else ""
         _print(console, [f"no lines {place}yet: {reading.link(connection, job_id)}"])
+
+
+@with_settings
+def doctor(
+    settings: Callable[[], Settings],
+    recipe: Annotated[
+        str, typer.Argument(metavar="[RECIPE]", help="Check the quota for its machines, too.")
+    ] = "",
+    set_: SetOptions = None,
+) -> int:
+    """Check that all is ready for runs on Vertex AI, and say how to mend what is not."""
+    from pipelines import cost
+    from pipelines import recipe as recipes
+    from pipelines.vertex import doctor as examination
+    from pipelines.vertex.connection import Connection
+    from trainer.config import to_flags
+    from trainer.worker_pools import worker_pool_specs
+
+    pools, spot = [], False
+    if recipe:
+        parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
+        pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+        spot = parameters.pipeline.scheduling_strategy in cost.SPOT_STRATEGIES
+    own = settings().require("project")
+    console = Console()
+    worst = 0
+    for finding in examination.examine(Connection(own), pools, spot=spot):
+        mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
+        mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
+        _print(console, [f"{mark} {finding.what}{mend}"])
+        worst = max(worst, 1 if finding.ok is False else 0)
+    return worst
 
 
 def _pools(job: object) -> str:

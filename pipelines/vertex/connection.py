@@ -36,9 +36,7 @@ class Connection:
 
         settings = self.settings
         loopback = is_loopback(settings.endpoint)
-        endpoint = settings.endpoint.rstrip("/")
-        if loopback and "://" not in endpoint:
-            endpoint = f"http://{endpoint}"
+        endpoint = _with_scheme(settings.endpoint) if loopback else settings.endpoint
         with translated("signing in"):
             aiplatform.init(
                 project=settings.project,
@@ -99,17 +97,25 @@ class Connection:
         """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
         from google.cloud import storage
 
+        options = None
+        if is_loopback(self.settings.endpoint) and not os.environ.get("STORAGE_EMULATOR_HOST"):
+            options = {"api_endpoint": _with_scheme(self.settings.endpoint)}
         with translated("signing in"):
             if os.environ.get("STORAGE_EMULATOR_HOST"):
                 return storage.Client(project=self.settings.project)
-            return storage.Client(project=self.settings.project, credentials=self.credentials)
+            return storage.Client(
+                project=self.settings.project,
+                credentials=self.credentials,
+                client_options=options,
+            )
 
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """A request to an API that has no client library here, such as Cloud Logging's.
 
         Args:
             service: as in `SERVICE.googleapis.com`; gcloud's own variable
-                CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint.
+                CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint; a Vertex AI of
+                this machine stands for every API that has none.
             method: GET or POST.
             path: after the endpoint, with the version.
             body: JSON.
@@ -119,7 +125,9 @@ class Connection:
         from google.auth.transport.requests import AuthorizedSession
 
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
-        base = endpoint.rstrip("/") or f"https://{service}.googleapis.com"
+        if not endpoint and is_loopback(self.settings.endpoint):
+            endpoint = self.settings.endpoint
+        base = _with_scheme(endpoint) or f"https://{service}.googleapis.com"
         credentials = AnonymousCredentials() if is_loopback(endpoint) else self.credentials
 
         def send() -> dict[str, Any]:
@@ -143,6 +151,12 @@ def is_loopback(endpoint: str) -> bool:
     if not endpoint:
         return False
     return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
+
+
+def _with_scheme(endpoint: str) -> str:
+    """http:// before an endpoint of this machine that names no scheme; no slash at the end."""
+    endpoint = endpoint.rstrip("/")
+    return endpoint if "://" in endpoint or not endpoint else f"http://{endpoint}"
 
 
 def attempt(
