@@ -1,0 +1,149 @@
+"""Prices come from the table, to the cent; quota has the names that Vertex AI has for it."""
+
+import datetime
+import socket
+import sys
+from decimal import Decimal
+
+import pytest
+
+from pipelines import command_line, cost, recipe
+from pipelines.compilation import planned_worker_pools
+from trainer.errors import InputError
+from trainer.price import UnknownPriceError, affordable_timeout
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+N1_STANDARD_4 = Decimal("0.21849885")
+N1_STANDARD_8 = 2 * N1_STANDARD_4
+SSD_100_GB = 100 * Decimal("0.000267808")
+
+
+def pools(name="digits", **values):
+    return planned_worker_pools(recipe.load(name).with_values(values, place="test"))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "hour"),
+    [
+        ("digits", {}, 2 * (N1_STANDARD_4 + SSD_100_GB)),
+        ("flowers", {}, 2 * (N1_STANDARD_8 + SSD_100_GB)),
+        (
+            "digits",
+            {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_V100", "accelerator_count": 2},
+            4 * (N1_STANDARD_4 + 2 * Decimal("2.852") + SSD_100_GB),
+        ),
+        (
+            "digits",
+            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "a2-highgpu-2g",
+             "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 2,
+             "boot_disk_type": "pd-standard", "boot_disk_size_gb": 500},
+            # An A2 machine is priced with its accelerators.
+            2 * Decimal("4.425248914") + 500 * Decimal("0.000063014"),
+        ),
+    ],
+)  # fmt: skip
+def test_an_hour_costs_what_a_hand_calculation_says(name, values, hour):
+    assert cost.money(cost.price(pools(name, **values), cost.table())) == cost.money(hour)
+
+
+def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise AssertionError("a plan must ask no server")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in recipe.names():
+        loaded = recipe.load(name)
+        planned = planned_worker_pools(loaded.parameters)
+        hour = sum(
+            pool["replica_count"]
+            * (
+                Decimal(str(cost.table().rates[pool["machine_spec"]["machine_type"]]))
+                + pool["machine_spec"].get("accelerator_count", 0)
+                * Decimal(
+                    str(cost.table().rates.get(pool["machine_spec"].get("accelerator_type"), 0))
+                )
+                + pool["disk_spec"]["boot_disk_size_gb"]
+                * Decimal(str(cost.table().rates[pool["disk_spec"]["boot_disk_type"]]))
+            )
+            for pool in planned
+        )
+        assert command_line.run(command_line.app, ["plan", name, "--minutes", "90"]) == 0
+        shown = capsys.readouterr().out
+        total = cost.money(hour * Decimal("1.5"))
+        assert f"{cost.money(hour):>7} USD an hour, {total} for the expected 90 min" in shown
+
+
+def test_spot_is_cheaper_by_the_least_promised_discount_but_disks_are_not():
+    prices = cost.table()
+    # Of 1.15 of Compute Engine's price, 0.60 goes.
+    assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.55)
+    assert prices.spot_rates["pd-ssd"] == prices.rates["pd-ssd"]
+    assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
+
+
+def test_rates_of_ones_own_hold(capsys):
+    rates = cost.parse_rates(["n1-standard-4=1.5", "pd-ssd=0"])
+    assert cost.price(pools(), cost.table().overridden(rates)) == 3
+    arguments = ["plan", "digits", "--rate", "n1-standard-4=1.5", "--rate", "pd-ssd=0"]
+    assert command_line.run(command_line.app, arguments) == 0
+    assert "3.00 USD an hour" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["n1-standard-4", "=1", "n1-standard-4=cheap", "x=-1", "x=nan"])
+def test_a_rate_is_a_name_and_a_price(text):
+    with pytest.raises(InputError, match="is not NAME=PRICE_AN_HOUR"):
+        cost.parse_rates([text])
+
+
+def test_what_has_no_price_is_named():
+    values = {"chief_machine_type": "m1-ultramem-40"}
+    with pytest.raises(UnknownPriceError, match="no price is known for m1-ultramem-40; give it as"):
+        cost.price(pools(**values), cost.table())
+
+
+def test_each_line_of_the_table_has_a_source_and_a_date():
+    content = tomllib.loads(cost.PATH.read_text())
+    lines = [
+        content["management"], content["spot"], content["pipeline"], *content["series"],
+        *content["machines"], *content["accelerators"], *content["disks"],
+    ]  # fmt: skip
+    for line in lines:
+        assert content["sources"][line["source"]].startswith("https://")
+        assert datetime.date.fromisoformat(line["date"])
+
+
+def test_quota_is_named_as_vertex_ai_names_it():
+    values = {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+    service = "aiplatform.googleapis.com/custom_model_training"
+    assert {(one.metric, one.amount) for one in cost.quotas(pools(**values))} == {
+        (f"{service}_cpus", 16),
+        (f"{service}_nvidia_t4_gpus", 8),
+        (f"{service}_pd_ssd", 400),
+    }
+    assert {one.metric for one in cost.quotas(pools(**values), spot=True)} == {
+        f"{service}_preemptible_cpus",
+        f"{service}_preemptible_nvidia_t4_gpus",
+        f"{service}_pd_ssd",
+    }
+    a2 = {"chief_machine_type": "a2-ultragpu-4g", "accelerator_type": "NVIDIA_A100_80GB",
+          "accelerator_count": 4, "worker_count": 0, "strategy": "auto"}  # fmt: skip
+    assert {(one.metric, one.amount) for one in cost.quotas(pools(**a2))} >= {
+        (f"{service}_a2_cpus", 48),
+        (f"{service}_nvidia_a100_80gb_gpus", 4),
+    }
+
+
+@pytest.mark.parametrize(("max_cost", "seconds"), [(0.1, 2), (1, 3), (7.77, 4), (1000, 1)])
+def test_a_job_that_runs_until_its_timeout_never_costs_more_than_max_cost(max_cost, seconds):
+    rates = {**cost.table().rates, "n1-standard-4": 0.731 * seconds}
+    hour = cost.price(pools(), cost.table().overridden(rates))
+    timeout = affordable_timeout("86400s", max_cost, 0.0, pools(), rates)
+    longest = Decimal(timeout.removesuffix("s"))
+    assert hour * longest / 3600 <= Decimal(str(max_cost))
+    # And not a second less than could be had.
+    assert longest == 86400 or hour * (longest + 1) / 3600 > Decimal(str(max_cost))

@@ -1,0 +1,66 @@
+"""What a recipe says of its runs, beside the pipeline's parameters."""
+
+import pytest
+
+from pipelines import recipe
+from trainer.errors import InputError
+
+
+def load(folder, text):
+    (folder / "mine.toml").write_text(text)
+    return recipe.load("mine", folder)
+
+
+def test_a_recipe_tells_its_time_its_fallbacks_and_its_schedule(tmp_path):
+    loaded = load(
+        tmp_path,
+        """
+epochs = 3
+schedule = "cosine"
+expected_minutes = 12
+[[fallbacks]]
+chief_machine_type = "n1-standard-8"
+[[fallbacks]]
+scheduling_strategy = "SPOT"
+[retraining]
+cron = "0  3 * * MON-FRI"
+time_zone = "Europe/Berlin"
+start = 2031-01-01
+parameters = {epochs = 5}
+""",
+    )
+    assert loaded.parameters.training.epochs == 3
+    assert loaded.parameters.training.schedule == "cosine"
+    operation = loaded.operation
+    assert operation.expected_minutes == 12
+    assert operation.fallbacks == (
+        {"chief_machine_type": "n1-standard-8"},
+        {"scheduling_strategy": "SPOT"},
+    )
+    assert operation.retraining.cron_with_zone == "TZ=Europe/Berlin 0 3 * * MON-FRI"
+    assert operation.retraining.start_time.isoformat() == "2031-01-01T00:00:00+00:00"
+    assert operation.retraining.end_time is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
+        ('expected_minutes = "long"', "mine.toml: expected_minutes='long' is not a finite"),
+        ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not about machines"),
+        (
+            '[[fallbacks]]\naccelerator_type = "NVIDIA_L4"',
+            "mine.toml: fallbacks[1]: accelerator_type='NVIDIA_L4' with accelerator_count=0",
+        ),
+        ("[retraining]\ntime_zone = 'UTC'", "mine.toml: [retraining]: cron='' is not five"),
+        ("[retraining]\ncron = '* * * * *'\nend = 'soon'", "[retraining]: end='soon' is not a"),
+        (
+            "[retraining]\ncron = '* * * * *'\nparameters = {epoch = 3}",
+            "mine.toml: [retraining] parameters: unknown parameter 'epoch'; did you mean 'epochs'?",
+        ),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_place(tmp_path, text, message):
+    with pytest.raises(InputError) as raised:
+        load(tmp_path, text)
+    assert message in str(raised.value)
