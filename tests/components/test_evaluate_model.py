@@ -1,52 +1,195 @@
-"""A model's figures reach the console as metrics, a matrix, a curve and a report."""
+"""A model's figures reach the console; so does what the gate makes of them and the champion."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from google.protobuf import json_format, struct_pb2
 from kfp import dsl
 
 from components.evaluate_model import evaluate_model
+from components.model_registry import Candidate, ModelRegistry
+from components.register_model import register_model
+from components.vertex_client import model_client
 from tests.components.artifacts import artifact
+from tests.model_service import ModelService
 from tests.trainer.report_samples import write_model, write_records
+from trainer.gate import GateOptions
 
 CLASSES = ["rose", "tulip"]
+PLACE = {"project": "my-project", "location": "us-central1"}
+LABELS = {"recipe": "flowers", "commit": "0123456789ab", "made-by": "vertex-tensorflow-training"}
 
 
-@pytest.fixture
-def evaluated(tmp_path):
-    labels = np.array([0, 0, 1, 1, 1])
-    # The model answers with the shares of the pixels: it is wrong about the last.
-    pixels = np.array([[9, 1], [8, 2], [1, 9], [3, 7], [6, 4]], np.uint8)
-    write_records(tmp_path / "records", CLASSES, labels, pixels)
-    training = tmp_path / "training"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A training job's folder, its model, and records of which the model misses the last."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    labels = np.array([0, 0, 1, 1, 1] * 4)
+    pixels = np.array([[9, 1], [8, 2], [1, 9], [3, 7], [6, 4]] * 4, np.uint8)
+    write_records(folder / "records", CLASSES, labels, pixels)
+    write_model(folder / "model", CLASSES)
+    # Answers the other class throughout.
+    write_model(folder / "worse", CLASSES[::-1])
+    training = folder / "training"
     training.mkdir()
     (training / "metrics.json").write_text(json.dumps({"epochs": 1, "steps": 5}))
     (training / "history.csv").write_text("epoch,loss,accuracy,seconds\n1,0.5,0.8,2.0\n")
+    return folder
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    with ModelService(tmp_path / "registry") as service:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        yield service
+
+
+def evaluate(folder, out, model_name="", **options):
     artifacts = {
-        "model": dsl.Model(uri=write_model(tmp_path / "model", CLASSES)),
-        "records": dsl.Dataset(uri=str(tmp_path / "records")),
-        "training": dsl.Artifact(uri=str(training), metadata={"optimizer": "adamw"}),
-        "metrics": artifact(dsl.Metrics, tmp_path / "out" / "metrics"),
-        "classification": artifact(dsl.ClassificationMetrics, tmp_path / "out" / "classification"),
-        "report": artifact(dsl.HTML, tmp_path / "out" / "report"),
+        "model": dsl.Model(uri=str(folder / "model")),
+        "records": dsl.Dataset(uri=str(folder / "records")),
+        "training": dsl.Artifact(uri=str(folder / "training"), metadata={"optimizer": "adamw"}),
+        "metrics": artifact(dsl.Metrics, out / "metrics"),
+        "classification": artifact(dsl.ClassificationMetrics, out / "classification"),
+        "report": artifact(dsl.HTML, out / "report"),
+        "evaluation": artifact(dsl.Artifact, out / "evaluation"),
+        "decision": artifact(dsl.Artifact, out / "decision"),
     }
-    outputs = evaluate_model.python_func(title="digits-1", **artifacts)
+    options = {**dataclasses.asdict(GateOptions()), **options}
+    outputs = evaluate_model.python_func(
+        title="flowers-1",
+        slice_columns=[],
+        model_name=model_name,
+        **PLACE,
+        **artifacts,
+        **options,
+    )
     return outputs, artifacts
 
 
-def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(evaluated, tmp_path):
-    (accuracy,), artifacts = evaluated
+def register(artifacts, outputs, out):
+    _, _, role, champion, reason = outputs
+    version = artifact(dsl.Artifact, out / "version")
+    (name,) = register_model.python_func(
+        model=artifacts["model"],
+        records=artifacts["records"],
+        evaluation=artifacts["evaluation"],
+        version=version,
+        model_name="flowers",
+        serving_image="image:1",
+        labels=LABELS,
+        role=role,
+        champion=champion,
+        reason=reason,
+        run="Flowers/1",
+        **PLACE,
+    )
+    return name, version
+
+
+def put_champion(service, artifact_uri):
+    """Registers a champion of the model `flowers`."""
+    registry = ModelRegistry(
+        model_client("us-central1", service.environment),
+        "projects/my-project/locations/us-central1",
+    )
+    candidate = Candidate(
+        artifact_uri=artifact_uri, serving_image="image", description="", labels={}, metrics={}
+    )
+    return registry.register("flowers", candidate, "champion", "")
+
+
+def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_path, capsys):
+    (accuracy, verdict, role, champion, _), artifacts = evaluate(folder, tmp_path)
     assert accuracy == pytest.approx(0.8)
+    assert (verdict, role, champion) == ("accepted", "", "")
+    assert "accepted: accuracy 0.8000 (at least 0.0000)\n" in capsys.readouterr().out
     assert artifacts["metrics"].metadata["accuracy"] == pytest.approx(0.8)
-    assert artifacts["metrics"].metadata["examples"] == 5
+    assert artifacts["metrics"].metadata["examples"] == 20
     matrix = artifacts["classification"].metadata["confusionMatrix"]
     assert [spec["displayName"] for spec in matrix["annotationSpecs"]] == CLASSES
-    assert [row["row"] for row in matrix["rows"]] == [[2, 0], [1, 2]]
+    assert [row["row"] for row in matrix["rows"]] == [[8, 0], [4, 8]]
     curve = artifacts["classification"].metadata["confidenceMetrics"]
     assert curve[-1]["recall"] == 1
-    assert artifacts["report"].uri == str(tmp_path / "out" / "report.html")
-    text = (tmp_path / "out" / "report.html").read_text()
-    assert "digits-1" in text
+    assert artifacts["report"].uri == str(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "flowers-1" in text
     assert "adamw" in text
     json.dumps([artifact.metadata for artifact in artifacts.values()], allow_nan=False)
+
+
+def test_the_evaluation_is_in_the_words_of_the_registrys_schema(folder, tmp_path):
+    evaluate(folder, tmp_path)
+    metrics = json.loads((tmp_path / "evaluation").read_text())
+    assert json_format.MessageToDict(json_format.ParseDict(metrics, struct_pb2.Value())) == metrics
+    assert metrics["confusionMatrix"] == {
+        "annotationSpecs": [
+            {"id": "0", "displayName": "rose"},
+            {"id": "1", "displayName": "tulip"},
+        ],
+        "rows": [[8, 0], [4, 8]],
+    }
+    assert metrics["confidenceMetrics"][0]["recall"] == 1
+    assert 0 < metrics["auRoc"] <= 1
+    assert metrics["logLoss"] > 0
+
+
+def test_a_better_model_is_compared_registered_and_promoted(folder, service, tmp_path, capsys):
+    put_champion(service, str(folder / "worse"))
+    outputs, artifacts = evaluate(folder, tmp_path, model_name="flowers")
+    assert outputs[1:4] == ("accepted", "champion", "flowers@1")
+    decision = json.loads((tmp_path / "decision").read_text())
+    assert decision == artifacts["decision"].metadata
+    assert (decision["candidate_only"], decision["champion_only"]) == (16, 4)
+    assert decision["p_value"] == pytest.approx(0.00591, abs=1e-5)
+    report = (tmp_path / "report.html").read_text()
+    assert "Champion and challenger" in report
+    assert "better than the champion flowers@1" in report
+
+    name, version = register(artifacts, outputs, tmp_path)
+    assert name == "flowers@2"
+    upload = service.sent("UploadModel")[-1]
+    assert upload.model.artifact_uri == str(folder / "model")
+    assert upload.model.container_spec.image_uri == "image:1"
+    assert upload.model.version_description.startswith("Flowers/1: better than the champion")
+    digest = upload.model.labels["dataset"]
+    assert upload.model.labels == {**LABELS, "run": "flowers-1", "dataset": digest}
+    assert version.metadata["dataset"].startswith(digest)
+    metrics = service.sent("ImportModelEvaluation")[-1].model_evaluation.metrics
+    assert metrics["confusionMatrix"]["rows"][0][0] == 8
+    resource = version.metadata["resourceName"]
+    assert resource.endswith("/models/flowers@2")
+    assert version.uri == f"https://us-central1-aiplatform.googleapis.com/v1/{resource}"
+    assert {"champion", "commit-0123456789ab"} <= set(version.metadata["aliases"])
+
+    uploads = len(service.sent("UploadModel"))
+    assert register(artifacts, outputs, tmp_path)[0] == "flowers@2"
+    assert len(service.sent("UploadModel")) == uploads
+    assert "flowers@2 is registered" in capsys.readouterr().out
+
+
+def test_an_equal_model_does_not_displace_the_champion(folder, service, tmp_path, capsys):
+    put_champion(service, str(folder / "model"))
+    outputs, _ = evaluate(folder, tmp_path, model_name="flowers")
+    assert outputs[1:4] == ("rejected", "", "flowers@1")
+    assert "rejected: not better than the champion flowers@1" in capsys.readouterr().out
+
+
+def test_a_champion_that_is_gone_is_said_and_not_stumbled_over(folder, service, tmp_path, capsys):
+    put_champion(service, str(tmp_path / "gone"))
+    outputs, artifacts = evaluate(folder, tmp_path, model_name="flowers")
+    assert outputs[1:3] == ("rejected", "challenger")
+    assert "not comparable with the champion flowers@1: no SavedModel" in capsys.readouterr().out
+    assert "Champion and challenger" in (tmp_path / "report.html").read_text()
+    _, version = register(artifacts, outputs, tmp_path)
+    assert "challenger" in version.metadata["aliases"]
+
+
+def test_a_registry_that_refuses_ends_the_step_with_one_line(folder, service, tmp_path, capsys):
+    service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
+    with pytest.raises(SystemExit) as ended:
+        evaluate(folder, tmp_path, model_name="flowers")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: looking for the champion of 'flowers': 403")

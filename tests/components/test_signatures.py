@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from components.create_tfrecords import create_tfrecords
+from components.evaluate_model import evaluate_model
 from components.plan_training import plan_training
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.dataset.options import RecordOptions
+from trainer.gate import GateOptions
 from trainer.worker_pools import MachineOptions
 
 KFP_TYPES = {
@@ -29,6 +31,12 @@ KFP_TYPES = {
             plan_training,
             {"records", "timeout", "max_cost", "price_per_hour", "rates"},
             [TrainingConfig, MachineOptions],
+        ),
+        (
+            evaluate_model,
+            {"model", "records", "training", "title", "slice_columns"}
+            | {"model_name", "project", "location"},
+            [GateOptions],
         ),
     ],
 )

@@ -63,10 +63,10 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
         "Collect model and metrics",
         "Create TFRecords",
         "Train",
-        "Evaluate on the test split",
+        "Evaluate and compare with the champion",
         "Plan the training job",
-        "Accept the model",
-        "Reject the model",
+        "Register as champion",
+        "Register as challenger",
     ]
     cached = {name for name, task in tasks.items() if task["cachingOptions"].get("enableCache")}
     assert cached == {"create-tfrecords"}
@@ -76,16 +76,34 @@ def test_collecting_waits_for_the_job(pipeline):
     assert "custom-training-job" in all_tasks(pipeline)["collect-training"]["dependentTasks"]
 
 
-def test_the_gate_accepts_at_the_floor_and_rejects_below_it(pipeline):
-    accept, reject = (
+def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
+    champion, challenger = (
         task["triggerPolicy"]["condition"]
         for name, task in all_tasks(pipeline).items()
         if re.fullmatch(r"condition-\d+", name)
     )
-    value = "inputs.parameter_values['pipelinechannel--{}']"
-    passes = f"{value.format('evaluate-model-accuracy')} >= {value.format('min_accuracy')}"
-    assert accept == passes
-    assert reject == f"!({passes})"
+    role = "inputs.parameter_values['pipelinechannel--evaluate-model-role']"
+    assert champion == f"{role} == 'champion'"
+    assert challenger == f"!({champion}) && {role} == 'challenger'"
+    tasks = all_tasks(pipeline)
+    for name, role in (("register-model", "champion"), ("register-model-2", "challenger")):
+        inputs = tasks[name]["inputs"]["parameters"]
+        assert inputs["role"]["runtimeValue"]["constant"] == role
+        assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
+
+
+def test_steps_that_ask_the_registry_learn_project_and_region_from_vertex_ai(pipeline):
+    for name in ("evaluate-model", "register-model", "register-model-2"):
+        inputs = all_tasks(pipeline)[name]["inputs"]["parameters"]
+        assert [inputs[name]["runtimeValue"]["constant"] for name in ("project", "location")] == [
+            "{{$.pipeline_google_cloud_project_id}}",
+            "{{$.pipeline_google_cloud_location}}",
+        ]
+
+
+def test_a_recipes_model_is_called_like_it():
+    for name in recipe.names():
+        assert recipe.load(name).parameters.registry.model_name == name
 
 
 def submitted_job(pipeline, **values):

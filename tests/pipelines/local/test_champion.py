@@ -1,0 +1,43 @@
+"""Three runs of the digits recipe, each meeting the champion that the ones before have left."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from pipelines import compilation, recipe
+from pipelines.local import run
+
+
+@pytest.mark.slow
+def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_path):
+    package = compilation.write(recipe.load("digits"), tmp_path / "build")
+
+    def summary(**parameters):
+        result = run(
+            package,
+            recipe="digits",
+            parameters=parameters,
+            runs_directory=tmp_path / "runs",
+            console=Console(file=io.StringIO()),
+        )
+        assert result.state == "SUCCEEDED", result.summary
+        return result.summary
+
+    first = summary(epochs=1, min_accuracy=0)
+    assert (first["verdict"], first["registered"]) == ("accepted", "digits@1")
+    better = summary()
+    assert (better["verdict"], better["registered"]) == ("accepted", "digits@2")
+    assert better["gate"]["champion"] == "digits@1"
+    assert better["gate"]["p_value"] < 0.05
+    equal = summary()
+    assert equal["verdict"] == "rejected"
+    assert equal["gate"]["champion"] == "digits@2"
+    assert "registered" not in equal
+    models = json.loads((tmp_path / "runs" / ".registry" / "models.json").read_text())
+    (digits,) = models.values()
+    assert {number: sorted(v["versionAliases"]) for number, v in digits["versions"].items()} == {
+        "1": ["champion-1"],
+        "2": ["champion", "champion-2", "default"],
+    }

@@ -1,0 +1,165 @@
+"""The Model Registry of this machine answers Google's clients, and keeps what it is given."""
+
+import concurrent.futures
+import json
+import urllib.request
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import types
+
+from components.vertex_client import model_client
+from pipelines.local.model_registry import ModelRegistry
+
+PARENT = "projects/local/locations/local"
+DIGITS = f"{PARENT}/models/digits"
+
+
+@pytest.fixture
+def served(tmp_path):
+    with ModelRegistry(tmp_path / ".registry") as server:
+        yield model_client("local", server.environment)
+
+
+def upload(client, run="one", **fields):
+    model = types.Model(display_name="digits", artifact_uri=f"/runs/{run}", labels={"run": run})
+    request = types.UploadModelRequest(parent=PARENT, model=model, **fields)
+    return client.upload_model(request=request).result()
+
+
+def test_versions_are_found_by_number_by_alias_and_by_neither(served):
+    first = upload(served, "one", model_id="digits")
+    second = upload(served, "two", parent_model=DIGITS)
+    assert (first.model, first.model_version_id) == (DIGITS, "1")
+    assert (second.model, second.model_version_id) == (DIGITS, "2")
+    served.merge_version_aliases(name=f"{DIGITS}@2", version_aliases=["golden"])
+    for name, run in ((DIGITS, "one"), (f"{DIGITS}@2", "two"), (f"{DIGITS}@golden", "two")):
+        model = served.get_model(name=name)
+        assert model.artifact_uri == f"/runs/{run}"
+        assert model.labels == {"run": run}
+    assert [model.version_id for model in served.list_model_versions(name=DIGITS)] == ["1", "2"]
+    assert [model.name for model in served.list_models(parent=PARENT)] == [DIGITS]
+    assert served.get_model(name=DIGITS).version_create_time
+
+
+def test_an_alias_given_to_a_version_leaves_the_one_that_had_it(served):
+    upload(served, "one", model_id="digits")
+    upload(served, "two", parent_model=DIGITS)
+    served.merge_version_aliases(name=f"{DIGITS}@1", version_aliases=["champion"])
+    moved = served.merge_version_aliases(
+        name=f"{DIGITS}@2", version_aliases=["champion", "default"]
+    )
+    assert set(moved.version_aliases) == {"champion", "default"}
+    assert not served.get_model(name=f"{DIGITS}@1").version_aliases
+    taken = served.merge_version_aliases(name=f"{DIGITS}@2", version_aliases=["-champion"])
+    assert list(taken.version_aliases) == ["default"]
+
+
+def test_evaluations_belong_to_their_version(served):
+    upload(served, "one", model_id="digits")
+    upload(served, "two", parent_model=DIGITS)
+    evaluation = types.ModelEvaluation(metrics_schema_uri="gs://schema", display_name="Test")
+    made = served.import_model_evaluation(parent=f"{DIGITS}@2", model_evaluation=evaluation)
+    assert made.name.startswith(f"{DIGITS}/evaluations/")
+    assert list(served.list_model_evaluations(parent=f"{DIGITS}@1")) == []
+    (listed,) = served.list_model_evaluations(parent=f"{DIGITS}@2")
+    assert listed == made
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda c: c.get_model(name=f"{PARENT}/models/x"), exceptions.NotFound, "does not exist"),
+        (lambda c: c.get_model(name=f"{DIGITS}@9"), exceptions.NotFound, "@9 does not exist"),
+        (lambda c: upload(c, model_id="digits"), exceptions.Conflict, "exists already"),
+        (lambda c: upload(c, model_id="Digits"), exceptions.BadRequest, "model_id 'Digits'"),
+        (lambda c: upload(c, "R"), exceptions.BadRequest, "'R' is not a label"),
+        (
+            lambda c: c.merge_version_aliases(name=f"{DIGITS}@1", version_aliases=["1"]),
+            exceptions.BadRequest,
+            "'1' is not an alias",
+        ),
+        (
+            lambda c: c.merge_version_aliases(name=f"{DIGITS}@1", version_aliases=["-default"]),
+            exceptions.BadRequest,
+            "can only be given to another version",
+        ),
+        (
+            lambda c: c.delete_model_version(name=f"{DIGITS}@1"),
+            exceptions.BadRequest,
+            "is the default version",
+        ),
+        (
+            lambda c: c.list_model_evaluation_slices(parent=f"{DIGITS}/evaluations/1"),
+            exceptions.GoogleAPICallError,
+            "is not served on this machine",
+        ),
+    ],
+)
+def test_what_the_service_refuses_is_refused_in_its_way(served, call, error, message):
+    upload(served, "one", model_id="digits")
+    with pytest.raises(error, match=message):
+        call(served)
+
+
+def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
+    with ModelRegistry(tmp_path) as server:
+        request = urllib.request.Request(
+            f"{server.endpoint}/v1/{PARENT}/models:upload", data=b'{"modell": {}}'
+        )
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(request)
+        assert raised.value.code == 400
+        assert json.loads(raised.value.read())["error"]["status"] == "INVALID_ARGUMENT"
+
+
+def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
+    with ModelRegistry(tmp_path) as server:
+        client = model_client("local", server.environment)
+        upload(client, "one", model_id="digits")
+        upload(client, "two", parent_model=DIGITS)
+    with ModelRegistry(tmp_path) as server:
+        client = model_client("local", server.environment)
+        client.delete_model_version(name=f"{DIGITS}@2").result()
+        assert [one.artifact_uri for one in client.list_model_versions(name=DIGITS)] == [
+            "/runs/one"
+        ]
+        # A number is never given twice.
+        assert upload(client, "three", parent_model=DIGITS).model_version_id == "3"
+        client.delete_model(name=DIGITS).result()
+        assert list(client.list_models(parent=PARENT)) == []
+
+
+def test_two_servers_of_one_folder_lose_nothing(tmp_path):
+    with ModelRegistry(tmp_path) as one, ModelRegistry(tmp_path) as other:
+        clients = [model_client("local", server.environment) for server in (one, other)]
+        upload(clients[0], "first", model_id="digits")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: upload(clients[n % 2], parent_model=DIGITS), range(12)))
+        numbers = {model.version_id for model in clients[0].list_model_versions(name=DIGITS)}
+    assert numbers == {str(n) for n in range(1, 14)}
+
+
+def test_the_high_level_sdk_speaks_to_it_too(tmp_path):
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import aiplatform
+    from google.cloud.aiplatform import initializer
+
+    with ModelRegistry(tmp_path) as server:
+        aiplatform.init(
+            project="local",
+            location="us-central1",
+            api_endpoint=server.endpoint,
+            api_transport="rest",
+            credentials=AnonymousCredentials(),
+        )
+        try:
+            image = {"serving_container_image_uri": "image", "artifact_uri": "gs://bucket/model"}
+            model = aiplatform.Model.upload(display_name="digits", model_id="digits", **image)
+            later = aiplatform.Model.upload(
+                parent_model="digits", is_default_version=False, version_aliases=["next"], **image
+            )
+        finally:
+            initializer.global_config.__init__()
+    assert (model.version_id, model.version_aliases) == ("1", ["default"])
+    assert (later.version_id, later.version_aliases) == ("2", ["next"])

@@ -1,0 +1,108 @@
+"""python -m pipelines promote, against the Model Registry of this machine and of a project."""
+
+import pytest
+
+from components.model_registry import Candidate, ModelRegistry
+from components.vertex_client import model_client
+from pipelines import command_line
+from pipelines.local import model_registry as loopback
+from tests.model_service import ModelService
+
+LOCAL = "projects/local/locations/local"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def promote(capfd):
+    """Runs the command; returns its exit code and what it has shown."""
+
+    def run(*arguments):
+        code = command_line.run(command_line.app, ["promote", "digits", *arguments])
+        shown = capfd.readouterr()
+        return code, shown.out + shown.err
+
+    return run
+
+
+def register(environment, parent, *runs):
+    registry = ModelRegistry(model_client("us-central1", environment), parent)
+    rival = ""
+    for run in runs:
+        candidate = Candidate(
+            artifact_uri=f"/{run}/model",
+            serving_image="image",
+            description=run,
+            labels={"run": run},
+            metrics={},
+        )
+        rival = registry.register("digits", candidate, "champion", rival).name
+    return registry
+
+
+def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, tmp_path):
+    with loopback.ModelRegistry(tmp_path / "runs" / loopback.FOLDER_NAME) as server:
+        register(server.environment, LOCAL, "one", "two")
+    code, shown = promote("--local")
+    assert code == 0
+    assert shown.splitlines()[2].split() == [
+        "2",
+        "champion,",
+        "champion-2,",
+        "default",
+        "two",
+        "/two/model",
+    ]
+    assert promote("--local", "--version", "1") == (0, "digits@1 is the champion of digits\n")
+    assert promote("--local", "--rollback") == (
+        0,
+        "digits@2 is the champion of digits again, after digits@1\n",
+    )
+    assert promote("--local", "--rollback")[1].startswith(
+        "digits@1 is the champion of digits again"
+    )
+
+
+def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch):
+    with ModelService(tmp_path / "service") as service:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        parent = "projects/my-project/locations/us-central1"
+        registry = register(service.environment, parent, "one", "two")
+        before = len(service.requests)
+        flags = "--project", "my-project", "--region", "us-central1"
+        assert promote("--version", "1", *flags)[0] == 0
+        sent = service.requests[before:]
+        (merge,) = [request for name, request in sent if name == "MergeVersionAliases"]
+        assert merge.name.endswith("models/digits@1")
+        assert set(merge.version_aliases) == {"champion", "default", "champion-3"}
+        assert registry.champion("digits").name == "digits@1"
+
+        service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
+        code, shown = promote("--rollback", *flags)
+        assert code == 1
+        assert shown.startswith("error: speaking to the Model Registry about 'digits': 403")
+        assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--version", "1", "--rollback"], "--version and --rollback exclude each other"),
+        (["--local", "--version", "4"], "model 'digits' has no version '4'"),
+        (["--local", "--rollback"], "model 'digits' has had no champion before now"),
+        (["--project", "", "--version", "1"], "no project: give --project"),
+    ],
+)
+def test_a_mistake_is_one_line(promote, monkeypatch, arguments, message):
+    for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "VERTEX_AI_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    code, shown = promote(*arguments)
+    assert code == 2
+    assert shown.startswith("error: ")
+    assert message in shown
+    assert shown.count("\n") == 1
