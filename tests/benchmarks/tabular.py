@@ -20,9 +20,9 @@ from trainer.dataset.schema import Dataset
 from trainer.models import build_model
 from trainer.synchronous import Run
 
-ROWS = 40_000
+ROWS = 80_000
 BATCH = 256
-ROUNDS = 5
+ROUNDS = 4
 
 
 def rows() -> list[tuple[str, float, float, str]]:

@@ -110,8 +110,7 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
     `trainer.dataset.tabular.inputs.Encoder` makes of its columns.
     """
     if dataset.is_table:
-        columns = parse_columns(serialized, dataset, label=True)
-        return Encoder(dataset)(columns), columns[dataset.feature("label").name]
+        return _table_parser(_Features(dataset, repr(dataset.features)))(serialized)
     image = dataset.feature("image")
     features = tf.io.parse_example(
         serialized,
@@ -121,6 +120,28 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
         },
     )
     return decode_images(features[image.name], image), features[dataset.feature("label").name]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Features:
+    """A data set to which another one is equal that has the same features."""
+
+    dataset: Dataset = dataclasses.field(compare=False)
+    features: str
+
+
+@functools.lru_cache(maxsize=8)
+def _table_parser(described: _Features) -> Any:
+    """`parse` of a table, traced once: many columns are many operations, anew each epoch."""
+    dataset = described.dataset
+    encode = Encoder(dataset)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def parser(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        columns = parse_columns(serialized, dataset, label=True)
+        return encode(columns), columns[dataset.feature("label").name]
+
+    return parser
 
 
 def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
