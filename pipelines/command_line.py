@@ -117,6 +117,13 @@ def run_recipe(
     settings: Callable[[], Settings],
     recipe: RecipeName,
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
+    in_containers: Annotated[
+        bool,
+        typer.Option(
+            "--in-containers",
+            help="With --local: components and replicas in containers of the pipeline's image.",
+        ),
+    ] = False,
     set_: SetOptions = None,
     cache: Annotated[
         bool | None,
@@ -137,6 +144,8 @@ def run_recipe(
     loaded = recipes.load(recipe)
     given = parse_settings(set_)
     parameters = loaded.with_values(given, place="--set")
+    if in_containers and not local:
+        raise InputError("--in-containers is for runs on this machine; add --local")
     if not local:
         from pipelines.vertex.launch import Request, launch
 
@@ -159,6 +168,7 @@ def run_recipe(
         parameters=values,
         runs_directory=runs_directory,
         cache=cache is not False,
+        in_containers=in_containers,
     )
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 

@@ -10,18 +10,17 @@ started again: it could only say the same thing six times. And Vertex AI repeats
 job up to 3 times; here it has failed.
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
-import socket
 import threading
 import time
 from typing import Any
 
+from pipelines.local import containers as container_engine
 from pipelines.local import environment
 from pipelines.local.job_rules import is_empty
-from pipelines.local.processes import Guardian, Process
+from pipelines.local.processes import Guardian, Process, reserve_port
 from trainer.errors import EXIT_CODE
 
 MAX_RESTARTS = 5
@@ -43,7 +42,8 @@ class Replica:
     index: int
     log: pathlib.Path
     command: list[str]
-    port: int
+    address: str
+    image: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
     restarts: int = 0
@@ -77,7 +77,9 @@ class CustomJob:
         request: Any,
         directory: pathlib.Path,
         guardian: Guardian,
+        containers: container_engine.Containers | None = None,
     ) -> None:
+        self._containers = containers
         self.request = request
         self.directory = directory
         self.state = "PENDING"
@@ -86,7 +88,7 @@ class CustomJob:
         self._guardian = guardian
         self._cancelled = threading.Event()
         self._spec = request.job_spec
-        self.replicas = _replicas(job_id, self._spec, directory)
+        self.replicas = _replicas(job_id, self._spec, directory, containers is not None)
         self._thread = threading.Thread(target=self._run, name=f"job-{job_id}", daemon=True)
 
     @property
@@ -166,12 +168,17 @@ class CustomJob:
         if replica.restarts:
             with replica.log.open("a") as log:
                 log.write(f"--- restart {replica.restarts} of {MAX_RESTARTS} ---\n")
-        replica.process = Process(
-            replica.command,
-            environment=replica.environment,
-            log=replica.log,
-            guardian=self._guardian,
-        )
+        if self._containers:
+            replica.process = self._containers.replica(
+                replica.name, replica.image, replica.command, replica.environment, replica.log
+            )
+        else:
+            replica.process = Process(
+                replica.command,
+                environment=replica.environment,
+                log=replica.log,
+                guardian=self._guardian,
+            )
         replica.state, replica.started = "RUNNING", replica.started or time.monotonic()
 
     def _stop(self, grace_seconds: float) -> None:
@@ -224,27 +231,34 @@ class CustomJob:
         half.replace(self.directory / STATE_FILE_NAME)
 
 
-def _replicas(job_id: str, spec: Any, directory: pathlib.Path) -> list[Replica]:
+def _replicas(
+    job_id: str, spec: Any, directory: pathlib.Path, in_containers: bool
+) -> list[Replica]:
     """All replicas, the primary first, each with its address and environment."""
     replicas: list[Replica] = []
     for pool, pool_spec in enumerate(spec.worker_pool_specs):
         container = pool_spec.container_spec
         for index in range(0 if is_empty(pool_spec) else pool_spec.replica_count):
+            command = [*container.command, *container.args]
+            name = f"workerpool{pool}-{index}"
             replicas.append(
                 Replica(
                     pool=pool,
                     index=index,
                     log=directory / f"{environment.ROLES[pool]}-{index}.log",
-                    command=environment.here([*container.command, *container.args]),
-                    port=_reserve_port(),
+                    command=command if in_containers else environment.here(command),
+                    address=f"{name}:{container_engine.PORT}"
+                    if in_containers
+                    else f"127.0.0.1:{reserve_port()}",
+                    image=container.image_uri,
                 )
             )
     addresses = [
-        [f"127.0.0.1:{replica.port}" for replica in replicas if replica.pool == pool]
+        [replica.address for replica in replicas if replica.pool == pool]
         for pool in range(len(spec.worker_pool_specs))
     ]
     job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
-    inherited = environment.of_component()
+    inherited = environment.QUIET if in_containers else environment.of_component()
     for replica in replicas:
         pool_spec = spec.worker_pool_specs[replica.pool]
         replica.environment = {
@@ -261,25 +275,6 @@ def _replicas(job_id: str, spec: Any, directory: pathlib.Path) -> list[Replica]:
             ),
         }
     return replicas
-
-
-def _reserve_port() -> int:
-    """A port that the system gives to nobody else for a minute, and to a server that asks.
-
-    A connection closed from the listening side leaves the port in TIME_WAIT: never chosen
-    for "any free port", yet free for whoever binds it by number with SO_REUSEADDR, as gRPC
-    does. A socket kept open until the spawn would leave the seconds of the import open.
-    """
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        client = stack.enter_context(socket.create_connection(listener.getsockname()))
-        accepted, _ = listener.accept()
-        accepted.close()
-        client.recv(1)
-        return int(listener.getsockname()[1])
 
 
 def _status(returncode: int | None) -> int:

@@ -18,7 +18,7 @@ _VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
 _VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
 
 # Only defaults: what the user has set wins.
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
 
 
 def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -35,7 +35,7 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
         if name not in _VERTEX_NAMES and not name.startswith(_VERTEX_PREFIXES)
     }
     return {
-        **_QUIET,
+        **QUIET,
         **kept,
         "PATH": _prepend(pathlib.Path(sys.executable).parent, kept.get("PATH")),
         "PYTHONPATH": _prepend(_REPOSITORY, kept.get("PYTHONPATH")),

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from pipelines.local import closing, kfp_doors, package, summary
 from pipelines.local.board import Board
+from pipelines.local.containers import Containers, engine_with, mounts
 from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
 from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
@@ -51,6 +52,7 @@ def run(
     runs_directory: pathlib.Path,
     console: Console | None = None,
     cache: bool = True,
+    in_containers: bool = False,
 ) -> Run:
     """Executes a compiled pipeline on this machine, and shows how it goes.
 
@@ -66,6 +68,7 @@ def run(
         runs_directory: where runs and, in .cache, what they may share are kept.
         console: where to show the run; default: the standard output.
         cache: take over outputs of earlier runs where the file allows it.
+        in_containers: run components and replicas in containers of the pipeline's image.
 
     Raises:
         InputError: no such package, unknown or mistyped parameter, runs_directory not
@@ -73,6 +76,7 @@ def run(
     """
     pipeline = package.load(package_path)
     arguments = pipeline.arguments(parameters)
+    engine = engine_with(pipeline.image) if in_containers else ""
     directory = _new_directory(runs_directory, recipe)
     shutil.copyfile(package_path, directory / f"{recipe}.yaml")
     logs = directory / "logs"
@@ -83,9 +87,23 @@ def run(
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-")))
+        containers = None
+        if engine:
+            containers = stack.enter_context(
+                Containers(
+                    engine,
+                    pipeline.image,
+                    run_name=directory.name,
+                    mounts=mounts(directory.parent, arguments.values()),
+                    guardian=guardian,
+                )
+            )
+            # The image's user is not this one; as in a bucket, all of a run may write.
+            (directory / "artifacts").mkdir(mode=0o777)
+            (directory / "artifacts").chmod(0o777)
         service = None
         if pipeline.has_custom_jobs:
-            service = stack.enter_context(VertexService(logs, guardian))
+            service = stack.enter_context(VertexService(logs, guardian, containers))
         jobs = service.jobs if service else []
         # Models outlive the run that has made them: the next one meets its champion there.
         registry = stack.enter_context(ModelRegistry(directory.parent / FOLDER_NAME))
@@ -97,6 +115,7 @@ def run(
             logs=logs,
             scratch=scratch,
             variables=registry.environment,
+            containers=containers,
         )
         stack.callback(tasks.close)
 

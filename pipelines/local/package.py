@@ -47,6 +47,16 @@ class Package:
         )
 
     @property
+    def image(self) -> str:
+        """The image of its components, which have one in common; empty without components."""
+        containers = [
+            executor["container"]
+            for executor in self.content["deploymentSpec"]["executors"].values()
+            if "container" in executor
+        ]
+        return next((c["image"] for c in containers if LAUNCHER_MODULE not in c["command"]), "")
+
+    @property
     def tasks(self) -> list[PackageTask]:
         """Every task in the order of execution, those of nested DAGs in their place."""
         return list(self._tasks_of(self.content["root"]))

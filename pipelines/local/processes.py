@@ -1,10 +1,12 @@
 """Child processes that never outlive the run, and what became of each."""
 
 import contextlib
+import json
 import os
 import pathlib
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,17 +18,22 @@ _POLL_SECONDS = 0.05
 
 # Ends with the pipe, and so with its parent, however that one ended.
 _GUARDIAN = """
-import os, signal, sys
+import json, os, signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-groups = set()
+groups, commands = set(), []
 for line in sys.stdin:
+    if line[0] == "!":
+        commands.append(json.loads(line[1:]))
+        continue
     (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
 for group in groups:
     try:
         os.killpg(group, signal.SIGKILL)
     except OSError:
         pass
+for command in commands if groups else ():
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 """
 
 
@@ -58,6 +65,10 @@ class Guardian:
 
     def release(self, group: int) -> None:
         self._tell(f"-{group}\n")
+
+    def after_death(self, command: Sequence[str]) -> None:
+        """Has `command` run once the groups are killed; if none was left, it does not run."""
+        self._tell(f"!{json.dumps(list(command))}\n")
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin
@@ -148,14 +159,36 @@ class Process:
         return self._child.poll() is not None
 
     def _sample_memory(self) -> None:
+        self._note_memory_of(self.pid)
+
+    def _note_memory_of(self, pid: int) -> None:
         # Not wait4's ru_maxrss: on Linux it starts at the size of the process that forked.
         with contextlib.suppress(OSError):
-            for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
-                    self.peak_memory = int(line.split()[1]) * 1024
+                    self.peak_memory = max(self.peak_memory, int(line.split()[1]) * 1024)
 
 
 def _children_peak() -> int:
     """The largest child so far, where /proc does not tell (macOS counts in bytes)."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+
+
+def reserve_port() -> int:
+    """A port that the system gives to nobody else for a minute, and to a server that asks.
+
+    A connection closed from the listening side leaves the port in TIME_WAIT: never chosen
+    for "any free port", yet free for whoever binds it by number with SO_REUSEADDR, as gRPC
+    does. A socket kept open until the spawn would leave the seconds of the import open.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        client = stack.enter_context(socket.create_connection(listener.getsockname()))
+        accepted, _ = listener.accept()
+        accepted.close()
+        client.recv(1)
+        return int(listener.getsockname()[1])

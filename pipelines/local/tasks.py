@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.local import environment
 from pipelines.local.board import Board
+from pipelines.local.containers import Containers
 from pipelines.local.package import LAUNCHER_MODULE
 from pipelines.local.processes import Guardian, Process
 from pipelines.local.vertex_service import VertexService
@@ -28,6 +29,7 @@ class ProcessTasks:
         artifacts: folder of the run's artifacts.
         scratch: a short path for TMPDIR (sockets have at most 108 characters).
         variables: further environment of every task.
+        containers: where components run; None: as processes.
     """
 
     def __init__(
@@ -40,8 +42,11 @@ class ProcessTasks:
         logs: pathlib.Path,
         scratch: pathlib.Path,
         variables: Mapping[str, str],
+        containers: Containers | None = None,
     ) -> None:
         self._board = board
+        self._containers = containers
+        self._variables = dict(variables)
         self._service = service
         self._guardian = guardian
         self._artifacts = artifacts
@@ -65,7 +70,7 @@ class ProcessTasks:
             if LAUNCHER_MODULE in command:
                 process = self._launch(task, command)
             else:
-                process = self._start(command, log, environment)
+                process = self._start(task, command, log, environment)
             self._running.append(process)
         process.finished.wait()
         self._running.remove(process)
@@ -114,8 +119,11 @@ class ProcessTasks:
             self._warm.finished.wait()
 
     def _start(
-        self, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
+        self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
+        if self._containers:
+            own = {**environment.QUIET, **self._variables, **variables}
+            return self._containers.component(task, command, own, log)
         return Process(
             environment.here(command),
             environment={**self._environment, **variables},

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from pipelines.local import job_rules
+from pipelines.local.containers import Containers
 from pipelines.local.custom_job import TASK_LABEL, CustomJob
 from pipelines.local.processes import Guardian
 
@@ -32,7 +33,10 @@ class VertexService:
         refusals: the reason for each job that was not.
     """
 
-    def __init__(self, directory: pathlib.Path, guardian: Guardian) -> None:
+    def __init__(
+        self, directory: pathlib.Path, guardian: Guardian, containers: Containers | None = None
+    ) -> None:
+        self._containers = containers
         self.jobs: list[CustomJob] = []
         self.refusals: list[str] = []
         self._directory = directory
@@ -111,7 +115,7 @@ class VertexService:
             job.name = f"{request.parent}/customJobs/{job_id}"
             name = job.labels.get(TASK_LABEL) or job.display_name
             directory = self._free_directory(name)
-            run = CustomJob(job_id, job, directory, self._guardian)
+            run = CustomJob(job_id, job, directory, self._guardian, self._containers)
             self._resources[job.name] = run
             self.jobs.append(run)
         run.start()

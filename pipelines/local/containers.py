@@ -1,0 +1,206 @@
+"""Children of a run as containers of the pipeline's image, as Vertex AI runs them.
+
+The image's own user, interpreter, packages and code; of this machine they see the folder of
+runs, what the sources name, and nothing of its environment. Replicas have a network of
+their own, in which they find each other by name; components share this machine's, where the
+Model Registry of the run answers.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipelines.local.processes import Guardian, Process
+from trainer.errors import InputError
+
+ENGINES = ("docker", "podman")
+LABEL = "vertex-tensorflow-training-run"
+PORT = 2222
+"""Of every replica, as on Vertex AI."""
+_COMMAND_SECONDS = 60
+_MEMORY_SECONDS = 0.5
+
+
+class ContainerProcess(Process):
+    """A container, and the engine's client that started it and passes its signals on."""
+
+    def __init__(self, engine: str, name: str, command: Sequence[str], **others: Any) -> None:
+        self._engine, self._name = engine, name
+        self._inner, self._sampled = 0, 0.0
+        super().__init__(command, **others)
+
+    def kill(self) -> None:
+        # The client's death would leave the container running.
+        if not _succeeds(self._engine, "kill", self._name):
+            super().kill()
+
+    def _sample_memory(self) -> None:
+        if time.monotonic() - self._sampled < _MEMORY_SECONDS:
+            return
+        self._sampled = time.monotonic()
+        if not self._inner:
+            shown = _call(self._engine, "inspect", "--format", "{{.State.Pid}}", self._name)
+            self._inner = int(shown.stdout) if shown.stdout.strip().isdigit() else 0
+        self._note_memory_of(self._inner)
+
+
+class Containers:
+    """Starts containers for one run; a context manager, which leaves none behind.
+
+    Args:
+        engine: docker or podman, as `engine_with` has chosen it.
+        image: of the components.
+        run_name: of the run, unique on this machine.
+        mounts: folders that containers see at the same path, and whether they may write.
+        guardian: removes them where the run's own process is killed.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        image: str,
+        *,
+        run_name: str,
+        mounts: Mapping[pathlib.Path, bool],
+        guardian: Guardian,
+    ) -> None:
+        self.engine = engine
+        self._image = image
+        # Names of containers and networks must not begin otherwise.
+        self._run = re.sub(r"[^a-zA-Z0-9_.-]", "-", run_name)
+        self._guardian = guardian
+        self._count = 0
+        self._mounts = [
+            argument
+            for path, writable in mounts.items()
+            for argument in ("--volume", f"{path}:{path}:{'rw' if writable else 'ro'}")
+        ]
+
+    def __enter__(self) -> "Containers":
+        label = f"{LABEL}={self._run}"
+        created = _call(self.engine, "network", "create", "--label", label, self._run)
+        if created.returncode:
+            raise InputError(
+                f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
+            )
+        self._guardian.after_death(["/bin/sh", "-c", self._removal()])
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                ["/bin/sh", "-c", self._removal()], capture_output=True, timeout=_COMMAND_SECONDS
+            )
+
+    def component(
+        self, task: str, command: Sequence[str], environment: Mapping[str, str], log: pathlib.Path
+    ) -> Process:
+        """Starts a component of the pipeline."""
+        return self._start(task, self._image, ["--network", "host"], command, environment, log)
+
+    def replica(
+        self,
+        name: str,
+        image: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: pathlib.Path,
+    ) -> Process:
+        """Starts a replica, which the others reach at `<name>:PORT`."""
+        network = ["--network", self._run, "--network-alias", name, "--hostname", name]
+        return self._start(name, image, network, command, environment, log)
+
+    def _start(
+        self,
+        name: str,
+        image: str,
+        options: Sequence[str],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: pathlib.Path,
+    ) -> Process:
+        self._count += 1
+        unique = f"{self._run}-{name}-{self._count}"
+        # A command takes the place of the image's entry point, as on Vertex AI.
+        label = f"{LABEL}={self._run}"
+        variables = [f"--env={key}={value}" for key, value in environment.items()]
+        arguments = [
+            self.engine,
+            "run",
+            "--rm",
+            "--log-driver=none",
+            "--name",
+            unique,
+            "--label",
+            label,
+        ]
+        arguments += [*options, *self._mounts, *variables, "--entrypoint", command[0], image]
+        return ContainerProcess(
+            self.engine,
+            unique,
+            [*arguments, *command[1:]],
+            environment=os.environ,
+            log=log,
+            guardian=self._guardian,
+        )
+
+    def _removal(self) -> str:
+        """Shell commands that remove the run's containers, then its network."""
+        mine = f"{self.engine} ps --all --quiet --filter label={LABEL}={self._run}"
+        return (
+            f"for id in $({mine}); do {self.engine} rm --force $id; done; "
+            f"{self.engine} network rm {self._run}"
+        )
+
+
+def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
+    """What containers of a run see: its folder of runs, and local paths among the arguments."""
+    found = {runs_directory.resolve(): True}
+    for value in arguments:
+        location = value.rpartition(":")[2] if isinstance(value, str) else ""
+        if location.startswith("/") and not location.startswith(("//", "/gcs/")):
+            # A pattern's folder is the first that is there.
+            path = pathlib.Path(location)
+            path = next(one for one in (path, *path.parents) if one.exists())
+            if path != pathlib.Path("/"):
+                found.setdefault(path, False)
+    return found
+
+
+def engine_with(image: str) -> str:
+    """docker or podman, whichever works first, and has `image`.
+
+    Raises:
+        InputError: neither works, or it has no such image.
+    """
+    reasons = []
+    for name in ENGINES:
+        if not shutil.which(name):
+            reasons.append(f"{name} is not installed")
+        elif not _succeeds(name, "info"):
+            reasons.append(f"{name} info fails")
+        elif not _succeeds(name, "image", "inspect", image):
+            raise InputError(
+                f"{name} has no image {image!r}; build it by make image, or name another by "
+                "compile.py --image"
+            )
+        else:
+            return name
+    raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")
+
+
+def _call(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "no answer")
+
+
+def _succeeds(*command: str) -> bool:
+    return _call(*command).returncode == 0
