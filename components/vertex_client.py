@@ -47,25 +47,16 @@ def model_client(location: str, environment: Mapping[str, str]) -> Any:
 
 def again(call: Callable[[], T]) -> T:
     """Calls, for two minutes at most, until the service is there. For what may be done twice."""
-    import requests
-    from google.api_core import exceptions, retry
+    from google.api_core import retry
 
     return retry.Retry(
-        predicate=retry.if_exception_type(
-            exceptions.TooManyRequests,
-            exceptions.ServerError,
-            requests.ConnectionError,
-            requests.Timeout,
-        ),
-        initial=_FIRST_PAUSE_SECONDS,
-        timeout=_RETRY_SECONDS,
+        predicate=retry.if_transient_error, initial=_FIRST_PAUSE_SECONDS, timeout=_RETRY_SECONDS
     )(call)()
 
 
 @contextlib.contextmanager
 def in_one_line(doing: str) -> Iterator[None]:
     """Turns what the client libraries raise into an InputError that says what was tried."""
-    import requests
     from google.api_core import exceptions
     from google.auth import exceptions as auth
 
@@ -75,7 +66,8 @@ def in_one_line(doing: str) -> Iterator[None]:
         raise InputError(
             f"{doing}: {_line(error)}; the account of the run needs roles/aiplatform.user"
         ) from None
-    except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
+    # A connection that breaks in the REST transport is an OSError.
+    except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
         raise InputError(f"{doing}: {_line(error)}") from None
 
 

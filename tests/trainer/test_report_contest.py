@@ -1,0 +1,73 @@
+"""The report says who won, by how much, and how sure that is."""
+
+import dataclasses
+
+import pytest
+
+from trainer.comparison import Comparison
+from trainer.gate import Verdict
+from trainer.report.contest import contest
+
+RESULT = Comparison(
+    metric="accuracy",
+    examples=189,
+    candidate=0.9788,
+    champion=0.7725,
+    difference=0.2063,
+    low=0.1622,
+    high=0.2587,
+    p_value=1.8e-12,
+    candidate_only=39,
+    champion_only=0,
+    confidence=0.95,
+)
+
+
+def verdict(**changes):
+    values = {
+        "accepted": True,
+        "role": "champion",
+        "reason": "better than the champion digits@1",
+        "champion": "digits@1",
+        "rule": "better",
+        "margin": 0.01,
+        "comparison": RESULT,
+    }
+    return Verdict(**{**values, **changes})
+
+
+def test_the_section_has_the_verdict_and_every_figure_of_the_comparison():
+    text = contest(verdict())
+    for words in (
+        "<strong>Accepted</strong>: better than the champion digits@1",
+        "+0.2063",
+        "+0.1622 to +0.2587, each bound at 95% confidence",
+        "0.9788",
+        "0.7725",
+        "39",
+        "189",
+        "1.8e-12",
+        "exact McNemar test",
+    ):
+        assert words in text
+
+
+def test_the_drawing_has_no_difference_in_its_middle():
+    text = contest(verdict(comparison=dataclasses.replace(RESULT, low=-0.1, high=0.1)))
+    assert "--low:0.1000;--high:0.9000" in text
+    assert 'class="baseline" style="--at:0.5"' in text
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (-1.0, 1.0)])
+def test_extreme_bounds_stay_on_the_scale(low, high):
+    text = contest(verdict(comparison=dataclasses.replace(RESULT, low=low, high=high)))
+    for part in text.split("--low:")[1:]:
+        assert 0 <= float(part.partition(";")[0]) <= 1
+
+
+def test_without_a_comparison_the_reason_stands_alone_and_is_text():
+    text = contest(verdict(accepted=False, comparison=None, reason="<b>no</b> model at x"))
+    assert "<strong>Rejected</strong>: &lt;b&gt;no&lt;/b&gt; model at x" in text
+    assert "digits@1" in text
+    assert 'class="scale"' not in text
+    assert 'class="scale"' not in contest(verdict(champion="", comparison=None))
