@@ -11,6 +11,7 @@ from pipelines.local import run
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_path):
     package = compilation.write(recipe.load("digits"), tmp_path / "build")
 
