@@ -17,6 +17,7 @@ from trainer.errors import InputError
 from trainer.worker_pools import IMAGE, worker_pool_specs
 
 _IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?")
+_UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
 
 def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
@@ -68,6 +69,8 @@ def compiled(recipe: Recipe, image: str) -> str:
             pipeline_parameters=values,
         )
         text = path.read_text(encoding="utf-8")
+    # KFP's leading comment shows such defaults in an order that changes from run to run.
+    text = _UNORDERED_DEFAULT.sub(r"\1", text)
     # The components' image is set when they are defined; KFP has no way to set it later.
     text = text.replace(f"        image: {IMAGE}\n", f"        image: {image}\n")
     lint.check_pipeline(text)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 CONSOLE = "https://console.cloud.google.com"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_TRIES = 6
+TRIES = 6
 _OPERATION_SECONDS = 300.0
 _NO_SUCH_OPERATION = (404, 501)
 _FIRST_PAUSE_SECONDS = 1.0
@@ -142,7 +142,15 @@ class Connection:
     def _client(self, kind: Any) -> Any:
         from google.cloud.aiplatform import initializer
 
+        settings = self.settings
+        plain = is_loopback(settings.endpoint) and not settings.endpoint.startswith("https:")
         with translated("signing in"):
+            if plain and settings.transport == "grpc":
+                import grpc
+
+                # The SDK's own gRPC is always encrypted.
+                channel = grpc.insecure_channel(urlsplit(_with_scheme(settings.endpoint)).netloc)
+                return kind(transport=kind.get_transport_class("grpc")(channel=channel))
             return initializer.global_config.create_client(kind)
 
 
@@ -162,7 +170,7 @@ def _with_scheme(endpoint: str) -> str:
 def attempt(
     call: Callable[[], T],
     *,
-    tries: int = _TRIES,
+    tries: int = TRIES,
     told: Callable[[str], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:

@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.connection import TRIES, Connection, attempt
 from pipelines.vertex.errors import status_of, translated
 from pipelines.vertex.template import MADE_BY
 from trainer.errors import InputError
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 _TIMEOUT_SECONDS = 60.0
+_PATIENT_TRIES = 12
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -76,13 +77,17 @@ def create(connection: Connection, job: Any, run_id: str, told: Callable[[str], 
 def get(connection: Connection, run_id: str, told: Callable[[str], None] | None = None) -> Any:
     """The PipelineJob with an ID.
 
+    Args:
+        told: is given a line for each try that failed; with it, they go on for minutes.
+
     Raises:
         InputError: there is none.
         CloudError: refused, or no connection for minutes.
     """
     with translated(f"asking for the run {run_id!r}"):
         try:
-            return attempt(lambda: _get(connection, run_id), told=told)
+            tries = _PATIENT_TRIES if told else TRIES
+            return attempt(lambda: _get(connection, run_id), told=told, tries=tries)
         except Exception as error:
             if status_of(error) != _NOT_FOUND:
                 raise

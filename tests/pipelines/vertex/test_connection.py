@@ -1,0 +1,87 @@
+"""The way to the cloud: transports, and how long it is tried."""
+
+import concurrent.futures
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import types
+
+from pipelines.vertex.connection import Connection, attempt, is_loopback
+from pipelines.vertex.errors import is_capacity
+from pipelines.vertex.settings import Settings
+
+
+def test_a_server_of_this_machine_may_speak_plain_grpc(command, monkeypatch):
+    received = []
+
+    def listed(request, context):
+        received.append(request)
+        labels = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
+        job = types.PipelineJob(name="projects/1/locations/r/pipelineJobs/one", labels=labels)
+        return types.ListPipelineJobsResponse(pipeline_jobs=[job])
+
+    method = grpc.unary_unary_rpc_method_handler(
+        listed,
+        types.ListPipelineJobsRequest.deserialize,
+        types.ListPipelineJobsResponse.serialize,
+    )
+    service = "google.cloud.aiplatform.v1.PipelineService"
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    handler = grpc.method_handlers_generic_handler(service, {"ListPipelineJobs": method})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", f"127.0.0.1:{port}")
+        monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
+        code, out, err = command("status", "--project", "my-project")
+    finally:
+        server.stop(None)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split()[:2] == ["one", "digits"]
+    assert received[0].parent == "projects/my-project/locations/us-central1"
+
+
+def test_an_api_without_an_endpoint_of_its_own_is_asked_at_the_server_of_this_machine(vertex):
+    connection = Connection(Settings(project="my-project", endpoint=vertex.url))
+    body = {"resourceNames": [], "filter": "", "pageSize": 1}
+    assert connection.rest("logging", "POST", "v2/entries:list", body) == {"entries": []}
+    with pytest.raises(exceptions.NotFound):
+        connection.storage.get_bucket("bucket")
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:80", "http://localhost:1", "https://[::1]:2/"])
+def test_this_machine_is_known_by_its_names(endpoint):
+    assert is_loopback(endpoint)
+    assert not is_loopback("https://us-central1-aiplatform.googleapis.com")
+    assert not is_loopback("localhost.example.com")
+
+
+def test_pauses_double_and_tries_end():
+    pauses, told = [], []
+
+    def call():
+        raise exceptions.ServiceUnavailable("down")
+
+    with pytest.raises(exceptions.ServiceUnavailable):
+        attempt(call, tries=8, sleep=pauses.append, told=told.append)
+    assert len(pauses) == len(told) == 7
+    assert pauses[1:5] == [2 * pause for pause in pauses[:4]]
+    assert max(pauses) <= 30
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The following quota metrics exceed quota limits: aiplatform.googleapis.com/x",
+        "Resources are insufficient in region: us-central1. Please try a different region",
+        "The zone does not have enough resources available to fulfill the request",
+        "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "Stockout in us-central1-a",
+    ],
+)
+def test_a_lack_of_machines_is_told_from_other_failures(message):
+    assert is_capacity(message)
+    assert not is_capacity("The replica workerpool0-0 exited with a non-zero status of 1.")
+    assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
