@@ -157,8 +157,7 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
         below = batch_size - batch_size % replicas
         fitting = " or ".join(str(size) for size in (below, below + replicas) if size)
         raise InputError(
-            f"batch_size={batch_size} can't be shared equally by {replicas} replicas; "
-            f"use {fitting}"
+            f"batch_size={batch_size} can't be shared equally by {replicas} replicas; use {fitting}"
         )
 
 
