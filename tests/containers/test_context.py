@@ -121,7 +121,7 @@ def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
     taken = set(files.copied_folders())
     for line in files.instructions():
         if line.startswith("COPY ") and "--from=" not in line:
-            taken.add(line.split()[1])
+            taken |= set(line.split()[1:-1])
         taken |= set(re.findall(r"type=bind,source=([^,\s]+)", line))
     assert all((files.ROOT / path).exists() for path in taken)
     assert {path.split("/")[0] for path in taken} == allowed
@@ -130,9 +130,10 @@ def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
 def test_packages_come_before_code_so_that_changed_code_reinstalls_nothing():
     stages = "\n".join(files.instructions()).split("FROM ")
     for target in ("cpu", "gpu"):
-        stage = next(stage for stage in stages if stage.startswith(f"runtime AS {target}\n"))
-        packages, code = stage.index("COPY --from=packages"), stage.index("COPY --from=code")
-        labels = stage.index("ARG COMMIT")
-        assert packages < code < stage.index("check.py") < labels
+        stage = next(
+            stage for stage in stages if stage.startswith(f"packages-{target} AS {target}\n")
+        )
+        code, labels = stage.index("COPY --from=code"), stage.index("ARG COMMIT")
+        assert code < stage.index("check.py") < labels
         assert stage.index("USER 1000") < stage.index("check.py")
-    assert stages[-1].startswith("runtime AS cpu\n")
+    assert stages[-1].startswith("packages-cpu AS cpu\n")
