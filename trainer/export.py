@@ -16,13 +16,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.dataset import reader
+from trainer.dataset import decoding
 from trainer.dataset.schema import Dataset
 from trainer.dataset.tabular.inputs import Encoder, columns_of, parse_columns
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
-    """Writes `model`, from what reader.parse gives to logits, as a SavedModel to folder `uri`."""
+    """Writes `model`, from what decoding.parse gives to logits, as a SavedModel to folder `uri`."""
     classes = tf.constant(dataset.classes)
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
@@ -86,7 +86,7 @@ def _add_of_images(
 
     def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         features = tf.io.parse_example(examples, {image.name: tf.io.FixedLenFeature([], tf.string)})
-        return predict(reader.decode_images(features[image.name], image))
+        return predict(decoding.decode_images(features[image.name], image))
 
     pixels = tf.TensorSpec([None, height, width, channels], tf.uint8, name=image.name)
     archive.add_endpoint("serving_default", predict, [pixels])

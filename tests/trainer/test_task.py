@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.replicas import REPOSITORY
-from trainer.dataset.reader import parse
+from trainer.dataset.decoding import parse
 from trainer.dataset.schema import load
 
 

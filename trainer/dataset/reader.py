@@ -21,14 +21,13 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.config import check_batch_size
-from trainer.dataset.schema import Dataset, Feature, PartialShard
-from trainer.dataset.tabular.inputs import Encoder, parse_columns
+from trainer.dataset.decoding import decoded
+from trainer.dataset.schema import Dataset, PartialShard
 
 LANES = 8
 """Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
@@ -86,81 +85,26 @@ def training_batches(
     have there; what is skipped is read, not decoded.
 
     Returns:
-        A dataset of (inputs, labels, weights) per replica: inputs and labels as `parse` gives
-        them, weights float32 [replica_batch_size] (0: padding). Successive elements belong to
-        successive local replicas.
+        A dataset of (inputs, labels, weights) per replica: inputs and labels as
+        `decoding.parse` gives them, weights float32 [replica_batch_size] (0: padding).
+        Successive elements belong to successive local replicas.
     """
     content = dataset.splits[split]
     lanes = share.lanes // share.workers
     fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
     serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
-    return decoded(serialized, dataset, share)
+    return _decoded(serialized, dataset, share)
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
     """This worker's batches of one pass over `split` in stored order; elements as in training."""
-    return decoded(_serialized_batches(dataset, split, share, None), dataset, share)
+    return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
-def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
-    """Serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
-
-    Inputs are images, uint8 [n, height, width, channels], or of a table what
-    `trainer.dataset.tabular.inputs.Encoder` makes of its columns.
-    """
-    if dataset.is_table:
-        return _table_parser(_Features(dataset, repr(dataset.features)))(serialized)
-    image = dataset.feature("image")
-    features = tf.io.parse_example(
-        serialized,
-        {
-            image.name: tf.io.FixedLenFeature([], tf.string),
-            dataset.feature("label").name: tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    return decode_images(features[image.name], image), features[dataset.feature("label").name]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Features:
-    """A data set to which another one is equal that has the same features."""
-
-    dataset: Dataset = dataclasses.field(compare=False)
-    features: str
-
-
-@functools.lru_cache(maxsize=8)
-def _table_parser(described: _Features) -> Any:
-    """`parse` of a table, traced once: many columns are many operations, anew each epoch."""
-    dataset = described.dataset
-    encode = Encoder(dataset)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def parser(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        columns = parse_columns(serialized, dataset, label=True)
-        return encode(columns), columns[dataset.feature("label").name]
-
-    return parser
-
-
-def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
-    """Stored image bytes (string [n]) to uint8 [n, height, width, channels]."""
-    if image.encoding == "raw":
-        size = int(np.prod(image.shape))
-        flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)
-        return tf.reshape(flat, [-1, *image.shape])
-    return tf.map_fn(
-        lambda one: decode_jpeg(one, image),
-        stored,
-        fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
-    )
-
-
-def decode_jpeg(stored: tf.Tensor, image: Feature) -> tf.Tensor:
-    """One JPEG (string []) to uint8 [height, width, channels]."""
-    decoded = tf.io.decode_jpeg(stored, channels=image.shape[-1])
-    return tf.ensure_shape(decoded, image.shape)
+def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
+    size, parts = share.replica_batch_size, share.local_replicas
+    return decoded(serialized, dataset, size=size, parts=parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,54 +201,3 @@ def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
     position = tf.range(size)
     weights = tf.cast(position < present, tf.float32)
     return tf.gather(batch, position % present), weights
-
-
-def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
-    """Splits worker batches among local replicas, decodes them and reads ahead."""
-    size = share.replica_batch_size
-    if share.local_replicas > 1:
-        serialized = serialized.flat_map(
-            lambda batch, weights: tf.data.Dataset.from_tensor_slices(
-                (
-                    tf.reshape(batch, [share.local_replicas, size]),
-                    tf.reshape(weights, [share.local_replicas, size]),
-                )
-            )
-        )
-    image = None if dataset.is_table else dataset.feature("image")
-    if image and image.encoding == "jpeg":
-        batches = _decoded_one_by_one(serialized, dataset, image, size)
-    else:
-        batches = serialized.map(
-            lambda batch, weights: (*parse(batch, dataset), weights),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
-    options = tf.data.Options()
-    options.deterministic = True
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
-
-
-def _decoded_one_by_one(
-    serialized: tf.data.Dataset, dataset: Dataset, image: Feature, size: int
-) -> tf.data.Dataset:
-    """Parses batches and decodes their JPEGs an example at a time, on all cores."""
-    label = dataset.feature("label").name
-    description = {
-        image.name: tf.io.FixedLenFeature([], tf.string),
-        label: tf.io.FixedLenFeature([], tf.int64),
-    }
-
-    def parse_batch(batch: tf.Tensor, weights: tf.Tensor) -> tuple:
-        features = tf.io.parse_example(batch, description)
-        return features[image.name], features[label], weights
-
-    return (
-        serialized.map(parse_batch)
-        .unbatch()
-        .map(
-            lambda stored, label, weight: (decode_jpeg(stored, image), label, weight),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
-        .batch(size, drop_remainder=True)
-    )

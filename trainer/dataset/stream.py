@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.dataset import reader
+from trainer.dataset.decoding import decoded
 from trainer.dataset.schema import Dataset
 
 FILES_AT_ONCE = 4
@@ -50,4 +51,5 @@ def endless_batches(
     )
     size = share.replica_batch_size
     batches = records.batch(size, drop_remainder=True)
-    return reader.decoded(batches.map(lambda batch: (batch, tf.ones([size]))), dataset, share)
+    weighted = batches.map(lambda batch: (batch, tf.ones([size])))
+    return decoded(weighted, dataset, size=size, parts=share.local_replicas)

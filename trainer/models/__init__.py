@@ -37,7 +37,7 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
         options: keyword arguments of that model's `build`.
 
     Returns:
-        A Keras model from what `trainer.dataset.reader.parse` gives (images: uint8 [n,
+        A Keras model from what `trainer.dataset.decoding.parse` gives (images: uint8 [n,
         height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:
