@@ -233,6 +233,19 @@ def meet(strategy: tf.distribute.Strategy) -> None:
     strategy.experimental_local_results(total)[0].numpy()
 
 
+def name_of(strategy: tf.distribute.Strategy) -> str:
+    """The value of config.STRATEGIES that stands for `strategy`; its classes go by older names."""
+    for name, cls in (
+        ("one_device", tf.distribute.OneDeviceStrategy),
+        ("mirrored", tf.distribute.MirroredStrategy),
+        ("multi_worker_mirrored", tf.distribute.MultiWorkerMirroredStrategy),
+        ("parameter_server", tf.distribute.ParameterServerStrategy),
+    ):
+        if isinstance(strategy, cls):
+            return name
+    return type(strategy).__name__
+
+
 def _local_devices() -> list[str] | None:
     """All GPUs (None lets TensorFlow find them), or else all logical CPUs."""
     if tf.config.list_physical_devices("GPU"):

@@ -80,7 +80,7 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
         "steps": len(history) * _steps_per_epoch(trained.dataset, job.config),
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
-        "strategy": type(trained.strategy).__name__,
+        "strategy": clusters.name_of(trained.strategy),
         "replicas": trained.replicas,
         "model": job.config.model,
         "parameters": trained.model.count_params(),

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainer import checkpoint, logs, steps
 from trainer.augmentation import augmented
-from trainer.cluster import Cluster, create_strategy, meet
+from trainer.cluster import Cluster, create_strategy, meet, name_of
 from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join, limited, load
@@ -191,7 +191,7 @@ class Run:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
         self.log.line(
             f"{self.config.model} with {self.model.count_params():,} weights, "
-            f"{type(self.strategy).__name__} over {self.replicas} replicas, "
+            f"{name_of(self.strategy)} over {self.replicas} replicas, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:
