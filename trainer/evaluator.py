@@ -33,6 +33,8 @@ _COLUMNS = {"epoch": int, "step": int, "loss": float, "accuracy": float, "second
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     """Scores checkpoints as they come, until the chief's `results` are there and all is scored."""
+    # A checkpoint that goes while it is read would be deplored variable by variable.
+    tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
     evaluation = None

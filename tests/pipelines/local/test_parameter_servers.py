@@ -1,0 +1,74 @@
+"""A job with parameter servers outlives each of its replicas, by the rules of Vertex AI."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.pipelines.local.conftest import job_states, wait_for
+from trainer.config import TrainingConfig, to_flags
+from trainer.worker_pools import MachineOptions, worker_pool_specs
+
+PARENT = "projects/p/locations/l"
+ROLES = ("evaluator", "worker", "ps", "chief")
+EPOCHS, STEPS = 80, 63
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_role_is_killed_in_turn_and_the_job_succeeds(client, digit_records, tmp_path):
+    base = tmp_path / "base"
+    config = TrainingConfig(
+        strategy="parameter_server",
+        epochs=EPOCHS,
+        batch_size=16,
+        learning_rate=0.001,
+        checkpoint_steps=25,
+    )
+    machines = MachineOptions(worker_count=2, ps_count=1, evaluator_count=1)
+    flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={base}"]
+    pools = worker_pool_specs(machines, [*flags, *to_flags(config)])
+    job = {"display_name": "train", "job_spec": {"worker_pool_specs": pools}}
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: job_states(tmp_path))
+
+    def replica(role):
+        (state,) = job_states(tmp_path)
+        assert state["state"] in ("PENDING", "RUNNING"), state
+        return next(one for one in state["replicas"] if one["role"] == role)
+
+    def position():
+        """Steps behind the newest checkpoint, as the chief's list has it."""
+        try:
+            newest = (base / "checkpoints" / "checkpoint").read_text().split('"')[1]
+        except FileNotFoundError:
+            return 0
+        epochs, step = divmod(int(newest.rpartition("-")[2]), 10**9)
+        return epochs * STEPS + step
+
+    for role in ROLES:
+        goal = position() + 50
+        wait_for(lambda goal=goal: replica("chief") and position() >= goal, 200)
+        assert position() < EPOCHS * STEPS
+        killed = replica(role)
+        os.kill(killed["pid"], signal.SIGKILL)
+        # A server that is gone takes the weights with it: the chief must start again too.
+        for one in {role, "chief"} if role == "ps" else {role}:
+            restarts = 1 + (one == "chief" and role == "chief")
+            wait_for(lambda one=one, n=restarts: replica(one)["restarts"] >= n, 60)
+
+    def ended():
+        state = client.get_custom_job(name=name).state.name
+        return state if state not in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING") else None
+
+    assert wait_for(ended, 400) == "JOB_STATE_SUCCEEDED"
+    metrics = json.loads((base / "metrics.json").read_text())
+    assert (metrics["epochs"], metrics["steps"]) == (EPOCHS, EPOCHS * STEPS)
+    assert position() == EPOCHS * STEPS
+    assert metrics["validation"]["accuracy"] > 0.8
+    (state,) = job_states(tmp_path)
+    states = {(one["role"], one["index"]): one["state"] for one in state["replicas"]}
+    assert states["chief", 0] == "SUCCEEDED"
+    assert {states[role, 0] for role in ("worker", "ps")} == {"STOPPED"}
+    assert (base / "evaluations.csv").read_text().count("\n") > 2

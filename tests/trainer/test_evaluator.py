@@ -1,0 +1,67 @@
+"""The evaluator scores the checkpoints of any strategy, wherever Vertex AI has put it."""
+
+import csv
+import json
+
+import pytest
+
+from tests import replicas
+from trainer.cluster import Cluster, from_environment
+from trainer.config import parse
+
+MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+
+
+def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
+    digit_records, tmp_path
+):
+    flags = [
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={tmp_path}/run",
+        "--epochs=4",
+        "--learning_rate=0.002",
+        "--augmentation=model",
+        '--augmentation_operations=["shift"]',
+        "--evaluator_pool=1",
+    ]
+    # The second pool is the workers' to Vertex AI, and so in TF_CONFIG.
+    with replicas.Cluster("trainer.task", flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
+        cluster.start_all()
+        codes = [process.wait(120) for process in cluster.processes.values()]
+        assert codes == [0, 0], cluster.tails()
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["replicas"] == 1
+    with (tmp_path / "run" / "evaluations.csv").open() as file:
+        *_, last = csv.DictReader(file)
+    assert (last["epoch"], last["step"]) == ("4", str(4 * 16))
+    for name in ("loss", "accuracy"):
+        assert float(last[name]) == pytest.approx(metrics["validation"][name], rel=1e-4)
+    assert list((tmp_path / "run" / "logs" / "evaluator").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("role", "pool", "expected"),
+    [
+        ("evaluator", 3, Cluster(role="evaluator", addresses=MEMBERS, has_evaluator=True)),
+        ("chief", 3, Cluster(addresses=MEMBERS, has_evaluator=True)),
+        ("ps", 0, Cluster(role="ps", addresses=MEMBERS)),
+        (
+            "ps",
+            2,
+            Cluster(
+                role="evaluator",
+                addresses={role: MEMBERS[role] for role in ("chief", "worker")},
+                has_evaluator=True,
+            ),
+        ),
+    ],
+)
+def test_every_replica_knows_which_pool_is_the_evaluators(role, pool, expected):
+    config = json.dumps({"cluster": MEMBERS, "task": {"type": role, "index": 0}})
+    assert from_environment({"TF_CONFIG": config}, pool) == expected
+
+
+def test_the_pool_of_the_evaluator_is_a_flag():
+    flags = ["--dataset=d", "--base_output_directory=b"]
+    assert parse([*flags, "--evaluator_pool=2"], {}).evaluator_pool == 2
+    assert parse(flags, {}).evaluator_pool == 0
