@@ -54,7 +54,7 @@ def test_every_source_that_can_be_opened_can_be_named():
         ({"source": "digits:8"}, "source='digits:8' is none of"),
         ({"source": ""}, "source='' is none of"),
         ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),
-        ({"batch_size": 2, "worker_count": 3}, "use at least 4"),
+        ({"batch_size": 2, "worker_count": 3}, "by 4 replicas; use 4"),
         ({"model_name": "My model"}, "model_name='My model' is not up to 63 of a-z, 0-9, - and _"),
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
