@@ -47,6 +47,9 @@ from trainer.synchronous import TerminatedError, Trained
 STEPS_AHEAD = 2
 """Steps a worker that are handed out before the first is done: none waits for the chief."""
 
+EVALUATOR_SECONDS = 30.0
+"""How long the chief waits at the end for the evaluator, before it validates by itself."""
+
 
 def serve(cluster: Cluster) -> NoReturn:
     """Serves as a worker or as a parameter server, until the process is ended."""
@@ -148,8 +151,10 @@ class Run(synchronous.Run):
         @tf.function
         def step(batches: Any) -> tf.Tensor:
             started = tf.timestamp()
-            inputs, labels, weights = next(batches)
-            waited = tf.cast(tf.timestamp() - started, tf.float32)
+            with tf.control_dependencies([started]):
+                inputs, labels, weights = next(batches)
+            with tf.control_dependencies([weights]):
+                waited = tf.cast(tf.timestamp() - started, tf.float32)
 
             def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
                 found, sums = compute(inputs, labels, weights, examples)
@@ -248,10 +253,21 @@ class Run(synchronous.Run):
         """Whether an epoch's metrics are waited for, since what follows hangs on them."""
         return bool(self._keeps_best or self.phase.plateau_patience)
 
+    def _scored(self) -> dict[int, dict[str, Any]]:
+        """The evaluator's rows by step; it is shut down with the job, so its last is awaited."""
+        expected = self.has_evaluator and self.dataset.splits["validation"].examples > 0
+        awaited = expected and not self._decides_by_validation
+        deadline = time.monotonic() + awaited * EVALUATOR_SECONDS
+        while True:
+            scored = {row["step"]: row for row in evaluator.load(self.base)}
+            if self.optimizer_step in scored or time.monotonic() >= deadline:
+                return scored
+            time.sleep(0.2)
+
     def _complete_history(self) -> None:
         """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""
         progress, history = self.progress, self.progress.history
-        scored = {row["step"]: row for row in evaluator.load(self.base)}
+        scored = self._scored()
         for row in history:
             found = scored.get(row["epoch"] * self.steps)
             if "validation_loss" not in row and found:
