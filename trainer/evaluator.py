@@ -23,7 +23,7 @@ from trainer.augmentation import augmented
 from trainer.cluster import Cluster, create_strategy
 from trainer.config import Job
 from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, join
+from trainer.dataset.schema import Dataset, join, limited
 from trainer.models import build_model, prepare_model
 
 FILE_NAME = "evaluations.csv"
@@ -61,7 +61,9 @@ class _Evaluation:
     def __init__(self, job: Job, dataset: Dataset) -> None:
         config = job.config
         self._base = job.base_output_directory
-        self._steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        dataset = limited(dataset, "train", config.max_train_examples)
+        a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self._steps = config.steps_per_epoch or a_pass
         keras.utils.set_random_seed(config.seed)
         keras.config.set_dtype_policy(config.precision)
         strategy = create_strategy("one_device", Cluster())

@@ -18,7 +18,9 @@ def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
     flags = [
         f"--dataset={digit_records.uri}",
         f"--base_output_directory={tmp_path}/run",
-        "--epochs=4",
+        "--epochs=6",
+        "--max_train_examples=700",
+        "--steps_per_epoch=9",
         "--learning_rate=0.002",
         "--augmentation=model",
         '--augmentation_operations=["shift"]',
@@ -33,7 +35,7 @@ def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
     assert metrics["replicas"] == 1
     with (tmp_path / "run" / "evaluations.csv").open() as file:
         *_, last = csv.DictReader(file)
-    assert (last["epoch"], last["step"]) == ("4", str(4 * 16))
+    assert (last["epoch"], last["step"]) == ("6", str(6 * 9))
     for name in ("loss", "accuracy"):
         assert float(last[name]) == pytest.approx(metrics["validation"][name], rel=1e-4)
     assert list((tmp_path / "run" / "logs" / "evaluator").glob("events.*"))
