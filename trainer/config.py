@@ -10,7 +10,7 @@ from trainer import fields
 from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import FINE_TUNED, MODELS
+from trainer.models import MODELS
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -81,8 +81,9 @@ class TrainingConfig:
     )
     fine_tune_epochs: int = option(
         0,
-        help="Passes of a second phase, from the best weights of the first, in which the last "
-        "layers of the model's backbone learn too; 0: no such phase.",
+        help="Of a model with a backbone (transfer; others train in one phase): passes of a second "
+        "phase, from the best weights of the first, in which the backbone's last layers learn "
+        "too; 0: no such phase.",
         minimum=0,
     )
     fine_tune_layers: int = option(
@@ -128,13 +129,6 @@ class TrainingConfig:
         256.0, help="Memory of a replica's shuffle buffer, in MB (10^6 bytes).", above=0
     )
     seed: int = option(0, help="Seed of weights, order and augmentation.", minimum=0)
-
-    def __post_init__(self) -> None:
-        if self.fine_tune_epochs and self.model not in FINE_TUNED:
-            raise InputError(
-                f"fine_tune_epochs={self.fine_tune_epochs}: model={self.model!r} has no backbone "
-                f"to fine-tune; use model={' or '.join(sorted(FINE_TUNED))}, or 0"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from trainer import files
 from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
 from trainer.dataset.schema import join
-from trainer.phases import expected_epochs
+from trainer.phases import expected_epochs, phases
 from trainer.progress import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -107,7 +107,7 @@ class ChiefLog(Log):
                 "learning_rate",
                 "images_per_second",
                 "input_wait_fraction",
-                *(["phase"] if self._config.fine_tune_epochs else []),
+                *(["phase"] if len(phases(self._config)) > 1 else []),
             ):
                 tf.summary.scalar(name, row[name])
         with self._writers["validation"].as_default(optimizer_step):

@@ -3,12 +3,13 @@
 import dataclasses
 
 from trainer.config import TrainingConfig
+from trainer.models import FINE_TUNED
 from trainer.progress import Progress
 
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """The config of each phase in turn: `config` with the phase's own values in place."""
-    if not config.fine_tune_epochs:
+    if config.model not in FINE_TUNED or not config.fine_tune_epochs:
         return [config]
     second = dataclasses.replace(
         config,
