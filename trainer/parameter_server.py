@@ -38,7 +38,7 @@ from trainer import evaluator, steps, synchronous
 from trainer.cluster import Cluster, create_strategy
 from trainer.config import Job
 from trainer.dataset import reader
-from trainer.dataset.schema import Dataset
+from trainer.dataset.schema import Dataset, load_to_train
 from trainer.dataset.stream import endless_batches
 from trainer.errors import InputError
 from trainer.models import build_model
@@ -86,7 +86,7 @@ def train(job: Job, cluster: Cluster) -> Trained:
         )
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_tell_of_workers)
-    dataset = synchronous.training_data(job.dataset)
+    dataset = load_to_train(job.dataset)
     strategy = create_strategy("parameter_server", cluster)
     return Run(job, cluster, strategy, dataset).run()
 

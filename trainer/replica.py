@@ -14,7 +14,7 @@ from trainer import cluster as clusters
 from trainer import evaluator, files, parameter_server, synchronous
 from trainer.config import Job, TrainingConfig
 from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, join
+from trainer.dataset.schema import Dataset, join, load_to_train
 from trainer.export import export
 
 TERMINATED = 143
@@ -37,7 +37,7 @@ def run(job: Job) -> int:
     cluster = clusters.from_environment(os.environ, job.evaluator_pool)
     results = join(job.base_output_directory, METRICS)
     if cluster.role == "evaluator":
-        evaluator.evaluate(job, synchronous.training_data(job.dataset), results)
+        evaluator.evaluate(job, load_to_train(job.dataset), results)
         return 0
     asynchronous = clusters.resolve(job.config.strategy, cluster) == "parameter_server"
     if asynchronous and not cluster.is_chief:

@@ -21,7 +21,7 @@ from trainer.augmentation import augmented
 from trainer.cluster import Cluster, create_strategy, meet, name_of
 from trainer.config import Job
 from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, join, limited, load
+from trainer.dataset.schema import Dataset, join, limited, load_to_train
 from trainer.errors import InputError
 from trainer.models import FINE_TUNED, build_model, prepare_model, unfreeze
 from trainer.optimization import Schedule, create_optimizer
@@ -61,18 +61,7 @@ def train(job: Job, cluster: Cluster) -> Trained:
     """
     config = job.config
     strategy = create_strategy(config.strategy, cluster)
-    return Run(job, cluster, strategy, training_data(job.dataset)).run()
-
-
-def training_data(uri: str) -> Dataset:
-    """Loads a data set; raises InputError where there is nothing to train on."""
-    dataset = load(uri)
-    for split in ("train", "validation"):
-        if split not in dataset.splits:
-            raise InputError(f"{uri} has no {split} split; run create_tfrecords again")
-    if not dataset.splits["train"].examples:
-        raise InputError(f"{uri} has no example to train on")
-    return dataset
+    return Run(job, cluster, strategy, load_to_train(job.dataset)).run()
 
 
 class Run:

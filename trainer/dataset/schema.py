@@ -192,3 +192,14 @@ def load(uri: str) -> Dataset:
         raise InputError(
             f"{path} is not a data set's ({error!r}); run create_tfrecords again"
         ) from None
+
+
+def load_to_train(uri: str) -> Dataset:
+    """Loads a data set; raises InputError where there is nothing to train on."""
+    dataset = load(uri)
+    for split in ("train", "validation"):
+        if split not in dataset.splits:
+            raise InputError(f"{uri} has no {split} split; run create_tfrecords again")
+    if not dataset.splits["train"].examples:
+        raise InputError(f"{uri} has no example to train on")
+    return dataset
