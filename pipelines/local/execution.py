@@ -128,11 +128,10 @@ def run(
         stack.enter_context(_signals_interrupt())
         stack.enter_context(_kept_off_the_console(console, logs / "pipeline.log"))
         with view_of(board, jobs, console) as view:
-            thread = _Thread(execute)
+            thread = _Thread("kfp", execute)
             try:
-                while thread.is_alive():
+                while not thread.finished.wait(_FRAME_SECONDS):
                     view.update()
-                    thread.join(_FRAME_SECONDS)
                 state = "FAILED" if thread.error or board.failed else "SUCCEEDED"
                 error = thread.error
             except KeyboardInterrupt:
@@ -157,20 +156,27 @@ def run(
 
 
 class _Thread(threading.Thread):
-    """Runs a function; `error` says why it ended early, if it did."""
+    """Runs a function; `error` says why it ended early, if it did.
 
-    def __init__(self, function: Callable[[], None]) -> None:
-        super().__init__(name="kfp", daemon=True)
+    Wait for `finished`, not in `join`: a signal that interrupts `join` makes Python before
+    3.13 call a running thread dead.
+    """
+
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
         self._function = function
         self.error = ""
+        self.finished = threading.Event()
         self.start()
 
     def run(self) -> None:
         try:
             self._function()
         except Exception as error:
-            logging.getLogger(__name__).exception("the pipeline ended early")
+            logging.getLogger(__name__).exception("%s ended early", self.name)
             self.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.finished.set()
 
 
 def _call(
@@ -199,14 +205,13 @@ def _call(
         LocalExecutionConfig.instance = None
 
 
-def _cancel(tasks: ProcessTasks, thread: threading.Thread, note: Callable[[str], None]) -> None:
+def _cancel(tasks: ProcessTasks, thread: _Thread, note: Callable[[str], None]) -> None:
     note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
-    stopper = threading.Thread(target=tasks.cancel, name="cancel", daemon=True)
-    stopper.start()
-    while thread.is_alive() or stopper.is_alive():
+    stopper = _Thread("cancel", tasks.cancel)
+    while not (stopper.finished.is_set() and thread.finished.is_set()):
         try:
-            stopper.join(_FRAME_SECONDS)
-            thread.join(_FRAME_SECONDS)
+            stopper.finished.wait()
+            thread.finished.wait()
         except KeyboardInterrupt:
             tasks.kill()
 
