@@ -82,7 +82,7 @@ def digits(
 def _example(image: np.ndarray, label: int, key: str, encoding: str) -> bytes:
     stored = image.tobytes()
     if encoding == "jpeg":
-        stored = tf.io.encode_jpeg(image, quality=95).numpy()
+        stored = tf.io.encode_jpeg(image, quality=85).numpy()
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[stored])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),

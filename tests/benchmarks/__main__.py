@@ -20,16 +20,21 @@ def main(names: list[str]) -> None:
     console = Console()
     table = Table("benchmark", "ratio", "goal", "", "measured here")
     modules = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    for name in names or sorted(modules):
+    benchmarks = sorted(set(modules) - {"__main__", "photos"})
+    for name in names:
+        if name not in benchmarks:
+            sys.exit(f"error: no benchmark is called {name!r}; there are {', '.join(benchmarks)}")
+    for name in names or benchmarks:
         module = importlib.import_module(f"tests.benchmarks.{name}")
-        if not hasattr(module, "rows"):
-            continue
         console.print(f"measuring {name} ...")
         for what, ratio, goal, figures in module.rows():
             at_most = "peak memory" in what
             reached = ratio <= goal if at_most else ratio >= goal
             sign = "<=" if at_most else ">="
             mark = "reached" if reached else "missed"
+            console.print(
+                f"  {what}: {ratio:.2f} ({sign} {goal} {mark}); {figures}", soft_wrap=True
+            )
             table.add_row(what, f"{ratio:.2f}", f"{sign} {goal}", mark, figures)
     console.print(table)
 

@@ -10,6 +10,10 @@ import tensorflow as tf
 from trainer.dataset.schema import Dataset, Feature
 from trainer.dataset.tabular.inputs import Encoder, parse_columns
 
+_PIECE = 32
+"""Most JPEGs that one function decodes: in pieces, a batch keeps all cores at work however
+large it is, and few pictures are in flight."""
+
 
 def decoded(
     serialized: tf.data.Dataset, dataset: Dataset, *, size: int, parts: int
@@ -19,52 +23,39 @@ def decoded(
     Args:
         serialized: of (tf.Examples, string [parts * size]; weights, float32 of that shape).
     """
-    if parts > 1:
+    piece = _piece(dataset, size)
+    cuts = parts * size // piece
+    if cuts > 1:
         serialized = serialized.flat_map(
             lambda batch, weights: tf.data.Dataset.from_tensor_slices(
                 (
-                    tf.reshape(batch, [parts, size]),
-                    tf.reshape(weights, [parts, size]),
+                    tf.reshape(batch, [cuts, piece]),
+                    tf.reshape(weights, [cuts, piece]),
                 )
             )
         )
-    image = None if dataset.is_table else dataset.feature("image")
-    if image and image.encoding == "jpeg":
-        batches = _decoded_one_by_one(serialized, dataset, image, size)
-    else:
-        batches = serialized.map(
-            lambda batch, weights: (*parse(batch, dataset), weights),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
+    batches = serialized.map(
+        lambda batch, weights: (*parse(tf.ensure_shape(batch, [piece]), dataset), weights),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    if piece < size:
+        batches = batches.batch(size // piece, drop_remainder=True).map(_joined)
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _decoded_one_by_one(
-    serialized: tf.data.Dataset, dataset: Dataset, image: Feature, size: int
-) -> tf.data.Dataset:
-    """Parses batches and decodes their JPEGs an example at a time, on all cores."""
-    label = dataset.feature("label").name
-    description = {
-        image.name: tf.io.FixedLenFeature([], tf.string),
-        label: tf.io.FixedLenFeature([], tf.int64),
-    }
+def _piece(dataset: Dataset, size: int) -> int:
+    """How many of `size` examples are decoded by one call; divides `size`."""
+    if dataset.is_table or dataset.feature("image").encoding != "jpeg":
+        return size
+    return max(piece for piece in range(1, _PIECE + 1) if size % piece == 0)
 
-    def parse_batch(batch: tf.Tensor, weights: tf.Tensor) -> tuple:
-        features = tf.io.parse_example(batch, description)
-        return features[image.name], features[label], weights
 
-    return (
-        serialized.map(parse_batch)
-        .unbatch()
-        .map(
-            lambda stored, label, weight: (decode_jpeg(stored, image), label, weight),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
-        .batch(size, drop_remainder=True)
-    )
+def _joined(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Tensors [pieces, n, ...] as [pieces * n, ...]."""
+    return tuple(tf.reshape(one, [one.shape[0] * one.shape[1], *one.shape[2:]]) for one in pieces)
 
 
 def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
@@ -114,14 +105,11 @@ def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
         size = int(np.prod(image.shape))
         flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)
         return tf.reshape(flat, [-1, *image.shape])
-    return tf.map_fn(
-        lambda one: decode_jpeg(one, image),
-        stored,
-        fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
-    )
 
+    def decode(one: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.io.decode_jpeg(one, channels=image.shape[-1]), image.shape)
 
-def decode_jpeg(stored: tf.Tensor, image: Feature) -> tf.Tensor:
-    """One JPEG (string []) to uint8 [height, width, channels]."""
-    decoded = tf.io.decode_jpeg(stored, channels=image.shape[-1])
-    return tf.ensure_shape(decoded, image.shape)
+    count = stored.shape[0]
+    if count and count <= _PIECE:  # An operation each, without a loop's cost.
+        return tf.stack([decode(one) for one in tf.unstack(stored)])
+    return tf.map_fn(decode, stored, fn_output_signature=tf.TensorSpec(image.shape, tf.uint8))

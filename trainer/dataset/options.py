@@ -1,6 +1,7 @@
 """What create_tfrecords can be told."""
 
 import dataclasses
+import re
 
 from trainer.dataset.tabular.columns import read_schema
 from trainer.errors import InputError
@@ -11,6 +12,12 @@ ENCODINGS = ("raw", "jpeg")
 AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
+ENGINES = ("local", "dataflow")
+_DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
+_SUBNETWORK = re.compile(
+    r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
+    r"regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +60,12 @@ class RecordOptions:
         "jpeg",
         help="How images lie in the records: raw (fastest to read) or jpeg (a tenth of the bytes).",
         choices=ENCODINGS,
+    )
+    jpeg_quality: int = option(
+        85,
+        help="With encoding=jpeg: quality, from 1 to 100; less is smaller and faster to decode.",
+        minimum=1,
+        maximum=100,
     )
     augmentation: str = option(
         "none",
@@ -107,4 +120,39 @@ class RecordOptions:
             raise InputError(
                 f"split_fractions={self.split_fractions} leaves nothing to train or to test on; "
                 "give train and test a share above 0"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Who writes the records, in the same bytes; each is a parameter of the pipeline."""
+
+    records_engine: str = option(
+        "local",
+        help="Who writes the records, in the same bytes: local (all cores of the step's machine) "
+        "or dataflow (many machines, in a job of Dataflow; in a local run Apache Beam alone).",
+        choices=ENGINES,
+    )
+    dataflow_max_workers: int = option(
+        10, help="Most machines that Dataflow takes.", minimum=1, maximum=4000
+    )
+    dataflow_machine_type: str = option(
+        "e2-standard-4", help="Machine type of Dataflow's workers; each core writes a shard."
+    )
+    dataflow_subnetwork: str = option(
+        "",
+        help="Subnetwork of Dataflow's workers, which then have no public addresses, such as "
+        "regions/REGION/subnetworks/NAME (with Private Google Access); empty: the network default.",
+    )
+
+    def __post_init__(self) -> None:
+        if not _DATAFLOW_MACHINE.fullmatch(self.dataflow_machine_type):
+            raise InputError(
+                f"dataflow_machine_type={self.dataflow_machine_type!r} is not a machine type, "
+                "such as e2-standard-4"
+            )
+        if self.dataflow_subnetwork and not _SUBNETWORK.fullmatch(self.dataflow_subnetwork):
+            raise InputError(
+                f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
+                "regions/us-central1/subnetworks/default"
             )

@@ -35,9 +35,6 @@ MAX_FILE_BYTES = 256 * 10**6
 MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: 256 MiB as RGB."""
 
-JPEG_QUALITY = 95
-"""That of tf.io.encode_jpeg; with 4:2:0 chroma, as there."""
-
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "area": Image.Resampling.BOX,
@@ -71,6 +68,7 @@ class PixelFormat:
     channels: int
     resize_method: str
     encoding: str
+    jpeg_quality: int
     operations: tuple[str, ...]
 
     @classmethod
@@ -80,6 +78,7 @@ class PixelFormat:
             options.channels,
             options.resize_method,
             options.encoding,
+            options.jpeg_quality,
             tuple(options.augmentation_operations),
         )
 
@@ -131,7 +130,7 @@ class PixelFormat:
         if self.encoding == "raw":
             return image.tobytes()
         buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling="4:2:0")
+        image.save(buffer, "JPEG", quality=self.jpeg_quality, subsampling="4:2:0")
         return buffer.getvalue()
 
     def values(self, image: Image.Image, key: str, variants: int) -> list[Values]:
