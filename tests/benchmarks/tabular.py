@@ -22,7 +22,7 @@ from trainer.synchronous import Run
 
 ROWS = 80_000
 BATCH = 256
-ROUNDS = 4
+ROUNDS = 12
 
 
 def rows() -> list[tuple[str, float, float, str]]:
@@ -45,10 +45,13 @@ def rows() -> list[tuple[str, float, float, str]]:
                 for name, rate in zip(rates, pair, strict=True):
                     rates[name].append(rate)
         loop, fit = (statistics.median(rates[name]) for name in ("ours", "fit"))
+        # Of neighbors in time: another load of the machine then falls on both.
+        pairs = zip(rates["ours"], rates["fit"], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
     return [
         (
             "wide and deep, FTRL and Adam / Keras fit, Adam",
-            loop / fit,
+            ratio,
             1.0,
             f"{loop:,.0f} / {fit:,.0f} examples/s",
         )
