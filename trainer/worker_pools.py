@@ -157,12 +157,14 @@ def check_strategy(strategy: str, machines: MachineOptions) -> None:
                     f"strategy='parameter_server' with {name}=0: it needs at least one; set "
                     f"{name}=1 or more, or take another strategy"
                 )
+    if strategy == "parameter_server" or (strategy == "auto" and servers):
         if machines.accelerator_count > 1:
             raise InputError(
-                f"strategy='parameter_server' with accelerator_count={machines.accelerator_count}: "
-                "a worker computes on one; set accelerator_count=1 and a larger worker_count"
+                f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
+                f"{machines.accelerator_count}: a worker beside parameter servers computes on "
+                "one; set accelerator_count=1 and a larger worker_count"
             )
-    elif servers and strategy != "auto":
+    elif servers:
         raise InputError(
             f"strategy={strategy!r} has no use for parameter servers, but ps_count={servers}; "
             "use parameter_server, or ps_count=0"

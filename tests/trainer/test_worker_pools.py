@@ -168,6 +168,11 @@ def test_without_parameter_servers_all_are_told_where_the_evaluator_stands(worke
             {"worker_count": 1, "ps_count": 1, **GPUS},
             "set accelerator_count=1 and a larger worker_count",
         ),
+        (
+            "auto",
+            {"worker_count": 1, "ps_count": 1, **GPUS},
+            "strategy='auto' with ps_count=1 and accelerator_count=2",
+        ),
     ],
 )
 def test_a_strategy_that_does_not_fit_the_replicas_is_refused(strategy, options, message):
