@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.requirements
+BEAM := $(VENV)/dataflow
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format benchmark lock image push clean
+.PHONY: help run test test-all dataflow lint format benchmark lock image push clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,10 +23,24 @@ $(READY): requirements.lock
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local
 
-test: $(READY) lint ## Lint, type-check and test: everything under a minute
+# A layer over $(VENV): its packages come first, and the others of $(VENV) behind them.
+$(BEAM)/.requirements: containers/dataflow.lock $(READY)
+	@cmp -s containers/dataflow.lock $@ || { \
+	  $(BIN)/python -m venv --clear --without-pip $(BEAM); \
+	  $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > "$$($(BEAM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"; \
+	  echo "Installing Apache Beam into $(BEAM) (once, about ten seconds)"; \
+	  $(BIN)/python -m pip --python $(BEAM)/bin/python install --quiet --disable-pip-version-check \
+	    --no-deps --require-hashes -r containers/dataflow.lock; \
+	}
+	@cp containers/dataflow.lock $@
+
+dataflow: $(BEAM)/.requirements ## Set up .venv/dataflow, whose python has Apache Beam for records_engine=dataflow
+
+test: $(READY) $(BEAM)/.requirements lint ## Lint, type-check and test: everything under a minute
 	@$(BIN)/python -m pytest
 
-test-all: $(READY) lint ## The same with the slow tests
+test-all: $(READY) $(BEAM)/.requirements lint ## The same with the slow tests
 	@$(BIN)/python -m pytest -m "slow or not slow"
 
 lint: $(READY) ## Check style and types
@@ -43,6 +58,11 @@ benchmark: $(READY) ## Measure against the alternatives, side by side
 lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock pyproject.toml
+	@cp requirements.lock $(VENV)/whole.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --extra dataflow \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file $(VENV)/whole.lock pyproject.toml
+	@awk 'NR == FNR { if (/^[^ ]/) same[$$0] = 1; next } /^[^ ]/ { differs = !same[$$0] } differs' \
+	  requirements.lock $(VENV)/whole.lock > containers/dataflow.lock
 	@for name in build cpu gpu; do \
 	  $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	    --constraint requirements.lock --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -13,6 +13,8 @@ import pytest
 from tests.containers import files
 
 NAMESPACES = ("google",)
+ADDED = {"apache-beam"}
+"""What an image has only with Dockerfile.dataflow over it."""
 
 
 def imported_modules() -> set[str]:
@@ -83,12 +85,12 @@ def test_the_image_names_every_package_that_its_code_imports():
     missing = {}
     for module, distributions in distributions_of(imported_modules()).items():
         names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
-        if not names & {*named, "tensorflow"}:
+        if not names & {*named, *ADDED, "tensorflow"}:
             missing[module] = names
     assert not missing
 
 
-@pytest.mark.parametrize("name", files.LOCKS)
+@pytest.mark.parametrize("name", (*files.LOCKS, "dataflow"))
 def test_every_package_of_the_image_has_hashes_and_no_address(name):
     text = (files.ROOT / "containers" / f"{name}.lock").read_text()
     assert "://" not in text and "--index" not in text
@@ -137,3 +139,10 @@ def test_packages_come_before_code_so_that_changed_code_reinstalls_nothing():
         assert code < stage.index("check.py") < labels
         assert stage.index("USER 1000") < stage.index("check.py")
     assert stages[-1].startswith("packages-cpu AS cpu\n")
+
+
+def test_dataflow_adds_to_the_image_the_beam_whose_boot_program_it_takes():
+    text = (files.ROOT / "containers" / "Dockerfile.dataflow").read_text()
+    beam = files.locked(files.ROOT / "containers" / "dataflow.lock")["apache-beam"]
+    assert f"\nARG BEAM={beam}\n" in text
+    assert "FROM apache/beam_python3.11_sdk:${BEAM} AS beam" in text

@@ -10,7 +10,7 @@ options, or of other source content, are never found.
 import dataclasses
 import hashlib
 import json
-import os
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +47,19 @@ class ShardResult:
     class_counts: list[int]
     rejections: list[Rejection]
 
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "ShardResult":
+        """The result that `to_json` described."""
+        return cls(
+            Shard(**content["shard"]),
+            content["class_counts"],
+            [Rejection(**rejection) for rejection in content["rejections"]],
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class ShardWriter:
@@ -70,7 +83,8 @@ class ShardWriter:
         if result is not None:
             report(len(task.references))
             return result
-        partial = join(self.notes_uri, f"{task.file}.{os.getpid()}.partial")
+        # Two machines may write the same shard for a while, in processes of the same number.
+        partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")
         with storage.writing(self.output_uri):
             try:
                 result = self._write(task, partial, report)
@@ -79,7 +93,7 @@ class ShardWriter:
                 storage.remove(partial)
                 raise
             # After the shard: a note without its shard would be checked in vain.
-            note = json.dumps(dataclasses.asdict(result)).encode()
+            note = json.dumps(result.to_json()).encode()
             storage.write_whole(self._note_uri(task), note)
         return result
 
@@ -141,12 +155,7 @@ class ShardWriter:
     def _noted(self, task: ShardTask) -> ShardResult | None:
         """The result of an earlier run, if its shard is still there and whole."""
         try:
-            note = json.loads(storage.read(self._note_uri(task)))
-            result = ShardResult(
-                Shard(**note["shard"]),
-                note["class_counts"],
-                [Rejection(**rejection) for rejection in note["rejections"]],
-            )
+            result = ShardResult.from_json(json.loads(storage.read(self._note_uri(task))))
         except Exception:  # No note, or one that no writer left: the shard is written anew.
             return None
         return result if is_whole(self.output_uri, result.shard) else None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from trainer.dataset import checks, output
+from trainer.dataset.engines import Engine
 from trainer.dataset.layout import Layout
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.plan import Plan
@@ -33,7 +34,11 @@ POOL_PAYS_SECONDS = 2.0
 
 
 def create_tfrecords(
-    options: RecordOptions, output_uri: str, *, progress: Callable[[str], None] = print
+    options: RecordOptions,
+    output_uri: str,
+    *,
+    engine: Engine | None = None,
+    progress: Callable[[str], None] = print,
 ) -> Dataset:
     """Writes the examples of `options.source` as a data set.
 
@@ -41,6 +46,7 @@ def create_tfrecords(
         options: what to read, how to split, and how examples lie in the records.
         output_uri: folder, local, /gcs/ or gs://; made if it isn't there. An older data set
             in it is replaced, other files are left alone.
+        engine: writes the shards; None: this process, and others where that pays.
         progress: takes a line about every second, and one at the end.
 
     Returns:
@@ -54,6 +60,8 @@ def create_tfrecords(
     checks.check_options(options)
     source = open_source(options)
     checks.check_apart(source.location, output_uri)
+    if engine:
+        engine.check(source, output_uri)
     output.open_folder(output_uri)
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     plan = Plan(_counted(source.examples(), listing), options.split_fractions)
@@ -66,7 +74,7 @@ def create_tfrecords(
     dataset = output.finished(writer)
     if dataset is None:
         output.make_room(writer)
-        results = _write_shards(writer, plan, options, progress)
+        results = _write_shards(writer, plan, options, engine, progress)
         dataset = _finish(writer, plan, options, results, creation)
     output.close_folder(output_uri)
     progress(_summary(dataset, listing.seconds, source.unit))
@@ -110,17 +118,22 @@ def _version(package: str) -> str:
 
 
 def _write_shards(
-    writer: ShardWriter, plan: Plan, options: RecordOptions, progress: Callable[[str], None]
+    writer: ShardWriter,
+    plan: Plan,
+    options: RecordOptions,
+    engine: Engine | None,
+    progress: Callable[[str], None],
 ) -> list[ShardResult]:
     """Writes all shards, in any order; stops early where too much is rejected."""
     layout = Layout(plan, writer.source, options)
     total = sum(map(len, plan.order.values()))
     lines = ProgressLines("create_tfrecords", writer.source.unit, total=total, emit=progress)
     count = min(available_cores(), sum(layout.counts.values()))
-    if count == 1 or layout.seconds < POOL_PAYS_SECONDS:
-        written: Generator[ShardResult] = (
-            writer.write(task, lines.advance) for task in layout.tasks()
-        )
+    written: Generator[ShardResult]
+    if engine:
+        written = engine.write(writer, layout.tasks(), lines.advance)
+    elif count == 1 or layout.seconds < POOL_PAYS_SECONDS:
+        written = (writer.write(task, lines.advance) for task in layout.tasks())
     else:
         written = write_in_processes(writer, layout.tasks(), count, lines.advance)
     results = []

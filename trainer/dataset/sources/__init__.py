@@ -83,6 +83,7 @@ class Source(Protocol):
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
+        is_spilled: whether `fetch` reads what listing has left on this machine's disk.
         classes: names, in the order of label indices.
         features: of its examples; of a table known when it has been listed.
         label_order: by label as listed, its index in classes; empty where they are the same.
@@ -92,6 +93,7 @@ class Source(Protocol):
     name: str
     unit: str
     location: str
+    is_spilled: bool
     classes: list[str]
     features: list[Feature]
     label_order: list[int]

@@ -45,6 +45,7 @@ class Table:
     """
 
     unit = "rows"
+    is_spilled = True
 
     def __init__(self, location: str, options: RecordOptions) -> None:
         self._source = options.source

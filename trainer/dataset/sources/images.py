@@ -37,6 +37,7 @@ class ImageFolder:
     """
 
     unit = "images"
+    is_spilled = False
     label_order: ClassVar[list[int]] = []
     details: ClassVar[dict[str, Any]] = {}
 

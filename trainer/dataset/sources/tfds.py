@@ -29,6 +29,7 @@ class PreparedDataset:
     """
 
     unit = "images"
+    is_spilled = False
     label_order: ClassVar[list[int]] = []
     details: ClassVar[dict[str, Any]] = {}
 

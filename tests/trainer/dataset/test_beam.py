@@ -1,0 +1,258 @@
+"""Records by Apache Beam: on this machine, and as a job of a service that speaks Dataflow's API.
+
+Beam is in a layer of its own over .venv (make dataflow), so each run is another process.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import tables
+from tests.trainer.dataset.folders import content, two_classes
+from trainer.dataset import engines
+from trainer.dataset.options import EngineOptions, RecordOptions
+from trainer.dataset.writer import create_tfrecords
+from trainer.errors import InputError
+
+ROOT = Path(__file__).parents[3]
+LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """An interpreter that has Apache Beam."""
+    if LAYER.exists():
+        return str(LAYER)
+    if importlib.util.find_spec("apache_beam"):
+        return sys.executable
+    pytest.skip("Apache Beam is not installed: make dataflow")
+
+
+def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.Popen:
+    path = folder / f"cases-{len(list(folder.glob('cases-*')))}.json"
+    path.write_text(json.dumps(cases))
+    return subprocess.Popen(
+        [python, "-m", "tests.trainer.dataset.beam_run", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(python: str, folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    process = start(python, folder, cases)
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    return answers_of(output)
+
+
+def answers_of(output: str) -> list[dict[str, Any]]:
+    """The answer to each case, with the lines of progress before it."""
+    answers, lines = [], []
+    for message in map(json.loads, output.splitlines()):
+        if "line" in message:
+            lines.append(message["line"])
+        else:
+            answers.append({**message["answer"], "lines": lines})
+            lines = []
+    return answers
+
+
+SMALL = {"image_size": 16, "max_rejected_fraction": 0.1}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
+    """Options by name: of images with one broken, of their variants, a table, and digits."""
+    folder = tmp_path_factory.mktemp("sources")
+    images = two_classes(folder / "images", 60)
+    (images / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff broken")
+    table = tables.write_csv(folder / "trips.csv", tables.lines(1200))
+    described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
+    here = {**SMALL, "source": f"images:{images}"}
+    variants = {"augmentation": "records", "augmentation_variants": 3, "encoding": "raw"}
+    return {
+        "images": {**here, "shard_megabytes": 0.02},
+        "variants": {**here, **variants},
+        "table": {"source": f"csv:{table}", "shard_megabytes": 0.02, **described},
+        "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """The folder in which each source lies as each engine wrote it, and what each said."""
+    folder = tmp_path_factory.mktemp("engines")
+    cases = [
+        {"output": str(folder / f"{name}-{engine}"), "engine": engine, "options": options}
+        for name, options in sources.items()
+        for engine in ("local", "beam")
+    ]
+    for name in ("images", "table"):
+        output = str(folder / f"{name}-dataflow")
+        cases.append({"output": output, "engine": "dataflow", "options": sources[name]})
+    given = run(python, folder, cases)
+    return folder, {
+        Path(case["output"]).name: answer for case, answer in zip(cases, given, strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", ["images", "variants", "table", "digits"])
+def test_beam_writes_the_bytes_that_one_machine_writes(answers, name):
+    folder, said = answers
+    expected = content(folder / f"{name}-local")
+    assert sum(file.endswith(".tfrecord") for file in expected) >= 3
+    assert "error" not in said[f"{name}-beam"]
+    assert content(folder / f"{name}-beam") == expected
+
+
+@pytest.mark.parametrize("name", ["images", "table"])
+def test_workers_of_dataflow_write_the_bytes_that_one_machine_writes(answers, name):
+    folder, said = answers
+    assert said[f"{name}-dataflow"]["jobs"][0]["currentState"] == "JOB_STATE_DONE"
+    assert content(folder / f"{name}-dataflow") == content(folder / f"{name}-local")
+
+
+def test_the_log_says_how_many_shards_are_written_and_where_the_job_is(answers):
+    _, said = answers
+    lines = said["table-dataflow"]["lines"]
+    link = "https://console.cloud.google.com/dataflow/jobs/europe-west4/job-0?project=my-project"
+    assert lines[0] == f"create_tfrecords: Dataflow job job-0 {link}"
+    written = [line for line in lines if line.endswith("shards written")]
+    total = len(list((answers[0] / "table-dataflow").glob("*.tfrecord")))
+    assert written[-1] == f"create_tfrecords: {total}/{total} shards written"
+    assert lines[-1].startswith("create_tfrecords: 1,200 rows in ")
+
+
+def test_a_job_of_dataflow_is_told_its_image_its_machines_and_its_account(answers):
+    _, said = answers
+    (job,) = said["images-dataflow"]["jobs"]
+    (pool,) = job["environment"]["workerPools"]
+    options = job["environment"]["sdkPipelineOptions"]["options"]
+    assert (job["project"], job["location"]) == ("my-project", "europe-west4")
+    assert job["name"].startswith("create-tfrecords-")
+    assert pool["machineType"] == "e2-standard-4"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 10
+    assert pool["workerHarnessContainerImage"] == "registry/training:1"
+    assert pool["numThreadsPerWorker"] == 1
+    assert "ipConfiguration" not in pool and "packages" not in pool
+    account = job["environment"]["serviceAccountEmail"]
+    assert account == "workers@my-project.iam.gserviceaccount.com"
+    assert options["pipelineUrl"].startswith(str(answers[0] / "images-dataflow"))
+
+
+def test_a_subnetwork_means_no_public_addresses_and_a_failed_job_is_told_in_one_line(
+    python, sources, tmp_path
+):
+    subnetwork = "regions/europe-west4/subnetworks/private"
+    case = {
+        "output": str(tmp_path / "out"),
+        "engine": "dataflow",
+        "engine_options": {"dataflow_subnetwork": subnetwork, "dataflow_max_workers": 2},
+        "options": sources["digits"],
+        "service": {"fails": "Startup of the worker pool failed: no such image."},
+    }
+    (answer,) = run(python, tmp_path, [case])
+    (pool,) = answer["jobs"][0]["environment"]["workerPools"]
+    assert pool["subnetwork"] == subnetwork
+    assert pool["ipConfiguration"] == "WORKER_IP_PRIVATE"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 2
+    reason = "RuntimeError: Dataflow job job-0 ended as FAILED: Startup of the worker pool failed"
+    assert answer["error"].startswith(reason)
+    assert "run again" in answer["error"] and "\n" not in answer["error"]
+    assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+def test_killed_and_run_again_with_beam_keeps_the_shards_that_are_whole(python, sources, tmp_path):
+    options = {**sources["images"], "image_size": 96, "shard_megabytes": 0.03}
+    cases = [
+        {"output": str(tmp_path / engine), "engine": engine, "options": options}
+        for engine in ("beam", "local")
+    ]
+    process = start(python, tmp_path, cases[:1])
+    output = tmp_path / "beam"
+    while process.poll() is None and len(list(output.glob("*.tfrecord"))) < 3:
+        time.sleep(0.002)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive, "Beam's workers outlived their launcher"
+    kept = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    run(python, tmp_path, cases)
+    assert content(output) == content(tmp_path / "local")
+    assert 3 <= len(kept) < len(list(output.glob("*.tfrecord")))
+    # The last one may have been killed before it was noted.
+    assert sum(path.stat().st_mtime_ns != stamp for path, stamp in kept.items()) <= 1
+
+
+def test_a_sigterm_cancels_the_job(python, sources, tmp_path):
+    case = {"output": str(tmp_path / "out"), "engine": "dataflow", "service": {"hangs": True}}
+    process = start(python, tmp_path, [{**case, "options": sources["digits"]}])
+    try:
+        assert any("Dataflow job job-0" in line for line in iter(process.stdout.readline, ""))
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    (answer,) = answers_of(output)
+    assert answer["error"] == f"SystemExit: {128 + signal.SIGTERM}"
+    assert answer["jobs"][0]["currentState"] == "JOB_STATE_CANCELLED"
+
+
+def test_a_file_that_vanished_is_named_by_the_worker_and_nothing_more_is_written(python, tmp_path):
+    images = two_classes(tmp_path / "in", 60)
+    options = {**SMALL, "source": f"images:{images}", "shard_megabytes": 0.02}
+    case = {"output": str(tmp_path / "out"), "engine": "beam", "options": options}
+    (answer,) = run(python, tmp_path, [{**case, "vanishes": str(images / "dog" / "003.png")}])
+    assert answer["error"].startswith("InputError: dog/003.png was listed but can't be read")
+    assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+def open_engine(**options: str) -> engines.Engine | None:
+    return engines.open_engine(
+        EngineOptions(records_engine="dataflow"),
+        **{
+            "project": "my-project",
+            "region": "europe-west4",
+            "image": "registry/training:1",
+            "service_account": "",
+            "environment": {},
+            **options,
+        },
+    )
+
+
+def test_without_beam_the_remedy_is_said_before_anything_is_read(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs Apache Beam.*install the extra \[dataflow\]"):
+        open_engine()
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "place"),
+    [("in", "out", r"out' \(output\)"), ("in", "ram://out", r"in' \(source\)")],
+)
+def test_a_folder_that_dataflow_does_not_have_is_named_before_anything_is_written(
+    tmp_path, monkeypatch, source, output, place
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    two_classes(tmp_path / "in", 4)
+    options = RecordOptions(source=f"images:{tmp_path / source}")
+    target = output if "://" in output else str(tmp_path / output)
+    with pytest.raises(InputError, match=f"workers have no folder .*{place}; give gs://"):
+        create_tfrecords(options, target, engine=open_engine())
+    assert not (tmp_path / "out").exists()
