@@ -13,7 +13,7 @@ def create_tfrecords(
     records: dsl.Output[dsl.Dataset],
     source: str,
     data_dir: str,
-    source_version: str,
+    source_digest: str,
     columns: list,
     crosses: list,
     label: dict,
@@ -21,6 +21,7 @@ def create_tfrecords(
     channels: int,
     resize_method: str,
     encoding: str,
+    jpeg_quality: int,
     augmentation: str,
     augmentation_operations: list,
     augmentation_variants: int,
@@ -31,8 +32,8 @@ def create_tfrecords(
     """Writes the examples of a source as TFRecord shards, with a dataset.json.
 
     Args:
-        source_version: Read by the cache alone, as every argument is: the same arguments give
-            the records of an earlier run.
+        source_digest: What the source holds. Read by the cache alone, as every argument is: the
+            same arguments give the records of an earlier run.
     """
     arguments = dict(locals())
     from trainer.dataset.options import RecordOptions

@@ -67,10 +67,23 @@ def plan_training(
     max_cost: float,
     price_per_hour: float,
     rates: dict,
+    skip_if_unchanged: bool,
+    model_name: str,
+    project: str,
+    location: str,
 ) -> NamedTuple(  # type: ignore[valid-type]
-    "Plan", [("worker_pool_specs", list), ("base_output_directory", str), ("timeout", str)]
+    "Plan",
+    [
+        ("worker_pool_specs", list),
+        ("base_output_directory", str),
+        ("timeout", str),
+        ("configuration", str),
+        ("trains", str),
+        ("reason", str),
+        ("version", str),
+    ],
 ):
-    """Plans the training job: which machines, and the command line of their replicas.
+    """Plans the training job: whether there is one, its machines, and their command line.
 
     CustomTrainingJobOp can't put a parameter of the pipeline into its worker_pool_specs with
     its type, nor an artifact's URI at all: this step makes the whole list while the pipeline
@@ -82,9 +95,18 @@ def plan_training(
         max_cost: Most that the job may cost; the timeout is shortened to fit. 0: no limit.
         price_per_hour: Price of the whole job; 0: from the rates.
         rates: Prices an hour, by machine type, accelerator and GB of disk.
+        skip_if_unchanged: Train only where no version of the model was trained on the same
+            records with the same configuration.
+        model_name: Model in the Model Registry whose versions count.
+        project: Google Cloud project of the registry.
+        location: Its region.
     """
     arguments = dict(locals())
-    from trainer.config import TrainingConfig, to_flags
+    import os
+
+    from components.model_registry import dataset_digest
+    from components.trained_versions import find_version, training_labels
+    from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.dataset.schema import load
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
@@ -96,7 +118,12 @@ def plan_training(
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_strategy(config.strategy, machines)
-        if config.model in FINE_TUNED:
+        configuration = configuration_digest(config, machines.image_uri)
+        known = None
+        if skip_if_unchanged:
+            labels = training_labels(dataset_digest(records.uri), configuration)
+            known = find_version(model_name, labels, project, location, os.environ)
+        if config.model in FINE_TUNED and not known:
             # Here, what can't be had costs no machine yet.
             dataset = load(records.uri)
             prepare_model(config.model, dataset, config.model_options, training.uri)
@@ -105,4 +132,6 @@ def plan_training(
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = worker_pool_specs(machines, [*locations, *to_flags(config)])
-    return pools, training.uri, timeout
+    name = known.name if known else ""
+    reason = f"nothing changed since {name}" if known else ""
+    return (pools, training.uri, timeout, configuration, "no" if known else "yes", reason, name)

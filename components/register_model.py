@@ -20,6 +20,7 @@ def register_model(
     role: str,
     champion: str,
     reason: str,
+    configuration: str,
     run: str,
     project: str,
     location: str,
@@ -38,6 +39,7 @@ def register_model(
         role: champion or challenger.
         champion: Version that the gate compared it with; empty for none.
         reason: Why the gate let it pass, for the version's description.
+        configuration: Digest of the configuration that it was trained with.
         run: Name of the pipeline's run.
         project: Google Cloud project.
         location: Its region.
@@ -47,11 +49,12 @@ def register_model(
     import pathlib
 
     from components.model_registry import MADE_BY, Candidate, ModelRegistry, dataset_digest, label
+    from components.trained_versions import training_labels
     from components.vertex_client import in_one_line, model_client
     from trainer.errors import exit_on_input_error
 
     digest = dataset_digest(records.path)
-    own = {"run": label(run), "dataset": digest[:16], **MADE_BY}
+    own = {"run": label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,

@@ -55,17 +55,19 @@ def again(call: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def in_one_line(doing: str) -> Iterator[None]:
-    """Turns what the client libraries raise into an InputError that says what was tried."""
+def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
+    """Turns what the client libraries raise into an InputError that says what was tried.
+
+    Args:
+        role: that allows it.
+    """
     from google.api_core import exceptions
     from google.auth import exceptions as auth
 
     try:
         yield
     except exceptions.Forbidden as error:
-        raise InputError(
-            f"{doing}: {_line(error)}; the account of the run needs roles/aiplatform.user"
-        ) from None
+        raise InputError(f"{doing}: {_line(error)}; the account of the run needs {role}") from None
     # A connection that breaks in the REST transport is an OSError.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
         raise InputError(f"{doing}: {_line(error)}") from None

@@ -30,10 +30,10 @@ _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 class PipelineOptions:
     """What the pipeline itself can be told."""
 
-    source_version: str = option(
-        "",
-        help="Any text. Records are cached by their options, this among them: change it when the "
-        "content of the source has changed under the same name.",
+    skip_if_unchanged: bool = option(
+        False,
+        help="Train only where something changed: not where a version of model_name was trained "
+        "on the same records with the same configuration. For scheduled runs.",
     )
     slice_columns: list[str] = option(
         [],
@@ -212,6 +212,11 @@ def _check_together(values: ParameterSet) -> None:
         raise InputError(
             f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
+        )
+    if values.pipeline.skip_if_unchanged and not values.registry.model_name:
+        raise InputError(
+            "skip_if_unchanged=True looks for what changed since the versions of a model; give "
+            "its model_name"
         )
     check_strategy(values.training.strategy, values.machines)
     # With parameter servers a step, and so its batch, is one worker's.

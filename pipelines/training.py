@@ -8,8 +8,10 @@ from kfp import dsl
 from components.collect_training import collect_training
 from components.create_tfrecords import create_tfrecords
 from components.evaluate_model import evaluate_model
+from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from components.register_model import register_model
+from components.skip_training import skip_training
 from pipelines import cost
 from pipelines.parameters import JobOptions, with_parameters
 from trainer.config import TrainingConfig
@@ -27,10 +29,18 @@ LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
 @with_parameters
 def training(parameters: dict[str, Any]) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
-    # Cached: the same options, source_version among them, give the same records.
+    # Not cached: what the source holds may change under the same name.
+    listed = (
+        fingerprint_source(source=parameters["source"], data_dir=parameters["data_dir"])
+        .set_display_name("List the source")
+        .set_caching_options(False)
+    )
+
+    # Cached: the same options and the same source give the same records.
     records = (
         create_tfrecords(
-            source_version=parameters["source_version"], **pick(RecordOptions, parameters)
+            source_digest=listed.outputs["digest"],
+            **pick(RecordOptions, parameters),
         )
         .set_display_name("Create TFRecords")
         .set_caching_options(True)
@@ -38,6 +48,11 @@ def training(parameters: dict[str, Any]) -> None:
     )
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
+    registry = {
+        "model_name": parameters["model_name"],
+        "project": PROJECT_ID_PLACEHOLDER,
+        "location": LOCATION_PLACEHOLDER,
+    }
     plan = (
         plan_training(
             records=records,
@@ -47,68 +62,73 @@ def training(parameters: dict[str, Any]) -> None:
             max_cost=parameters["max_cost"],
             price_per_hour=parameters["price_per_hour"],
             rates=cost.table().rates,
+            skip_if_unchanged=parameters["skip_if_unchanged"],
+            **registry,
         )
         .set_display_name("Plan the training job")
         .set_caching_options(False)
     )
-    directory = plan.outputs["training"]
 
-    job = (
-        CustomTrainingJobOp(
-            display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-            worker_pool_specs=plan.outputs["worker_pool_specs"],
-            base_output_directory=plan.outputs["base_output_directory"],
-            strategy=parameters["scheduling_strategy"],
-            **{**pick(JobOptions, parameters), "timeout": plan.outputs["timeout"]},
+    # KFP leaves the branches of an If without an Else open: those of the gate must come last.
+    with dsl.If(plan.outputs["trains"] == "no", name="skip"):
+        skip_training(
+            reason=plan.outputs["reason"], version=plan.outputs["version"]
+        ).set_display_name("Record that nothing changed").set_caching_options(False)
+    with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
+        directory = plan.outputs["training"]
+
+        job = (
+            CustomTrainingJobOp(
+                display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                worker_pool_specs=plan.outputs["worker_pool_specs"],
+                base_output_directory=plan.outputs["base_output_directory"],
+                strategy=parameters["scheduling_strategy"],
+                **{**pick(JobOptions, parameters), "timeout": plan.outputs["timeout"]},
+            )
+            .set_display_name("Train")
+            .set_caching_options(False)
         )
-        .set_display_name("Train")
-        .set_caching_options(False)
-    )
 
-    model = (
-        collect_training(training=directory)
-        .after(job)
-        .set_display_name("Collect model and metrics")
-        .set_caching_options(False)
-        .outputs["model"]
-    )
+        model = (
+            collect_training(training=directory)
+            .after(job)
+            .set_display_name("Collect model and metrics")
+            .set_caching_options(False)
+            .outputs["model"]
+        )
 
-    registry = {
-        "model_name": parameters["model_name"],
-        "project": PROJECT_ID_PLACEHOLDER,
-        "location": LOCATION_PLACEHOLDER,
-    }
-    judged = (
-        evaluate_model(
-            model=model,
-            records=records,
-            training=directory,
-            title=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-            slice_columns=parameters["slice_columns"],
+        judged = (
+            evaluate_model(
+                model=model,
+                records=records,
+                training=directory,
+                title=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                slice_columns=parameters["slice_columns"],
+                **registry,
+                **pick(GateOptions, parameters),
+            )
+            .set_display_name("Evaluate and compare with the champion")
+            .set_caching_options(False)
+        )
+
+        candidate = {
+            "model": model,
+            "records": records,
+            "evaluation": judged.outputs["evaluation"],
+            "champion": judged.outputs["champion"],
+            "reason": judged.outputs["reason"],
+            "configuration": plan.outputs["configuration"],
+            "serving_image": parameters["serving_image"],
+            "labels": parameters["labels"],
+            "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             **registry,
-            **pick(GateOptions, parameters),
-        )
-        .set_display_name("Evaluate and compare with the champion")
-        .set_caching_options(False)
-    )
-
-    candidate = {
-        "model": model,
-        "records": records,
-        "evaluation": judged.outputs["evaluation"],
-        "champion": judged.outputs["champion"],
-        "reason": judged.outputs["reason"],
-        "serving_image": parameters["serving_image"],
-        "labels": parameters["labels"],
-        "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-        **registry,
-    }
-    # A model that gets no role stays what it is: files of this run.
-    with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-        register_model(role=CHAMPION, **candidate).set_display_name(
-            "Register as champion"
-        ).set_caching_options(False)
-    with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-        register_model(role=CHALLENGER, **candidate).set_display_name(
-            "Register as challenger"
-        ).set_caching_options(False)
+        }
+        # A model that gets no role stays what it is: files of this run.
+        with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
+            register_model(role=CHAMPION, **candidate).set_display_name(
+                "Register as champion"
+            ).set_caching_options(False)
+        with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
+            register_model(role=CHALLENGER, **candidate).set_display_name(
+                "Register as challenger"
+            ).set_caching_options(False)

@@ -47,6 +47,9 @@ def status(
     lines = [f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}"]
     _print(console, lines)
     console.print(watch.table(job))
+    verdict = runs.verdict_of(job)
+    if verdict:
+        _print(console, [f"verdict   {verdict}"])
     jobs = runs.custom_jobs(connection, job)
     for custom_job in jobs:
         _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])

@@ -86,7 +86,10 @@ def launch(request: Request, settings: Settings, console: Console) -> int:
             say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
             return INTERRUPTED
         jobs = runs.custom_jobs(connection, job)
-        say(f"{runs.state_of(job)}  {bill.summary(jobs)}")
+        say(f"{runs.state_of(job)}  {bill.summary(jobs)}".rstrip())
+        verdict = runs.verdict_of(job)
+        if verdict:
+            say(f"verdict   {verdict}")
         if runs.state_of(job) == "SUCCEEDED":
             return 0
         if runs.state_of(job) == "CANCELLED":

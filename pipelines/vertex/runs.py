@@ -196,6 +196,20 @@ def failure_of(job: Any, jobs: list[Any], now: datetime.datetime) -> str:
     return " ".join(job.error.message.split()) or "no reason was given"
 
 
+def verdict_of(job: Any) -> str:
+    """What the gate said, or that there was nothing to train, in one line; empty before that."""
+    from google.protobuf import json_format
+
+    for detail in job.job_detail.task_details:
+        # The tasks that decide keep their verdict in an output of this name.
+        decision = detail.outputs.get("decision")
+        for artifact in decision.artifacts if decision else []:
+            values = json_format.MessageToDict(artifact._pb.metadata)
+            if values.get("verdict"):
+                return f"{values['verdict']}: {values.get('reason', '')}"
+    return ""
+
+
 def state_of(resource: Any) -> str:
     """SUCCEEDED, of PIPELINE_STATE_SUCCEEDED or JOB_STATE_SUCCEEDED."""
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)

@@ -13,7 +13,7 @@ from trainer.dataset.options import RecordOptions
 
 def run(records, **options):
     values = dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw"))
-    create_tfrecords.python_func(records=records, source_version="", **{**values, **options})
+    create_tfrecords.python_func(records=records, source_digest="", **{**values, **options})
 
 
 def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path):

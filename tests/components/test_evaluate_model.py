@@ -83,6 +83,7 @@ def register(artifacts, outputs, out):
         role=role,
         champion=champion,
         reason=reason,
+        configuration="0123456789abcdef",
         run="Flowers/1",
         **PLACE,
     )
@@ -155,7 +156,8 @@ def test_a_better_model_is_compared_registered_and_promoted(folder, service, tmp
     assert upload.model.container_spec.image_uri == "image:1"
     assert upload.model.version_description.startswith("Flowers/1: better than the champion")
     digest = upload.model.labels["dataset"]
-    assert upload.model.labels == {**LABELS, "run": "flowers-1", "dataset": digest}
+    own = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}
+    assert upload.model.labels == {**LABELS, **own}
     assert version.metadata["dataset"].startswith(digest)
     metrics = service.sent("ImportModelEvaluation")[-1].model_evaluation.metrics
     assert metrics["confusionMatrix"]["rows"][0][0] == 8

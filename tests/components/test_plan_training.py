@@ -5,34 +5,41 @@ import dataclasses
 import pytest
 from kfp import dsl
 
+from components.model_registry import Candidate, ModelRegistry, dataset_digest
 from components.plan_training import plan_training
+from components.trained_versions import training_labels
+from components.vertex_client import model_client
 from pipelines.lint import check_worker_pools
 from tests.components.artifacts import artifact
+from tests.model_service import ModelService
 from trainer.config import TrainingConfig, parse
 from trainer.worker_pools import MachineOptions
 
+ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
 
-def plan(tmp_path, **changes):
+
+def planned(tmp_path, records="gs://bucket/records", **changes):
+    """The step's outputs by name, and the artifact of the job's directory."""
     values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
     training = artifact(dsl.Artifact, tmp_path / "training")
-    records = dsl.Dataset(uri="gs://bucket/records")
     values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0, "rates": {}}
-    pools, directory, _ = plan_training.python_func(
-        records=records, training=training, **{**values, **changes}
+    outputs = plan_training.python_func(
+        records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
     )
-    return pools, directory, training
+    names = [name for name in plan_training.component_spec.outputs if name != "training"]
+    return dict(zip(names, outputs, strict=True)), training
+
+
+def plan(tmp_path, **changes):
+    outputs, training = planned(tmp_path, **changes)
+    return outputs["worker_pool_specs"], outputs["base_output_directory"], training
 
 
 def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
     rates = {"n1-standard-4": 0.2, "pd-ssd": 0.001}
-    values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
-    values |= {"worker_count": 1, "timeout": "86400s", "price_per_hour": 0.0, "rates": rates}
-    records = dsl.Dataset(uri="gs://bucket/records")
 
     def timeout(**changes):
-        training = artifact(dsl.Artifact, tmp_path / "training")
-        arguments = {"records": records, "training": training, **values, **changes}
-        return plan_training.python_func(**arguments)[2]
+        return planned(tmp_path, worker_count=1, rates=rates, **changes)[0]["timeout"]
 
     # Two replicas of 0.20 and 100 GB of 0.001: 0.60 an hour.
     assert timeout(max_cost=0.0) == "86400s"
@@ -73,3 +80,90 @@ def test_a_machine_that_does_not_exist_ends_the_step_with_one_line(tmp_path, cap
         plan(tmp_path, accelerator_count=1)
     assert ended.value.code == 2
     assert "give both, or neither" in capsys.readouterr().err
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    with ModelService(tmp_path / "registry") as service:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        yield service
+
+
+@pytest.fixture
+def records(tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "dataset.json").write_text("{}")
+    return folder
+
+
+def register(service, records, role, rival="", **changes):
+    """Registers a version as trained on `records` with what the plan makes of `changes`."""
+    configuration = planned(records.parent, **changes)[0]["configuration"]
+    number = len(service.sent("UploadModel"))
+    candidate = Candidate(
+        artifact_uri=f"gs://bucket/{number}",
+        serving_image="image",
+        description="",
+        labels={"team": "vision", **training_labels(dataset_digest(str(records)), configuration)},
+        metrics={},
+    )
+    parent = "projects/p/locations/l"
+    registry = ModelRegistry(model_client("l", service.environment), parent)
+    return registry.register("digits", candidate, role, rival).name
+
+
+def decided(records, **changes):
+    """Whether the plan is to train, and why not."""
+    outputs, _ = planned(records.parent, records, **{"skip_if_unchanged": True, **changes})
+    return outputs["trains"], outputs["reason"], outputs["version"]
+
+
+def test_what_a_version_was_trained_on_already_is_not_trained_on_again(service, records):
+    assert decided(records) == ("yes", "", "")
+    register(service, records, "champion")
+    assert decided(records) == ("no", "nothing changed since digits@1", "digits@1")
+    assert decided(records, skip_if_unchanged=False) == ("yes", "", "")
+
+
+@pytest.mark.parametrize(
+    "change", [{"epochs": 11}, {"model_options": {"dropout": 0.5}}, {"image_uri": "image:2"}]
+)
+def test_another_configuration_is_trained(service, records, change):
+    register(service, records, "champion")
+    assert decided(records, **change)[0] == "yes"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"chief_machine_type": "n1-standard-8"}, {"worker_count": 3}, {"max_cost": 5.0, "rates": {}}],
+)
+def test_other_machines_make_no_other_model(service, records, change):
+    register(service, records, "champion")
+    change = {"price_per_hour": 1.0, **change}
+    assert decided(records, **change)[0] == "no"
+
+
+def test_other_records_are_trained_on(service, records):
+    register(service, records, "champion")
+    (records / "dataset.json").write_text('{"splits": {}}')
+    assert decided(records)[0] == "yes"
+
+
+def test_the_champion_is_named_before_a_version_that_is_newer_or_was_withdrawn(service, records):
+    first = register(service, records, "champion")
+    register(service, records, "challenger", first)
+    assert decided(records)[2] == "digits@1"
+    third = register(service, records, "champion", first, epochs=3)
+    assert (third, decided(records)[2]) == ("digits@3", "digits@2")
+    assert decided(records, epochs=3)[2] == "digits@3"
+
+
+def test_a_registry_that_refuses_ends_the_step_with_one_line(service, records, capsys):
+    service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
+    with pytest.raises(SystemExit) as ended:
+        decided(records)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: looking for a version of 'digits' trained on the same: 403")
+    assert "roles/aiplatform.user" in error

@@ -6,6 +6,7 @@ import pytest
 
 from components.create_tfrecords import create_tfrecords
 from components.evaluate_model import evaluate_model
+from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from trainer import fields
 from trainer.config import TrainingConfig
@@ -26,10 +27,11 @@ KFP_TYPES = {
 @pytest.mark.parametrize(
     ("component", "own", "groups"),
     [
-        (create_tfrecords, {"source_version"}, [RecordOptions]),
+        (create_tfrecords, {"source_digest"}, [RecordOptions]),
         (
             plan_training,
-            {"records", "timeout", "max_cost", "price_per_hour", "rates"},
+            {"records", "timeout", "max_cost", "price_per_hour", "rates"}
+            | {"skip_if_unchanged", "model_name", "project", "location"},
             [TrainingConfig, MachineOptions],
         ),
         (
@@ -52,3 +54,11 @@ def test_a_component_has_an_input_for_each_field_of_its_options_and_no_more(comp
     } == expected
     assert inputs.keys() - expected.keys() == own
     assert all(inputs[name].description for name in own)
+
+
+def test_the_source_is_listed_by_what_tells_where_it_is():
+    inputs = fingerprint_source.component_spec.inputs
+    help_texts = {field.name: field.metadata["help"] for field in dataclasses.fields(RecordOptions)}
+    assert {name: spec.description for name, spec in inputs.items()} == {
+        name: help_texts[name] for name in ("source", "data_dir")
+    }

@@ -18,6 +18,12 @@ def tasks(pipeline):
     return pipeline["root"]["dag"]["tasks"]
 
 
+def branch(pipeline):
+    """The tasks of the branch that trains."""
+    dags = [one["dag"]["tasks"] for one in pipeline["components"].values() if "dag" in one]
+    return next(found for found in dags if "custom-training-job" in found)
+
+
 def two_documents(pipeline):
     return yaml.safe_dump(pipeline) + "---\nplatforms: {}\n"
 
@@ -31,44 +37,39 @@ def unknown_executor_field(pipeline):
 
 
 def artifact_as_parameter(pipeline):
-    tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]["worker_pool_specs"] = {
-        "taskOutputParameter": {"producerTask": "create-tfrecords", "outputParameterKey": "records"}
+    branch(pipeline)["evaluate-model"]["inputs"]["parameters"]["slice_columns"] = {
+        "taskOutputParameter": {"producerTask": "collect-training", "outputParameterKey": "model"}
     }
 
 
 def missing_output(pipeline):
-    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
+    source = branch(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
     source["taskOutputArtifact"]["outputArtifactKey"] = "modle"
 
 
 def mistyped_parameter(pipeline):
-    tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]["worker_pool_specs"] = {
-        "taskOutputParameter": {
-            "producerTask": "plan-training",
-            "outputParameterKey": "base_output_directory",
-        }
+    branch(pipeline)["custom-training-job"]["inputs"]["parameters"]["worker_pool_specs"] = {
+        "componentInputParameter": "pipelinechannel--plan-training-base_output_directory"
     }
 
 
 def mistyped_artifact(pipeline):
-    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
-    source["taskOutputArtifact"] = {
-        "producerTask": "create-tfrecords",
-        "outputArtifactKey": "records",
+    branch(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"] = {
+        "componentInputArtifact": "pipelinechannel--create-tfrecords-records"
     }
 
 
 def unknown_producer(pipeline):
-    source = tasks(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
+    source = branch(pipeline)["evaluate-model"]["inputs"]["artifacts"]["model"]
     source["taskOutputArtifact"]["producerTask"] = "gather"
 
 
 def unknown_dependency(pipeline):
-    tasks(pipeline)["collect-training"]["dependentTasks"].append("job")
+    branch(pipeline)["collect-training"]["dependentTasks"].append("job")
 
 
 def pasted_channel(pipeline):
-    tasks(pipeline)["evaluate-model"]["inputs"]["parameters"]["title"] = {
+    branch(pipeline)["evaluate-model"]["inputs"]["parameters"]["title"] = {
         "runtimeValue": {"constant": "{{channel:task=train;name=gcp_resources;type=String;}}"}
     }
 
@@ -110,7 +111,7 @@ def unknown_placeholder(pipeline):
         (two_documents, "2 YAML documents"),
         (unknown_field, "not a PipelineSpec: .*taskz"),
         (unknown_executor_field, "not a PipelineSpec: .*containr"),
-        (artifact_as_parameter, "has no 'records' among its parameters; it is one of its artifact"),
+        (artifact_as_parameter, "has no 'model' among its parameters; it is one of its artifact"),
         (missing_output, "'collect-training' has no 'modle' among its artifacts"),
         (mistyped_parameter, "'worker_pool_specs' is a LIST, but is given a STRING"),
         (mistyped_artifact, "'model' is a system.Model, but is given a system.Dataset"),

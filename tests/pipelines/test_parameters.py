@@ -68,6 +68,7 @@ def test_every_source_that_can_be_opened_can_be_named():
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
         ({"split_fractions": [0.5, 0.5, 0]}, "leaves nothing to train or to test on"),
         ({"accelerator_count": 1}, "give both, or neither"),
+        ({"skip_if_unchanged": True}, "since the versions of a model; give its model_name"),
     ],
 )
 def test_values_that_are_not_fit_are_refused_with_their_place(values, message):

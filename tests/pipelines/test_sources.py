@@ -1,12 +1,12 @@
-"""A local folder is found, made absolute, and recognized when its content has changed."""
-
-import os
+"""A place of this machine is found and made absolute."""
 
 import pytest
 
 from pipelines import recipe
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
+
+TABLE = {"columns": [{"name": "a", "type": "numeric"}], "label": {"column": "b"}}
 
 
 @pytest.fixture
@@ -23,27 +23,11 @@ def changes(**values):
     return on_this_machine(recipe.load("flowers").with_values(values, place="test"))
 
 
-def test_a_local_folder_becomes_absolute_and_its_content_the_version(photos):
-    changed = changes(source="images:photos")
-    assert changed["source"] == f"images:{photos}"
-    assert changed == changes(source=f"images:{photos}")
-
-
-def test_the_version_follows_what_the_folder_holds(photos):
-    versions = [changes(source="images:photos")["source_version"]]
-    (photos / "rose" / "c.jpg").write_bytes(b"photo")
-    versions.append(changes(source="images:photos")["source_version"])
-    (photos / "rose" / "c.jpg").write_bytes(b"another")
-    versions.append(changes(source="images:photos")["source_version"])
-    (photos / "rose" / "c.jpg").rename(photos / "tulip" / "c.jpg")
-    versions.append(changes(source="images:photos")["source_version"])
-    os.utime(photos / "tulip" / "c.jpg", (1, 1))
-    versions.append(changes(source="images:photos")["source_version"])
-    assert len(set(versions)) == 5
-
-
-def test_a_version_that_was_given_stands(photos):
-    assert "source_version" not in changes(source="images:photos", source_version="mine")
+def test_a_local_place_becomes_absolute(photos):
+    assert changes(source="images:photos") == {"source": f"images:{photos}"}
+    assert changes(source=f"images:{photos}") == {"source": f"images:{photos}"}
+    for place in ("photos/rose", "photos/*/*.jpg"):
+        assert changes(source=f"csv:{place}", **TABLE) == {"source": f"csv:{photos.parent}/{place}"}
 
 
 @pytest.mark.parametrize("source", ["digits", "tfds:mnist", "images:gs://bucket/photos"])
@@ -56,6 +40,7 @@ def test_other_sources_are_left_as_they_are(source):
     [
         ({"source": "images:nowhere"}, "source: there is no folder 'nowhere'"),
         ({"source": "images:photos/rose/a.jpg"}, "is a file; give the folder"),
+        ({"source": "csv:nowhere-*.csv", **TABLE}, "source: there is no file 'nowhere-*.csv'"),
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),
     ],
 )

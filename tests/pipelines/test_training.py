@@ -59,15 +59,17 @@ def test_every_parameter_is_in_the_console_with_its_description_type_and_default
 
 def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
     tasks = executed_tasks(pipeline)
-    assert [task["taskInfo"]["name"] for task in tasks.values()] == [
-        "Collect model and metrics",
-        "Create TFRecords",
-        "Train",
-        "Evaluate and compare with the champion",
-        "Plan the training job",
-        "Register as champion",
-        "Register as challenger",
-    ]
+    assert {name: task["taskInfo"]["name"] for name, task in tasks.items()} == {
+        "fingerprint-source": "List the source",
+        "create-tfrecords": "Create TFRecords",
+        "plan-training": "Plan the training job",
+        "skip-training": "Record that nothing changed",
+        "custom-training-job": "Train",
+        "collect-training": "Collect model and metrics",
+        "evaluate-model": "Evaluate and compare with the champion",
+        "register-model": "Register as champion",
+        "register-model-2": "Register as challenger",
+    }
     cached = {name for name, task in tasks.items() if task["cachingOptions"].get("enableCache")}
     assert cached == {"create-tfrecords"}
 
@@ -76,12 +78,38 @@ def test_collecting_waits_for_the_job(pipeline):
     assert "custom-training-job" in all_tasks(pipeline)["collect-training"]["dependentTasks"]
 
 
+def conditions(pipeline, task):
+    """The conditions of the branches that depend on the outputs of a task."""
+    return [
+        other["triggerPolicy"]["condition"]
+        for other in all_tasks(pipeline).values()
+        if f"pipelinechannel--{task}-" in other.get("triggerPolicy", {}).get("condition", "")
+    ]
+
+
+def test_records_hang_on_what_the_source_holds(pipeline):
+    inputs = all_tasks(pipeline)["create-tfrecords"]["inputs"]["parameters"]
+    assert inputs["source_digest"]["taskOutputParameter"] == {
+        "producerTask": "fingerprint-source",
+        "outputParameterKey": "digest",
+    }
+
+
+def test_there_is_a_training_job_only_where_the_plan_says_so(pipeline):
+    skips, trains = conditions(pipeline, "plan-training")
+    plan = "inputs.parameter_values['pipelinechannel--plan-training-trains']"
+    assert skips == f"{plan} == 'no'"
+    assert trains == f"!({skips}) && {plan} == 'yes'"
+    dags = {
+        name: one["dag"]["tasks"] for name, one in pipeline["components"].items() if "dag" in one
+    }
+    (beside_the_job,) = (tasks for tasks in dags.values() if "custom-training-job" in tasks)
+    assert {"collect-training", "evaluate-model"} <= beside_the_job.keys()
+    assert {"skip-training"} in [tasks.keys() for tasks in dags.values()]
+
+
 def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
-    champion, challenger = (
-        task["triggerPolicy"]["condition"]
-        for name, task in all_tasks(pipeline).items()
-        if re.fullmatch(r"condition-\d+", name)
-    )
+    champion, challenger = conditions(pipeline, "evaluate-model")
     role = "inputs.parameter_values['pipelinechannel--evaluate-model-role']"
     assert champion == f"{role} == 'champion'"
     assert challenger == f"!({champion}) && {role} == 'challenger'"
@@ -93,7 +121,7 @@ def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
 
 
 def test_steps_that_ask_the_registry_learn_project_and_region_from_vertex_ai(pipeline):
-    for name in ("evaluate-model", "register-model", "register-model-2"):
+    for name in ("plan-training", "evaluate-model", "register-model", "register-model-2"):
         inputs = all_tasks(pipeline)[name]["inputs"]["parameters"]
         assert [inputs[name]["runtimeValue"]["constant"] for name in ("project", "location")] == [
             "{{$.pipeline_google_cloud_project_id}}",
@@ -113,8 +141,9 @@ def submitted_job(pipeline, **values):
     parameters = recipe.load("digits").with_values(values, place="test").values()
     filled = {name: d["defaultValue"] for name, d in defaults.items() if "defaultValue" in d}
     for name, source in task.items():
-        if "componentInputParameter" in source:
-            filled[name] = parameters[source["componentInputParameter"]]
+        outer = source.get("componentInputParameter", "").removeprefix("pipelinechannel--")
+        if outer in parameters:
+            filled[name] = parameters[outer]
     filled |= {
         "display_name": "digits-1",
         "worker_pool_specs": compilation.planned_worker_pools(recipe.load("digits").parameters),

@@ -28,11 +28,14 @@ class Outcome:
         task_error: of the task that fails.
         hours: that its CustomJob ran.
         polls: answers before the final state.
+        decision: metadata of the gate's artifact.
     """
 
-    def __init__(self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1):
+    def __init__(
+        self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1, decision=None
+    ):
         self.state, self.job_error, self.task_error = state, job_error, task_error
-        self.hours, self.polls = hours, polls
+        self.hours, self.polls, self.decision = hours, polls, decision or {}
 
 
 class VertexEmulator(Server):
@@ -154,6 +157,12 @@ class VertexEmulator(Server):
                 json_format.ParseDict({"output:gcp_resources": text}, detail.execution._pb.metadata)
                 if failed:
                     detail.error.message = outcome.task_error or "Job failed"
+            job.job_detail.task_details.append(detail)
+        if outcome.decision:
+            artifact = types.Artifact(uri=f"{root}/skip-training_1/decision")
+            json_format.ParseDict(outcome.decision, artifact._pb.metadata)
+            detail = types.PipelineTaskDetail(task_id=9, task_name="skip-training")
+            detail.outputs["decision"] = types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
             job.job_detail.task_details.append(detail)
 
     def list_pipeline_jobs(self, match, query, headers, body):

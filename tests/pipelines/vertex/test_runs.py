@@ -78,6 +78,16 @@ def test_a_run_is_waited_for_and_its_cost_told(vertex, command):
     assert "cost about 2.05 USD" in command("status", "one", "--rate", "n1-standard-4=1")[1]
 
 
+def test_the_verdict_is_told_at_the_end_and_later(vertex, command):
+    decision = {"verdict": "skipped", "reason": "nothing changed since digits@3"}
+    vertex.outcomes = [Outcome(decision=decision)]
+    code, out, _ = command("run", "digits", "--name", "one", "--set", "skip_if_unchanged=true")
+    assert code == 0
+    assert "verdict   skipped: nothing changed since digits@3\n" in out
+    assert "verdict   skipped: nothing changed since digits@3\n" in command("status", "one")[1]
+    assert created(vertex)[1]["runtimeConfig"]["parameterValues"]["skip_if_unchanged"] is True
+
+
 def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch):
     wrong = {
         "it must be at least 1": ["--set", "epochs=0"],

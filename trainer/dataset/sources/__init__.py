@@ -126,13 +126,23 @@ def open_source(options: RecordOptions) -> Source:
     Raises:
         InputError: no such source, or it isn't there, or it holds nothing to train on.
     """
-    scheme, _, rest = options.source.partition(":")
+    scheme, rest = scheme_and_place(options.source)
+    return importlib.import_module(SOURCES[scheme]).open_source(rest, options)
+
+
+def scheme_and_place(source: str) -> tuple[str, str]:
+    """Parts `images:URI` into what is before and behind the colon.
+
+    Raises:
+        InputError: no such source.
+    """
+    scheme, _, place = source.partition(":")
     if scheme not in SOURCES:
         raise InputError(
-            f"source={options.source!r} is not a source{nearest(scheme, SOURCES)} "
+            f"source={source!r} is not a source{nearest(scheme, SOURCES)} "
             "(digits, images:URI of a folder, tfds:NAME, or csv:URI)"
         )
-    return importlib.import_module(SOURCES[scheme]).open_source(rest, options)
+    return scheme, place
 
 
 def digest(content: bytes) -> bytes:

@@ -34,7 +34,7 @@ class PreparedDataset:
     details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, name: str, options: RecordOptions) -> None:
-        info = _load_info(name, options)
+        info = load_info(name, options)
         self.name = info.full_name
         self.location = str(info.data_dir)
         self._image, self._label = _feature_names(info, options.source)
@@ -98,8 +98,12 @@ def open_source(rest: str, options: RecordOptions) -> PreparedDataset:
     return PreparedDataset(rest, options)
 
 
-def _load_info(name: str, options: RecordOptions) -> Any:
-    """The DatasetInfo of a prepared data set, from its files alone."""
+def load_info(name: str, options: RecordOptions) -> Any:
+    """The DatasetInfo of a prepared data set, from its files alone.
+
+    Raises:
+        InputError: it is not prepared under data_dir, or not as TFRecord files.
+    """
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 

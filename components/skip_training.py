@@ -1,0 +1,30 @@
+"""The verdict of a run that had nothing to train."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+
+from trainer.worker_pools import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def skip_training(
+    decision: dsl.Output[dsl.Artifact],
+    reason: str,
+    version: str,
+) -> NamedTuple("Skipped", [("verdict", str)]):  # type: ignore[valid-type]
+    """Records that there was no training, and why, as the gate records its verdict.
+
+    Args:
+        reason: Why, in one line.
+        version: Version of the model that there is already.
+    """
+    import json
+
+    from trainer.dataset import storage
+
+    verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
+    storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
+    decision.metadata.update(verdict)
+    print(f"skipped: {reason}")
+    return ("skipped",)

@@ -1,0 +1,152 @@
+"""The first step lists a source, objects of a bucket a thousand at a time."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from components.fingerprint_source import fingerprint_source
+from tests.pipelines.vertex.servers import ApiError, Server
+
+PAGE = 1000
+
+
+class Bucket(Server):
+    """Cloud Storage's way to list: pages, prefixes, patterns, and the fields asked for."""
+
+    routes = (("GET", r"/storage/v1/b/(?P<bucket>[^/]+)/o", "ListObjects", "list_objects"),)
+
+    def __init__(self):
+        super().__init__()
+        self.objects = {}
+
+    def list_objects(self, match, query, headers, body):
+        self.requests.append(("ListObjects", query))
+        if match["bucket"] != "bucket":
+            raise ApiError(404, "NOT_FOUND", "The specified bucket does not exist.")
+        pattern = re.compile(query.get("matchGlob", "**").replace("**", ".+").replace("*", "[^/]*"))
+        names = sorted(
+            name
+            for name in self.objects
+            if name.startswith(query.get("prefix", "")) and pattern.fullmatch(name)
+        )
+        start = int(query.get("pageToken", 0))
+        end = start + min(PAGE, int(query.get("maxResults", PAGE)))
+        fields = re.search(r"items\(([^)]*)\)", query["fields"])[1].split(",")
+        answer = {"items": [self._described(name, fields) for name in names[start:end]]}
+        return {**answer, "nextPageToken": str(end)} if end < len(names) else answer
+
+    def _described(self, name, fields):
+        content, generation = self.objects[name]
+        md5 = base64.b64encode(hashlib.md5(content).digest()).decode()
+        crc32c = base64.b64encode(content[:4]).decode()
+        found = {"name": name, "size": str(len(content)), "generation": str(generation),
+                 "md5Hash": md5, "crc32c": crc32c}  # fmt: skip
+        if name.endswith(".composed"):
+            del found["md5Hash"]
+        return {key: value for key, value in found.items() if key in fields}
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    with Bucket() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server
+
+
+def digest(source="images:gs://bucket/photos"):
+    return fingerprint_source.python_func(source=source, data_dir="")[0]
+
+
+def refused(capsys, source):
+    with pytest.raises(SystemExit) as ended:
+        digest(source)
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n")) == (2, 1)
+    return error
+
+
+def test_a_local_folder_is_listed_and_told(tmp_path, capsys):
+    (tmp_path / "rose").mkdir()
+    (tmp_path / "rose" / "a.jpg").write_bytes(b"x" * 1_500_000)
+    found = digest(f"images:{tmp_path}")
+    assert capsys.readouterr().out == f"Digest {found}: 1 files, 1.5 MB of images:{tmp_path}\n"
+    (tmp_path / "rose" / "b.jpg").write_bytes(b"x")
+    assert digest(f"images:{tmp_path}") != found
+
+
+def test_the_digest_follows_each_change_of_the_objects_and_no_copy(bucket):
+    bucket.objects = {"photos/rose/a.jpg": (b"aaaa", 1), "photos/tulip/b.composed": (b"bbbb", 1)}
+    digests = [digest()]
+
+    bucket.objects["photos/rose/c.jpg"] = (b"cccc", 1)
+    digests.append(digest())
+    bucket.objects["photos/rose/c.jpg"] = (b"dddd", 2)
+    digests.append(digest())
+    bucket.objects["photos/rose/d.jpg"] = bucket.objects.pop("photos/rose/c.jpg")
+    digests.append(digest())
+    del bucket.objects["photos/rose/a.jpg"]
+    digests.append(digest())
+    # The same checksum of four bytes may hide another content.
+    bucket.objects["photos/tulip/b.composed"] = (b"bbbb", 2)
+    digests.append(digest())
+    assert len(set(digests)) == len(digests)
+    # Uploaded again, marked as a folder, or beside it: nothing that a source would read.
+    bucket.objects["photos/rose/d.jpg"] = (b"dddd", 3)
+    bucket.objects["photos/rose/"] = (b"", 1)
+    bucket.objects["photos-old/e.jpg"] = (b"eeee", 1)
+    assert digest() == digests[-1]
+    assert digest("images:/gcs/bucket/photos/") == digests[-1]
+
+
+def test_thousands_of_objects_take_a_request_a_thousand(bucket):
+    bucket.objects = {f"photos/rose/{n:05}.jpg": (b"%05d" % n, 1) for n in range(2500)}
+    before = digest()
+    assert len(bucket.requests) == 3
+    bucket.objects["photos/rose/02400.jpg"] = (b"other", 2)
+    assert digest() != before
+
+
+def test_a_table_is_one_object_a_folder_or_a_pattern(bucket):
+    bucket.objects = {
+        "trips.csv": (b"1", 1),
+        "trips.csv.bak": (b"2", 1),
+        "trips/2024.csv": (b"3", 1),
+        "trips/readme": (b"4", 1),
+        "trips/deep/2025.csv": (b"5", 1),
+    }
+
+    def follows(source, name):
+        before = digest(source)
+        content, generation = bucket.objects[name]
+        bucket.objects[name] = (content + b"!", generation + 1)
+        return digest(source) != before
+
+    single, folder, pattern = (f"csv:gs://bucket/trips{end}" for end in (".csv", "", "/*.csv"))
+    assert follows(single, "trips.csv")
+    assert not follows(single, "trips.csv.bak")
+    assert follows(folder, "trips/deep/2025.csv")
+    assert not follows(folder, "trips/readme")
+    assert follows(pattern, "trips/2024.csv")
+    assert not follows(pattern, "trips/deep/2025.csv")
+
+
+def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, capsys):
+    assert refused(capsys, "images:gs://bucket/photos") == (
+        "error: source='images:gs://bucket/photos': there is no file at gs://bucket/photos\n"
+    )
+    error = refused(capsys, "images:gs://other/photos")
+    assert error.startswith("error: listing gs://other/photos: 404 ")
+    assert "bucket does not exist" in error
+    bucket.fail("ListObjects", 403, "PERMISSION_DENIED", "no storage.objects.list access")
+    error = refused(capsys, "images:gs://bucket/photos")
+    assert "no storage.objects.list access" in error
+    assert error.endswith("the account of the run needs roles/storage.objectViewer\n")
+
+
+def test_a_server_that_is_busy_for_a_moment_is_asked_again(bucket):
+    bucket.objects = {"photos/rose/a.jpg": (b"aaaa", 1)}
+    before = digest()
+    bucket.fail("ListObjects", 503, "UNAVAILABLE")
+    assert digest() == before
