@@ -2,13 +2,13 @@
 
 from kfp import dsl
 
-from trainer.dataset.options import RecordOptions
+from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.fields import describe_arguments
 from trainer.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-@describe_arguments(RecordOptions)
+@describe_arguments(RecordOptions, EngineOptions)
 def create_tfrecords(
     records: dsl.Output[dsl.Dataset],
     source: str,
@@ -28,22 +28,45 @@ def create_tfrecords(
     split_fractions: list,
     shard_megabytes: float,
     max_rejected_fraction: float,
+    records_engine: str,
+    dataflow_max_workers: int,
+    dataflow_machine_type: str,
+    dataflow_subnetwork: str,
+    image_uri: str,
+    service_account: str,
+    project: str,
+    location: str,
 ):
     """Writes the examples of a source as TFRecord shards, with a dataset.json.
 
     Args:
         source_digest: What the source holds. Read by the cache alone, as every argument is: the
             same arguments give the records of an earlier run.
+        image_uri: Container image of Dataflow's workers.
+        service_account: Account that they run as; empty: Compute Engine's default.
+        project: Google Cloud project of Dataflow's job.
+        location: Its region.
     """
     arguments = dict(locals())
-    from trainer.dataset.options import RecordOptions
+    import os
+
+    from trainer.dataset.engines import open_engine
+    from trainer.dataset.options import EngineOptions, RecordOptions
     from trainer.dataset.writer import create_tfrecords
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
 
     with exit_on_input_error():
         options = build(RecordOptions, pick(RecordOptions, arguments))
-        dataset = create_tfrecords(options, records.uri, progress=print)
+        engine = open_engine(
+            build(EngineOptions, pick(EngineOptions, arguments)),
+            project=project,
+            region=location,
+            image=image_uri,
+            service_account=service_account,
+            environment=os.environ,
+        )
+        dataset = create_tfrecords(options, records.uri, engine=engine, progress=print)
     records.metadata["classes"] = dataset.classes
     records.metadata["rejected"] = dataset.rejected["count"]
     for name, split in dataset.splits.items():

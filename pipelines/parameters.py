@@ -13,7 +13,7 @@ from typing import Any
 
 from trainer import fields
 from trainer.config import TrainingConfig, check_batch_size
-from trainer.dataset.options import RecordOptions
+from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.gate import GateOptions
@@ -96,7 +96,9 @@ class JobOptions:
         True, help="Restart the whole job, from its checkpoint, when a replica restarts."
     )
     service_account: str = option(
-        "", help="Account that replicas run as; empty: Vertex AI's custom code service agent."
+        "",
+        help="Account that replicas run as; empty: Vertex AI's custom code service agent. Workers "
+        "of Dataflow run as it too; empty: Compute Engine's default account.",
     )
     network: str = option(
         "", help="Network to peer with: projects/NUMBER/global/networks/NAME; empty: none."
@@ -132,6 +134,7 @@ class JobOptions:
 
 GROUPS = (
     RecordOptions,
+    EngineOptions,
     TrainingConfig,
     MachineOptions,
     PipelineOptions,
@@ -158,6 +161,7 @@ class ParameterSet:
     """A value for each parameter, all of the right type, in bounds and fitting together."""
 
     records: RecordOptions
+    engine: EngineOptions
     training: TrainingConfig
     machines: MachineOptions
     pipeline: PipelineOptions

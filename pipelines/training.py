@@ -15,7 +15,7 @@ from components.skip_training import skip_training
 from pipelines import cost
 from pipelines.parameters import JobOptions, with_parameters
 from trainer.config import TrainingConfig
-from trainer.dataset.options import RecordOptions
+from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.fields import pick
 from trainer.gate import CHALLENGER, CHAMPION, GateOptions
 from trainer.worker_pools import MachineOptions
@@ -40,7 +40,12 @@ def training(parameters: dict[str, Any]) -> None:
     records = (
         create_tfrecords(
             source_digest=listed.outputs["digest"],
+            image_uri=parameters["image_uri"],
+            service_account=parameters["service_account"],
+            project=PROJECT_ID_PLACEHOLDER,
+            location=LOCATION_PLACEHOLDER,
             **pick(RecordOptions, parameters),
+            **pick(EngineOptions, parameters),
         )
         .set_display_name("Create TFRecords")
         .set_caching_options(True)

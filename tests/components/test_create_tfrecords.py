@@ -1,6 +1,7 @@
 """The first step writes records at its artifact's URI and says how many."""
 
 import dataclasses
+import importlib.util
 import json
 
 import pytest
@@ -8,12 +9,17 @@ from kfp import dsl
 
 from components.create_tfrecords import create_tfrecords
 from tests.components.artifacts import artifact
-from trainer.dataset.options import RecordOptions
+from trainer.dataset.options import EngineOptions, RecordOptions
 
 
 def run(records, **options):
-    values = dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw"))
-    create_tfrecords.python_func(records=records, source_digest="", **{**values, **options})
+    values = {
+        **dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw")),
+        **dataclasses.asdict(EngineOptions()),
+        **dict.fromkeys(("source_digest", "image_uri", "service_account"), ""),
+        **dict.fromkeys(("project", "location"), "local"),
+    }
+    create_tfrecords.python_func(records=records, **{**values, **options})
 
 
 def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path):
@@ -35,3 +41,14 @@ def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, capsys):
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: image_size=0 is out of range")
     assert not (tmp_path / "records" / "dataset.json").exists()
+
+
+def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as ended:
+        run(artifact(dsl.Dataset, tmp_path / "records"), records_engine="dataflow")
+    assert ended.value.code == 2
+    assert "install the extra [dataflow]" in capsys.readouterr().err
+    assert not (tmp_path / "records").exists()

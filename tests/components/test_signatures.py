@@ -10,7 +10,7 @@ from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.dataset.options import RecordOptions
+from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.gate import GateOptions
 from trainer.worker_pools import MachineOptions
 
@@ -27,7 +27,11 @@ KFP_TYPES = {
 @pytest.mark.parametrize(
     ("component", "own", "groups"),
     [
-        (create_tfrecords, {"source_digest"}, [RecordOptions]),
+        (
+            create_tfrecords,
+            {"source_digest", "image_uri", "service_account", "project", "location"},
+            [RecordOptions, EngineOptions],
+        ),
         (
             plan_training,
             {"records", "timeout", "max_cost", "price_per_hour", "rates"}

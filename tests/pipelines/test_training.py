@@ -120,8 +120,9 @@ def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
         assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
 
 
-def test_steps_that_ask_the_registry_learn_project_and_region_from_vertex_ai(pipeline):
-    for name in ("plan-training", "evaluate-model", "register-model", "register-model-2"):
+def test_steps_that_call_a_service_learn_project_and_region_from_vertex_ai(pipeline):
+    registering = ("plan-training", "evaluate-model", "register-model", "register-model-2")
+    for name in ("create-tfrecords", *registering):
         inputs = all_tasks(pipeline)[name]["inputs"]["parameters"]
         assert [inputs[name]["runtimeValue"]["constant"] for name in ("project", "location")] == [
             "{{$.pipeline_google_cloud_project_id}}",
