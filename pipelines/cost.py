@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,16 @@ from trainer.worker_pools import BUILT_IN, DISK_TYPES
 
 PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)
+# https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#quota
+PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
+"""What counts against the quota of preemptible machines."""
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4), Cloud "
     "Storage, images, logs, TensorBoard, network, taxes"
 )
 _SERVICE = "aiplatform.googleapis.com"
-_FAMILIES_WITH_QUOTA = ("a2", "a3", "a4", "c2", "c3", "g2", "n2", "m1")
+_HOURS_A_MONTH = 730
+_FAMILIES_WITH_QUOTA = ("a2", "a3", "a4", "c2", "c3", "g2", "n2", "n4", "m1")
 _GPU_QUOTA_NAMES = {
     "NVIDIA_H100_MEGA_80GB": "nvidia_h100_mega",
     "NVIDIA_H100_80GB": "nvidia_h100",
@@ -41,7 +45,9 @@ class PriceTable:
     Attributes:
         rates: machine types (with the accelerators that they come with), accelerators, and a
             GB of each disk type.
-        spot_rates: the same for spot machines, at the least discount.
+        spot_rates: the same for spot machines, at the least discount that was seen.
+        spot_discount: of them, as a part of Compute Engine's price.
+        unconfirmed: why, for each of the rates that no public page bears out.
         currency: of all of them.
         region: where they hold.
         date: when the table was last checked.
@@ -50,6 +56,8 @@ class PriceTable:
 
     rates: dict[str, float]
     spot_rates: dict[str, float]
+    spot_discount: Decimal
+    unconfirmed: dict[str, str]
     currency: str
     region: str
     date: str
@@ -58,7 +66,10 @@ class PriceTable:
     def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
         """The table with rates of the user's own, which hold for spot machines, too."""
         return dataclasses.replace(
-            self, rates={**self.rates, **rates}, spot_rates={**self.spot_rates, **rates}
+            self,
+            rates={**self.rates, **rates},
+            spot_rates={**self.spot_rates, **rates},
+            unconfirmed={k: why for k, why in self.unconfirmed.items() if k not in rates},
         )
 
 
@@ -73,30 +84,61 @@ class Quota:
 @functools.cache
 def table(path: Path = PATH) -> PriceTable:
     """Reads the price table."""
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    with_share = 1 + Decimal(str(content["management"]["share"]))
-    rates: dict[str, float] = {}
-    for series in content["series"]:
-        cpu, gb = Decimal(str(series["vcpu"])), Decimal(str(series["gb"]))
-        for kind, memory in series["memory"].items():
-            for count in series["vcpus"]:
-                price = count * (cpu + gb * Decimal(str(memory))) * with_share
-                rates[f"{series['name']}-{kind}-{count}"] = float(price)
-    for kind in ("machines", "accelerators", "disks"):
-        rates.update({line["name"]: line["hour"] for line in content[kind]})
-    discount = Decimal(str(content["spot"]["discount"]))
-    factor = (with_share - discount) / with_share
+    content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    # Compute Engine's, by name, without the share that Vertex AI adds.
+    plain: dict[str, Decimal] = {}
+    unconfirmed: dict[str, str] = {}
+    lines = [*content["series"], *content["accelerators"], *content["disks"]]
+    for line in lines:
+        prices = dict(_prices(line))
+        plain.update(prices)
+        if line["status"] == "unconfirmed":
+            unconfirmed.update(dict.fromkeys(prices, line["how"]))
+    with_share = 1 + content["management"]["share"]
+    discount = content["spot"]["discount"]
     return PriceTable(
-        rates=rates,
+        rates={name: float(price * with_share) for name, price in plain.items()},
         spot_rates={
-            name: rate if name in DISK_TYPES else float(Decimal(str(rate)) * factor)
-            for name, rate in rates.items()
+            name: float(price * (with_share - (0 if name in DISK_TYPES else discount)))
+            for name, price in plain.items()
         },
+        spot_discount=discount,
+        unconfirmed=unconfirmed,
         currency=content["currency"],
         region=content["region"],
         date=content["date"],
-        run=Decimal(str(content["pipeline"]["run"])),
+        run=content["pipeline"]["run"],
     )
+
+
+def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
+    """Names and Compute Engine's prices an hour that a line of the table stands for."""
+    if "hour" in line:
+        yield line["name"], line["hour"]
+    elif "month" in line:
+        yield line["name"], line["month"] / _HOURS_A_MONTH
+    for kind, gb in line.get("memory", {}).items():
+        for vcpus in line["vcpus"]:
+            yield f"{line['name']}-{kind}-{vcpus}", vcpus * (line["vcpu"] + gb * line["gb"])
+    for name, (vcpus, gb, accelerators) in line.get("machines", {}).items():
+        yield (
+            name,
+            vcpus * line["vcpu"] + gb * line["gb"] + accelerators * line["accelerator"],
+        )
+
+
+def doubts(pools: Sequence[Mapping[str, Any]], prices: PriceTable) -> dict[str, str]:
+    """What of `pools` has a price that no public page bears out: why, by name."""
+    names = [
+        name
+        for pool in pools
+        for name in (
+            pool["machine_spec"]["machine_type"],
+            pool["machine_spec"].get("accelerator_type", ""),
+            pool["disk_spec"]["boot_disk_type"],
+        )
+    ]
+    return {name: prices.unconfirmed[name] for name in names if name in prices.unconfirmed}
 
 
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
@@ -109,12 +151,15 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
-def quotas(pools: Sequence[Mapping[str, Any]], *, spot: bool = False) -> list[Quota]:
+def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> list[Quota]:
     """The quota metrics of Vertex AI that a job of these pools counts against, by name.
 
     https://cloud.google.com/vertex-ai/docs/quotas
+
+    Args:
+        preemptible: whether the job is provisioned by one of PREEMPTIBLE_STRATEGIES.
     """
-    prefix = f"{_SERVICE}/custom_model_training_{'preemptible_' if spot else ''}"
+    prefix = f"{_SERVICE}/custom_model_training_{'preemptible_' if preemptible else ''}"
     amounts: dict[str, int] = {}
 
     def add(metric: str, amount: int) -> None:

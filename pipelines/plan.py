@@ -33,13 +33,13 @@ def show(
     pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
     prices = cost.table().overridden(rates)
     console.print(_pool_table(parameters, pools, prices))
-    is_spot = parameters.pipeline.scheduling_strategy in cost.SPOT_STRATEGIES
+    strategy = parameters.pipeline.scheduling_strategy
 
     def say(line: str = "") -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     say()
-    for quota in cost.quotas(pools, spot=is_spot):
+    for quota in cost.quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES):
         say(f"quota     {quota.amount:>6} of {quota.metric}")
     say()
     options = parameters.pipeline
@@ -56,17 +56,32 @@ def show(
     if not minutes:
         say("          the recipe has no expected_minutes; give --minutes for the price of a run")
     say(f"pipeline  {cost.money(prices.run):>7} {prices.currency} a run")
+    say(f"prices    of {prices.region}, {prices.date}, without discounts: pipelines/prices.toml")
     say(
-        f"prices    of {prices.region}, {prices.date}, without discounts; spot is the least "
-        "discount promised; see pipelines/prices.toml"
+        f"spot      is taken as {100 * prices.spot_discount:.0f}% off machines, the least seen: "
+        "it changes daily, and no discount is promised"
     )
+    if strategy == "FLEX_START":
+        say("          FLEX_START is billed below on demand, at prices that are not in the table")
+    for name, why in cost.doubts(pools, prices).items():
+        say(f"doubtful  the price of {name} is unconfirmed: {why}")
     if rates:
         say(f"          of your own: {', '.join(f'{k} {v:g}' for k, v in rates.items())}")
-    say(f"excluded  {cost.NOT_INCLUDED}")
+    say(f"excluded  {', '.join([*_dataflow(parameters), cost.NOT_INCLUDED])}")
     say(
         f"strategy {parameters.training.strategy}, provisioned as "
-        f"{parameters.pipeline.scheduling_strategy}, ended after {timeout} at most"
+        f"{strategy}, ended after {timeout} at most"
     )
+
+
+def _dataflow(parameters: ParameterSet) -> Iterator[str]:
+    """What writes the records, where that is not the step's own machine."""
+    engine = parameters.engine
+    if engine.records_engine == "dataflow":
+        yield (
+            f"Dataflow (up to {engine.dataflow_max_workers} {engine.dataflow_machine_type}, by the "
+            "second, while records are written)"
+        )
 
 
 def _prices(

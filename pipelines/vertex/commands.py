@@ -115,15 +115,15 @@ def doctor(
     from trainer.config import to_flags
     from trainer.worker_pools import worker_pool_specs
 
-    pools, spot = [], False
+    pools, preemptible = [], False
     if recipe:
         parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
         pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
-        spot = parameters.pipeline.scheduling_strategy in cost.SPOT_STRATEGIES
+        preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
     own = settings().require("project")
     console = Console()
     worst = 0
-    for finding in examination.examine(Connection(own), pools, spot=spot):
+    for finding in examination.examine(Connection(own), pools, preemptible=preemptible):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
         _print(console, [f"{mark} {finding.what}{mend}"])

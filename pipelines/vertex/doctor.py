@@ -59,13 +59,13 @@ class Finding:
 
 
 def examine(
-    connection: Connection, pools: Sequence[dict[str, Any]] = (), *, spot: bool = False
+    connection: Connection, pools: Sequence[dict[str, Any]] = (), *, preemptible: bool = False
 ) -> Iterator[Finding]:
     """Checks one thing after the other; each that goes wrong leaves the others to go on.
 
     Args:
         pools: worker pools that there must be quota for.
-        spot: whether they are spot machines.
+        preemptible: whether they are spot or flex-start machines.
     """
     settings = connection.settings
     yield _checked("credentials", lambda: _credentials(connection))
@@ -78,7 +78,7 @@ def examine(
     yield _checked("image", lambda: _image(connection))
     if settings.service_account:
         yield _checked("service account", lambda: _roles(connection))
-    for quota in cost.quotas(pools, spot=spot):
+    for quota in cost.quotas(pools, preemptible=preemptible):
         name = quota.metric.rpartition("/")[2]
         yield _checked(f"quota {name}", functools.partial(_quota, connection, quota))
 

@@ -20,6 +20,10 @@ else:
 N1_STANDARD_4 = Decimal("0.21849885")
 N1_STANDARD_8 = 2 * N1_STANDARD_4
 SSD_100_GB = 100 * Decimal("0.000267808")
+# 12 vCPUs at 0.031611, 85 GB at 0.004237 and an A100 at 2.933908 are 3.673385; 1.15 times that.
+A2_HIGHGPU_1G = Decimal("4.22439275")
+# 8 vCPUs at 0.024988, 32 GB at 0.0029275 and an L4 at 0.56004 are 0.853624; 1.15 times that.
+G2_STANDARD_8 = Decimal("0.9816676")
 
 
 def pools(name="digits", **values):
@@ -42,7 +46,27 @@ def pools(name="digits", **values):
              "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 2,
              "boot_disk_type": "pd-standard", "boot_disk_size_gb": 500},
             # An A2 machine is priced with its accelerators.
-            2 * Decimal("4.425248914") + 500 * Decimal("0.000063014"),
+            2 * A2_HIGHGPU_1G + 500 * Decimal("0.000063014"),
+        ),
+        (
+            "digits",
+            {"worker_count": 7, "chief_machine_type": "g2-standard-8",
+             "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
+            8 * (G2_STANDARD_8 + SSD_100_GB),
+        ),
+        (
+            "digits",
+            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "a3-highgpu-8g",
+             "accelerator_type": "NVIDIA_H100_80GB", "accelerator_count": 8,
+             "boot_disk_size_gb": 2000},
+            # A bill's total, an hour.
+            Decimal("101.5429684"),
+        ),
+        (
+            "digits",
+            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "c2-standard-8"},
+            # 8 vCPUs at 0.03398 and 32 GB at 0.00455 are 0.41744.
+            Decimal("0.480056") + SSD_100_GB,
         ),
     ],
 )  # fmt: skip
@@ -78,10 +102,10 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
         assert f"{cost.money(hour):>7} USD an hour, {total} for the expected 90 min" in shown
 
 
-def test_spot_is_cheaper_by_the_least_promised_discount_but_disks_are_not():
+def test_spot_is_cheaper_by_the_least_discount_seen_but_neither_disks_nor_management_are():
     prices = cost.table()
-    # Of 1.15 of Compute Engine's price, 0.60 goes.
-    assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.55)
+    # Of 1.15 of Compute Engine's price, 0.40 goes.
+    assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.75)
     assert prices.spot_rates["pd-ssd"] == prices.rates["pd-ssd"]
     assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
 
@@ -106,15 +130,55 @@ def test_what_has_no_price_is_named():
         cost.price(pools(**values), cost.table())
 
 
-def test_each_line_of_the_table_has_a_source_and_a_date():
+def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
     content = tomllib.loads(cost.PATH.read_text())
+    checked = datetime.date.fromisoformat(content["date"])
     lines = [
         content["management"], content["spot"], content["pipeline"], *content["series"],
-        *content["machines"], *content["accelerators"], *content["disks"],
+        *content["accelerators"], *content["disks"],
     ]  # fmt: skip
     for line in lines:
         assert content["sources"][line["source"]].startswith("https://")
-        assert datetime.date.fromisoformat(line["date"])
+        assert datetime.date.fromisoformat(line["date"]) <= checked
+        assert line["status"] in ("listed", "derived", "unconfirmed")
+        assert line["how"]
+
+
+def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    a100 = [
+        "plan", "digits", "--set", "worker_count=0", "--set", "strategy=auto",
+        "--set", "chief_machine_type=a2-highgpu-1g", "--set", "accelerator_type=NVIDIA_TESLA_A100",
+        "--set", "accelerator_count=1",
+    ]  # fmt: skip
+    doubt = "the price of a2-highgpu-1g is unconfirmed: "
+    assert command_line.run(command_line.app, a100) == 0
+    assert doubt in capsys.readouterr().out
+    # One's own price is in no doubt; nor is one that a page shows.
+    assert command_line.run(command_line.app, [*a100, "--rate", "a2-highgpu-1g=4"]) == 0
+    assert "unconfirmed" not in capsys.readouterr().out
+    assert command_line.run(command_line.app, ["plan", "digits"]) == 0
+    shown = capsys.readouterr().out
+    assert "unconfirmed" not in shown
+    assert "40% off machines, the least seen: it changes daily, and no discount" in shown
+
+
+def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    l4 = [
+        "plan", "digits", "--set", "chief_machine_type=g2-standard-8",
+        "--set", "accelerator_type=NVIDIA_L4", "--set", "accelerator_count=1",
+    ]  # fmt: skip
+    flexible = [*l4, "--set", "scheduling_strategy=FLEX_START"]
+    assert command_line.run(command_line.app, flexible) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "2 of aiplatform.googleapis.com/custom_model_training_preemptible_nvidia_l4_gpus" in shown
+    )
+    assert "16 of aiplatform.googleapis.com/custom_model_training_preemptible_g2_cpus" in shown
+    assert "FLEX_START is billed below on demand, at prices that are not in the table" in shown
+    assert command_line.run(command_line.app, l4) == 0
+    assert "preemptible" not in capsys.readouterr().out
 
 
 def test_quota_is_named_as_vertex_ai_names_it():
@@ -125,7 +189,7 @@ def test_quota_is_named_as_vertex_ai_names_it():
         (f"{service}_nvidia_t4_gpus", 8),
         (f"{service}_pd_ssd", 400),
     }
-    assert {one.metric for one in cost.quotas(pools(**values), spot=True)} == {
+    assert {one.metric for one in cost.quotas(pools(**values), preemptible=True)} == {
         f"{service}_preemptible_cpus",
         f"{service}_preemptible_nvidia_t4_gpus",
         f"{service}_pd_ssd",
