@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer import preprocessing
 from trainer.dataset import decoding
 from trainer.dataset.schema import Dataset
 from trainer.dataset.tabular.inputs import Encoder, columns_of, parse_columns
@@ -72,23 +73,21 @@ def _add_of_images(
     archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
 ) -> None:
     image = dataset.feature("image")
-    height, width, channels = image.shape
     method = dataset.creation.get("options", {}).get("resize_method", "bilinear")
 
-    def read(encoded: tf.Tensor) -> tf.Tensor:
-        decoded = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-        resized = tf.image.resize(decoded, [height, width], method=method, antialias=True)
-        return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
-
     def predict_bytes(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
-        pixels = tf.TensorSpec([height, width, channels], tf.uint8)
-        return predict(tf.map_fn(read, encoded, fn_output_signature=pixels))
+        images = tf.map_fn(
+            lambda one: preprocessing.pixels(one, image.shape, method),
+            encoded,
+            fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
+        )
+        return predict(images)
 
     def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         features = tf.io.parse_example(examples, {image.name: tf.io.FixedLenFeature([], tf.string)})
         return predict(decoding.decode_images(features[image.name], image))
 
-    pixels = tf.TensorSpec([None, height, width, channels], tf.uint8, name=image.name)
+    pixels = tf.TensorSpec([None, *image.shape], tf.uint8, name=image.name)
     archive.add_endpoint("serving_default", predict, [pixels])
     archive.add_endpoint("serving_bytes", predict_bytes, [_strings("image_bytes")])
     archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])

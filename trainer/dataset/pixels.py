@@ -11,8 +11,8 @@ What is done with unusual images:
 | animated | its first frame |
 | over MAX_PIXELS or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
 
-Formats go by content, whatever the file is called. Resizing ignores the aspect ratio and
-filters when it shrinks, as `tf.image.resize(..., antialias=True)` does.
+Formats go by content, whatever the file is called. Resizing (resizing.py) ignores the aspect
+ratio; every method but `nearest` averages when it shrinks, `bilinear` by powers of 2 alone.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from typing import Any
 
 from PIL import Image
 
+from trainer.dataset import resizing
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature
@@ -35,13 +36,6 @@ MAX_FILE_BYTES = 256 * 10**6
 MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: 256 MiB as RGB."""
 
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "area": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos3": Image.Resampling.LANCZOS,
-}
 _ORIENTATION_TAG = 0x0112
 _TURN = Image.Transpose
 _UPRIGHT = {
@@ -119,11 +113,11 @@ class PixelFormat:
 
     def resize(self, image: Image.Image) -> Image.Image:
         """An image of mode L or RGB at this size and number of channels."""
-        target = (self.size, self.size)
-        if image.size != target:
-            image = image.resize(target, _FILTERS[self.resize_method])
         mode = "L" if self.channels == 1 else "RGB"
-        return image if image.mode == mode else image.convert(mode)
+        if mode == "L" and image.mode != mode:
+            image = image.convert(mode)
+        resized = resizing.resize(image, (self.size, self.size), self.resize_method)
+        return resized if resized.mode == mode else resized.convert(mode)
 
     def encode(self, image: Image.Image) -> bytes:
         """What lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""

@@ -26,8 +26,11 @@ from trainer.errors import InputError
 
 T = TypeVar("T")
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Part of the fingerprint: raised when equal options come to give other bytes."""
+
+_PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
+"""Whose versions decide what lies in the records."""
 
 POOL_PAYS_SECONDS = 2.0
 """Work of less than this is done in this process: others cost 0.3 s to start."""
@@ -102,7 +105,7 @@ def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, A
         "given": plan.given,
         **source.details,
         "options": dataclasses.asdict(options),
-        "versions": {name: _version(name) for name in ("tensorflow", "numpy", "pillow")},
+        "versions": {name: _version(name) for name in _PACKAGES},
     }
     features = [dataclasses.asdict(feature) for feature in _features(source)]
     circumstances = [LAYOUT_VERSION, source.name, source.classes, features, creation]
