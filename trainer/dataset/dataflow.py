@@ -11,10 +11,11 @@ from trainer.dataset import storage
 from trainer.dataset.schema import join
 from trainer.errors import InputError
 
-_REMEDY = (
+_REFUSED = (
     "is its API enabled, has the run's account roles/dataflow.developer, and the workers' account "
     "roles/dataflow.worker? (docs/vertex.md, Records beyond one machine)"
 )
+_ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,8 +129,10 @@ def _start_in_one_line() -> Iterator[None]:
         ours = not type(error).__module__.startswith(("google.", "apache_beam."))
         if ours and not isinstance(error, (OSError, ImportError)):
             raise
+        line = _line(error)
+        remedy = _ACTIVE if "already" in line and "active job" in line else _REFUSED
         raise InputError(
-            f"records_engine='dataflow': the job can't be started: {_line(error)}; {_REMEDY}"
+            f"records_engine='dataflow': the job can't be started: {line}; {remedy}"
         ) from None
 
 

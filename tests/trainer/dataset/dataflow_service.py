@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.utils import retry
 from google.cloud import dataflow
 from google.protobuf import json_format
 
@@ -31,15 +32,18 @@ class DataflowService:
     Args:
         fails: the message with which every job fails.
         hangs: jobs do nothing until they are cancelled.
+        refuses: HTTP status and message that every new job gets.
 
     Attributes:
         jobs: as they were sent, as JSON, with project, location and state.
     """
 
-    def __init__(self, fails: str = "", hangs: bool = False) -> None:
+    def __init__(
+        self, fails: str = "", hangs: bool = False, refuses: tuple[int, str] | None = None
+    ) -> None:
         self.jobs: list[dict[str, Any]] = []
         self.endpoint = ""
-        self._fails, self._hangs = fails, hangs
+        self._fails, self._hangs, self._refuses = fails, hangs, refuses
 
     @contextlib.contextmanager
     def running(self) -> Iterator["DataflowService"]:
@@ -60,13 +64,16 @@ class DataflowService:
 
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                content = json.dumps(service.answer(self.path, self.command, body)).encode()
-                self.send_response(200)
+                status, answer = service.answer(self.path, self.command, body)
+                content = json.dumps(answer).encode()
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 
+        # Beam tries again after pauses of up to twelve seconds.
+        pause, retry.Clock.sleep = retry.Clock.sleep, lambda *_: None
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         # Beam speaks REST without credentials to this name alone.
         self.endpoint = f"http://localhost:{server.server_port}"
@@ -74,10 +81,17 @@ class DataflowService:
         try:
             yield self
         finally:
+            retry.Clock.sleep = pause
             server.shutdown()
             server.server_close()
 
-    def answer(self, path: str, method: str, body: bytes) -> dict[str, Any]:
+    def answer(self, path: str, method: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        if method == "POST" and self._refuses:
+            status, message = self._refuses
+            return status, {"error": {"code": status, "message": message}}
+        return 200, self._found(path, method, body)
+
+    def _found(self, path: str, method: str, body: bytes) -> dict[str, Any]:
         match = _PATH.match(path)
         assert match, path
         project, location, identity, messages = match.groups()
