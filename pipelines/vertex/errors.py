@@ -9,12 +9,19 @@ from trainer.errors import InputError
 
 _RETRYABLE_STATUS = (408, 429, 500, 502, 503, 504)
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
+# Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'.
+_RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
+# As public issues quote Vertex AI and, below it, Compute Engine.
 _CAPACITY = re.compile(
-    r"quota metrics? exceed|exceed(s|ed)? quota|RESOURCE_EXHAUSTED|RESOURCE_POOL_EXHAUSTED|"
+    r"quota metrics? exceed|exceed(s|ed)? quota|quota '[^']+' exceeded|"
     r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
+    r"resource.pool.exhausted|machine type temporarily unavailable|"
     r"(does not|don't) have enough resources",
     re.IGNORECASE,
 )
+# A TensorFlow that is out of memory says RESOURCE_EXHAUSTED, too.
+_EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
+_MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
 _HINTS = {
     401: "sign in: gcloud auth application-default login",
     403: "`python -m pipelines doctor` tells which role is missing",
@@ -28,7 +35,10 @@ class CloudError(Exception):
 
 def is_capacity(message: str) -> bool:
     """Whether an error says that there are no such machines, or none left of the quota."""
-    return bool(_CAPACITY.search(message))
+    if _CAPACITY.search(message):
+        return True
+    other = _MEMORY.search(message) or _RATE.search(message)
+    return bool(_EXHAUSTED.search(message)) and not other
 
 
 def status_of(error: BaseException) -> int:
@@ -45,12 +55,14 @@ def status_of(error: BaseException) -> int:
 def is_retryable(error: BaseException) -> bool:
     """Whether the same request may go through if it is sent again a little later.
 
-    A server's fault, too many requests, and a connection that broke are; a quota that is
-    used up is not.
+    A server's fault, too many requests in a minute, and a connection that broke are; a quota
+    that is used up is not.
     """
     if is_dropped(error):
         return True
-    return status_of(error) in _RETRYABLE_STATUS and not _QUOTA.search(str(error))
+    text = str(error)
+    used_up = _QUOTA.search(text) and not _RATE.search(text)
+    return status_of(error) in _RETRYABLE_STATUS and not used_up
 
 
 def is_dropped(error: BaseException) -> bool:

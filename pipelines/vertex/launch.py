@@ -96,7 +96,8 @@ def launch(request: Request, settings: Settings, console: Console) -> int:
             return FAILED
         reason = runs.failure_of(job, jobs, datetime.datetime.now(datetime.timezone.utc))
         say(f"error: {reason}")
-        if last or not is_capacity(reason):
+        lacking = is_capacity(reason) or (not jobs and logs.lack_machines(connection, job))
+        if last or not lacking:
             logs.show_failure(connection, job, jobs, console)
             return FAILED
         say("trying the next of the recipe's fallbacks")

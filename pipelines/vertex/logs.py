@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipelines.vertex import runs
 from pipelines.vertex.connection import CONSOLE, Connection
-from pipelines.vertex.errors import CloudError, translated
+from pipelines.vertex.errors import CloudError, is_capacity, translated
 from trainer.errors import InputError
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
@@ -71,6 +71,20 @@ def show(console: Console, text: Sequence[str]) -> None:
     """Prints log lines as they are."""
     for line in text:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def lack_machines(connection: Connection, job: Any) -> bool:
+    """Whether a run that started no training job has logged that there are no such machines.
+
+    Where Vertex AI refuses the job, its launcher ends with a stack trace, and the task's error
+    tells no more than that.
+    """
+    try:
+        job_id, replica = source_of(connection, job, [])
+        text = lines(connection, job_id, replica, _SHOWN_AFTER_FAILURE)
+    except (CloudError, InputError):
+        return False
+    return any(is_capacity(line) for line in text)
 
 
 def show_failure(connection: Connection, job: Any, jobs: Sequence[Any], console: Console) -> None:

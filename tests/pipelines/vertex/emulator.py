@@ -29,13 +29,16 @@ class Outcome:
         hours: that its CustomJob ran.
         polls: answers before the final state.
         decision: metadata of the gate's artifact.
+        launched: whether there came to be a CustomJob.
     """
 
     def __init__(
-        self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1, decision=None
-    ):
+        self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1, decision=None,
+        launched=True,
+    ):  # fmt: skip
         self.state, self.job_error, self.task_error = state, job_error, task_error
         self.hours, self.polls, self.decision = hours, polls, decision or {}
+        self.launched = launched
 
 
 class VertexEmulator(Server):
@@ -129,7 +132,8 @@ class VertexEmulator(Server):
         if outcome.job_error:
             custom_job.state = types.JobState.JOB_STATE_FAILED
             custom_job.error.code, custom_job.error.message = 3, outcome.job_error
-        self.custom_jobs[custom_job_id] = custom_job
+        if outcome.launched:
+            self.custom_jobs[custom_job_id] = custom_job
         root = f"{job.runtime_config.gcs_output_directory}/{NUMBER}/{run_id}"
         failed = outcome.state == "FAILED"
         for number, (task, state, uri) in enumerate(
@@ -153,7 +157,9 @@ class VertexEmulator(Server):
                 )
             else:
                 resource = {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
-                text = json.dumps({"resources": [resource]})
+                text = json.dumps({"resources": [resource] if outcome.launched else []})
+                launcher = f"projects/{NUMBER}/locations/{REGION}/customJobs/{self._next()}"
+                detail.executor_detail.container_detail.main_job = launcher
                 json_format.ParseDict({"output:gcp_resources": text}, detail.execution._pb.metadata)
                 if failed:
                     detail.error.message = outcome.task_error or "Job failed"

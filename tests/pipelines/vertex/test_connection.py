@@ -11,6 +11,11 @@ from pipelines.vertex.connection import Connection, attempt, is_loopback
 from pipelines.vertex.errors import is_capacity
 from pipelines.vertex.settings import Settings
 
+PER_MINUTE = (
+    "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
+    "management (CRUD) requests per minute per region' of service 'aiplatform.googleapis.com'"
+)
+
 
 def test_a_server_of_this_machine_may_speak_plain_grpc(command, monkeypatch):
     received = []
@@ -79,9 +84,50 @@ def test_pauses_double_and_tries_end():
         "The zone does not have enough resources available to fulfill the request",
         "ZONE_RESOURCE_POOL_EXHAUSTED",
         "Stockout in us-central1-a",
+        # As public issues have them.
+        'Training failed with: code: 8 message: "The following quota metrics exceed quota limits: '
+        'aiplatform.googleapis.com/custom_model_training_nvidia_k80_gpus"',
+        "code=RESOURCE_EXHAUSTED, message=The following quota metrics exceed quota limits: "
+        "aiplatform.googleapis.com/custom_model_training_cpus, cause=null",
+        "UNAVAILABLE, errorSource: COMPUTE_ENGINE, Error Message: The zone 'projects/p/zones/z' "
+        "does not have enough resources available to fulfill the request.  'NULL:0/NULL:0/NULL:0 "
+        "(state:STOCKOUT, sub-state:STOCKOUT, resource type:compute)'.",
+        "503 Machine type temporarily unavailable, please deploy with a different machine type or "
+        "retry.",
+        "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.",
+        "code: 8, RESOURCE_EXHAUSTED",
     ],
 )
 def test_a_lack_of_machines_is_told_from_other_failures(message):
     assert is_capacity(message)
     assert not is_capacity("The replica workerpool0-0 exited with a non-zero status of 1.")
     assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
+    assert not is_capacity("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes")
+    assert not is_capacity(f"code: 8, RESOURCE_EXHAUSTED, {PER_MINUTE}")
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (exceptions.ResourceExhausted(PER_MINUTE), True),
+        (exceptions.ResourceExhausted("Too many requests"), True),
+        (exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"), False),
+        (exceptions.ServiceUnavailable("The service is currently unavailable"), True),
+        (exceptions.InternalServerError("Internal error encountered."), True),
+        (exceptions.GatewayTimeout("Deadline exceeded"), True),
+        (exceptions.FailedPrecondition("it must be in the same regional location"), False),
+        (exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"), False),
+        (exceptions.NotFound("no such job"), False),
+        (ConnectionResetError(104, "Connection reset by peer"), True),
+    ],
+)
+def test_what_may_pass_by_itself_is_tried_again_and_what_must_be_mended_is_not(error, again):
+    calls = []
+
+    def call():
+        calls.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        attempt(call, tries=3, sleep=lambda seconds: None)
+    assert len(calls) == (3 if again else 1)

@@ -249,6 +249,32 @@ def test_a_stock_out_and_a_used_up_quota_send_the_run_again_with_the_next_machin
 
 
 @pytest.mark.usefixtures("fallbacks")
+def test_a_training_job_that_is_refused_for_its_quota_is_known_by_its_launchers_log(
+    vertex, command
+):
+    def logged(launcher, text):
+        return {"resource": {"type": "ml_job", "labels": {"job_id": launcher}},
+                "textPayload": text}  # fmt: skip
+
+    vertex.log_entries = [
+        logged("1002", "Traceback (most recent call last):"),
+        logged("1002", f"google.api_core.exceptions.ResourceExhausted: 429 {QUOTA}"),
+        logged("1004", "google.api_core.exceptions.InvalidArgument: 400 Unknown image"),
+    ]
+    vertex.outcomes = [
+        Outcome(
+            "FAILED", task_error="The replica workerpool0-0 exited with status 1.", launched=False
+        )
+        for _ in range(2)
+    ]
+    code, out, _ = command("run", "digits", "--name", "one")
+    assert code == 1
+    assert list(vertex.pipeline_jobs) == ["one", "one-2"]
+    assert out.count("trying the next of the recipe's fallbacks") == 1
+    assert "400 Unknown image" in out
+
+
+@pytest.mark.usefixtures("fallbacks")
 def test_a_failure_of_another_kind_is_not_tried_on_other_machines(vertex, command):
     vertex.outcomes = [Outcome("FAILED", "The replica workerpool0-0 exited with status 1.")]
     assert command("run", "digits", "--name", "one")[0] == 1
