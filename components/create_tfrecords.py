@@ -32,7 +32,7 @@ def create_tfrecords(
     dataflow_max_workers: int,
     dataflow_machine_type: str,
     dataflow_subnetwork: str,
-    image_uri: str,
+    image: str,
     service_account: str,
     project: str,
     location: str,
@@ -42,7 +42,7 @@ def create_tfrecords(
     Args:
         source_digest: What the source holds. Read by the cache alone, as every argument is: the
             same arguments give the records of an earlier run.
-        image_uri: Container image of Dataflow's workers.
+        image: Container image of Dataflow's workers: this step's own.
         service_account: Account that they run as; empty: Compute Engine's default.
         project: Google Cloud project of Dataflow's job.
         location: Its region.
@@ -62,7 +62,7 @@ def create_tfrecords(
             build(EngineOptions, pick(EngineOptions, arguments)),
             project=project,
             region=location,
-            image=image_uri,
+            image=image,
             service_account=service_account,
             environment=os.environ,
         )

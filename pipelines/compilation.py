@@ -72,7 +72,8 @@ def compiled(recipe: Recipe, image: str) -> str:
     # KFP's leading comment shows such defaults in an order that changes from run to run.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
     # The components' image is set when they are defined; KFP has no way to set it later.
-    text = text.replace(f"        image: {IMAGE}\n", f"        image: {image}\n")
+    for key in ("        image", "constant"):
+        text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
     lint.check_pipeline(text)
     lint.check_worker_pools(planned_worker_pools(recipe.parameters))
     return text

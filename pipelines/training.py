@@ -18,7 +18,7 @@ from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.fields import pick
 from trainer.gate import CHALLENGER, CHAMPION, GateOptions
-from trainer.worker_pools import MachineOptions
+from trainer.worker_pools import IMAGE, MachineOptions
 
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
@@ -40,7 +40,8 @@ def training(parameters: dict[str, Any]) -> None:
     records = (
         create_tfrecords(
             source_digest=listed.outputs["digest"],
-            image_uri=parameters["image_uri"],
+            # Compiling names the image that it gives this step.
+            image=IMAGE,
             service_account=parameters["service_account"],
             project=PROJECT_ID_PLACEHOLDER,
             location=LOCATION_PLACEHOLDER,

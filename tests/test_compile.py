@@ -54,6 +54,8 @@ def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_
         text = yaml.safe_load((tmp_path / "build" / "digits.yaml").read_text())
         replicas = text["root"]["inputDefinitions"]["parameters"]["image_uri"]
         assert replicas["defaultValue"] == image
+        workers = text["root"]["dag"]["tasks"]["create-tfrecords"]["inputs"]["parameters"]["image"]
+        assert workers["runtimeValue"]["constant"] == image
     assert not (tmp_path / "build" / "flowers.yaml").exists()
 
 

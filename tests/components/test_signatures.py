@@ -29,7 +29,7 @@ KFP_TYPES = {
     [
         (
             create_tfrecords,
-            {"source_digest", "image_uri", "service_account", "project", "location"},
+            {"source_digest", "image", "service_account", "project", "location"},
             [RecordOptions, EngineOptions],
         ),
         (
