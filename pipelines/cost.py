@@ -118,7 +118,7 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
     elif "month" in line:
         yield line["name"], line["month"] / _HOURS_A_MONTH
     for kind, gb in line.get("memory", {}).items():
-        for vcpus in line["vcpus"]:
+        for vcpus in line["vcpus"][kind]:
             yield f"{line['name']}-{kind}-{vcpus}", vcpus * (line["vcpu"] + gb * line["gb"])
     for name, (vcpus, gb, accelerators) in line.get("machines", {}).items():
         yield (

@@ -124,9 +124,13 @@ def test_a_rate_is_a_name_and_a_price(text):
         cost.parse_rates([text])
 
 
-def test_what_has_no_price_is_named():
-    values = {"chief_machine_type": "m1-ultramem-40"}
-    with pytest.raises(UnknownPriceError, match="no price is known for m1-ultramem-40; give it as"):
+@pytest.mark.parametrize(
+    # The second is Compute Engine's alone: Vertex AI's smallest is n1-standard-4.
+    "machine_type", ["m1-ultramem-40", "n1-standard-2"],
+)  # fmt: skip
+def test_what_has_no_price_is_named(machine_type):
+    values = {"chief_machine_type": machine_type}
+    with pytest.raises(UnknownPriceError, match=f"no price is known for {machine_type}; give it"):
         cost.price(pools(**values), cost.table())
 
 
