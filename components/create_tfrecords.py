@@ -27,6 +27,7 @@ def create_tfrecords(
     augmentation_variants: int,
     split_fractions: list,
     shard_megabytes: float,
+    records_store: str,
     max_rejected_fraction: float,
     records_engine: str,
     dataflow_max_workers: int,

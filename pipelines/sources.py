@@ -1,4 +1,4 @@
-"""Folders of this machine as sources of a run."""
+"""Folders of this machine that a run reads, or keeps records in."""
 
 import glob
 from pathlib import Path
@@ -27,6 +27,9 @@ def on_this_machine(parameters: ParameterSet) -> dict[str, Any]:
         changed["source"] = f"csv:{path}"
     if parameters.records.data_dir and _is_local(parameters.records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", parameters.records.data_dir))
+    store = parameters.records.records_store
+    if store and _is_local(store):
+        changed["records_store"] = str(Path(store).expanduser().absolute())
     return changed
 
 

@@ -187,7 +187,7 @@ def project_version() -> str:
 def _check_sources(values: Mapping[str, Any]) -> None:
     """Raises InputError for a place that machines of the cloud can't see."""
     kind, _, location = values["source"].partition(":")
-    places = {"data_dir": values["data_dir"]}
+    places = {name: values[name] for name in ("data_dir", "records_store")}
     if kind not in ("digits", "tfds"):
         places["source"] = location
     for name, place in places.items():

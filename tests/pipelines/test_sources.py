@@ -26,6 +26,8 @@ def changes(**values):
 def test_a_local_place_becomes_absolute(photos):
     assert changes(source="images:photos") == {"source": f"images:{photos}"}
     assert changes(source=f"images:{photos}") == {"source": f"images:{photos}"}
+    store = changes(source="tfds:mnist", records_store="made/later")
+    assert store == {"records_store": str(photos.parent / "made" / "later")}
     for place in ("photos/rose", "photos/*/*.jpg"):
         assert changes(source=f"csv:{place}", **TABLE) == {"source": f"csv:{photos.parent}/{place}"}
 

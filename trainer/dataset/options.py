@@ -92,6 +92,11 @@ class RecordOptions:
     shard_megabytes: float = option(
         64.0, help="Size of a shard, in MB (10^6 bytes), that the writer aims at.", above=0
     )
+    records_store: str = option(
+        "",
+        help="Folder (URI) that outlives runs: shards of the last records with the same options "
+        "are taken over where none of their examples changed; empty: all are written.",
+    )
     max_rejected_fraction: float = option(
         0.01,
         help="The step fails when more than this share of the source can't be used.",
@@ -110,6 +115,11 @@ class RecordOptions:
             raise InputError(
                 f"columns, crosses and label describe a table, but source={self.source!r} is "
                 "none; use csv:URI, or leave them out"
+            )
+        if self.records_store and self.source.startswith("csv:"):
+            raise InputError(
+                f"records_store={self.records_store!r} keeps shards of images, but source="
+                f"{self.source!r} is a table, which is parsed as a whole; leave it out"
             )
         if len(self.split_fractions) != len(SPLITS) or abs(sum(self.split_fractions) - 1) > 1e-6:
             raise InputError(

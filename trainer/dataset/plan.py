@@ -51,6 +51,20 @@ class Plan:
     def label(self, index: int) -> int:
         return self._labels[index]
 
+    def identities(self, split: str) -> np.ndarray:
+        """Of each example of a split, in its order, S16 [n]: a hash of content, label and key.
+
+        Two plans of the same options have equal records where these are equal.
+        """
+        found = bytearray()
+        for index in self.order[split]:
+            identity = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            identity.update(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+            identity.update(self._labels[index].to_bytes(4, "little"))
+            identity.update(self._keys[self._ends[index] : self._ends[index + 1]])
+            found += identity.digest()
+        return np.frombuffer(found, f"S{DIGEST_BYTES}")
+
     def relabel(self, label_order: Sequence[int]) -> None:
         """Replaces each label by its entry in `label_order`, if there is any."""
         if label_order and self._labels:

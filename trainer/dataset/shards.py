@@ -79,7 +79,7 @@ class ShardWriter:
         Raises:
             InputError: the output can't be written, or the source is no longer as listed.
         """
-        result = self._noted(task)
+        result = self.noted(task.file)
         if result is not None:
             report(len(task.references))
             return result
@@ -88,14 +88,26 @@ class ShardWriter:
         with storage.writing(self.output_uri):
             try:
                 result = self._write(task, partial, report)
-                storage.replace(partial, join(self.output_uri, task.file))
+                self.finish(partial, result)
             except BaseException:
                 storage.remove(partial)
                 raise
-            # After the shard: a note without its shard would be checked in vain.
-            note = json.dumps(result.to_json()).encode()
-            storage.write_whole(self._note_uri(task), note)
         return result
+
+    def noted(self, file: str) -> ShardResult | None:
+        """What an earlier run noted of a shard, if that is still there and whole."""
+        try:
+            result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
+        except Exception:  # No note, or one that no writer left: the shard is written anew.
+            return None
+        return result if is_whole(self.output_uri, result.shard) else None
+
+    def finish(self, partial: str, result: ShardResult) -> None:
+        """Gives the file `partial` its place as a shard, and notes what it is."""
+        storage.replace(partial, join(self.output_uri, result.shard.file))
+        # After the shard: a note without its shard would be checked in vain.
+        note = json.dumps(result.to_json()).encode()
+        storage.write_whole(self._note_uri(result.shard.file), note)
 
     def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size, examples = hashlib.sha256(), 0, 0
@@ -152,16 +164,8 @@ class ShardWriter:
                 f"({error.strerror or error}); leave the source alone while it is read"
             ) from None
 
-    def _noted(self, task: ShardTask) -> ShardResult | None:
-        """The result of an earlier run, if its shard is still there and whole."""
-        try:
-            result = ShardResult.from_json(json.loads(storage.read(self._note_uri(task))))
-        except Exception:  # No note, or one that no writer left: the shard is written anew.
-            return None
-        return result if is_whole(self.output_uri, result.shard) else None
-
-    def _note_uri(self, task: ShardTask) -> str:
-        return join(self.notes_uri, f"{task.file}.json")
+    def _note_uri(self, file: str) -> str:
+        return join(self.notes_uri, f"{file}.json")
 
 
 def is_whole(folder: str, shard: Shard) -> bool:

@@ -22,6 +22,7 @@ from trainer.dataset.progress import ProgressLines, duration
 from trainer.dataset.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
 from trainer.dataset.shards import ShardResult, ShardWriter
 from trainer.dataset.sources import Source, open_source
+from trainer.dataset.store import RecordsStore, keep
 from trainer.errors import InputError
 
 T = TypeVar("T")
@@ -66,6 +67,9 @@ def create_tfrecords(
     if engine:
         engine.check(source, output_uri)
     output.open_folder(output_uri)
+    store = None
+    if options.records_store:
+        store = RecordsStore(options.records_store, _conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     plan = Plan(_counted(source.examples(), listing), options.split_fractions)
     plan.relabel(source.label_order)
@@ -76,9 +80,20 @@ def create_tfrecords(
     writer = ShardWriter(source, output_uri, creation["fingerprint"])
     dataset = output.finished(writer)
     if dataset is None:
+        layout = Layout(plan, source, options, store.shards(output_uri) if store else ())
+        writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
         output.make_room(writer)
-        results = _write_shards(writer, plan, options, engine, progress)
+        results = keep(writer, layout.kept)
+        if store:
+            progress(
+                f"create_tfrecords: {len(layout.kept):,} shards taken over, {layout.shards:,} to "
+                f"write with {layout.examples:,} {source.unit}"
+            )
+        results += _write_shards(writer, plan, layout, options, engine, progress)
         dataset = _finish(writer, plan, options, results, creation)
+        if store:
+            identities = layout.identities()
+            store.save(output_uri, [(one, identities[one.shard.file]) for one in results])
     output.close_folder(output_uri)
     progress(_summary(dataset, listing.seconds, source.unit))
     return dataset
@@ -96,6 +111,14 @@ def _features(source: Source) -> list[Feature]:
         Feature(name="label", kind="label", dtype="int64"),
         Feature(name="key", kind="key", dtype="string"),
     ]
+
+
+def _conditions(source: Source, options: RecordOptions) -> list[Any]:
+    """What decides, beside an example, what its record is. Costs nothing before the listing."""
+    features = [dataclasses.asdict(feature) for feature in _features(source)]
+    versions = {name: _version(name) for name in _PACKAGES}
+    named = [LAYOUT_VERSION, source.name, source.classes, features]
+    return [*named, dataclasses.asdict(options), versions]
 
 
 def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, Any]:
@@ -123,19 +146,19 @@ def _version(package: str) -> str:
 def _write_shards(
     writer: ShardWriter,
     plan: Plan,
+    layout: Layout,
     options: RecordOptions,
     engine: Engine | None,
     progress: Callable[[str], None],
 ) -> list[ShardResult]:
-    """Writes all shards, in any order; stops early where too much is rejected."""
-    layout = Layout(plan, writer.source, options)
-    total = sum(map(len, plan.order.values()))
-    lines = ProgressLines("create_tfrecords", writer.source.unit, total=total, emit=progress)
-    count = min(available_cores(), sum(layout.counts.values()))
+    """Writes the layout's shards, in any order; stops early where too much is rejected."""
+    unit = writer.source.unit
+    lines = ProgressLines("create_tfrecords", unit, total=layout.examples, emit=progress)
+    count = min(available_cores(), layout.shards)
     written: Generator[ShardResult]
-    if engine:
+    if engine and layout.shards:
         written = engine.write(writer, layout.tasks(), lines.advance)
-    elif count == 1 or layout.seconds < POOL_PAYS_SECONDS:
+    elif count <= 1 or layout.seconds < POOL_PAYS_SECONDS:
         written = (writer.write(task, lines.advance) for task in layout.tasks())
     else:
         written = write_in_processes(writer, layout.tasks(), count, lines.advance)
