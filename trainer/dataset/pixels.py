@@ -180,6 +180,8 @@ def augmented(
     A key's copies differ from each other as long as `operations` allow: flips along one
     axis give one, quarter turns three, both together all seven symmetries of the square.
     """
+    if not variants:
+        return []
     digest = hashlib.sha256(f"augment {key}".encode()).digest()
     turns = sorted(symmetries(operations), key=lambda turn: digest[turn])
     return [image.transpose(turns[variant % len(turns)]) for variant in range(variants)]

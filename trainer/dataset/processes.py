@@ -24,6 +24,10 @@ from trainer.errors import InputError
 
 _REPORT_SECONDS = 0.25
 
+MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+"""Lets glibc keep what an image took for the next one (mallopt(3), in bytes). To hand it back
+and get it anew, page by page, takes as long as to decode, resize and encode the image."""
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Given = TypeVar("Given", contravariant=True)
@@ -100,7 +104,7 @@ def _start() -> tuple[Connection, subprocess.Popen]:
         [sys.executable, "-m", __name__, str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**MEMORY, **os.environ, "PYTHONPATH": path},
     )
     theirs.close()
     return ours, process

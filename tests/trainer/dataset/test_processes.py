@@ -1,0 +1,40 @@
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.trainer.dataset.folders import write
+from trainer.dataset import writer
+
+
+def write_photos(folder: Path, count: int) -> Path:
+    """Two classes of JPEGs of half a megabyte of pixels each."""
+    generator = np.random.default_rng(count)
+    for number in range(count):
+        target = folder / f"class{number % 2}" / f"{number}.jpg"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(generator.integers(0, 256, (6, 8, 3), np.uint8))
+        coarse.resize((500, 375), Image.Resampling.BILINEAR).save(target)
+    return folder
+
+
+def page_faults_of_processes(source: Path, output: Path) -> int:
+    """How often the processes that wrote were given a page of memory by the system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    write(source, output, image_size=224, encoding="jpeg")
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of glibc")
+def test_a_process_that_writes_asks_for_no_new_memory_with_every_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "available_cores", lambda: 2)
+    few, many = (write_photos(tmp_path / str(count), count) for count in (40, 240))
+    faults = [
+        page_faults_of_processes(source, tmp_path / f"out{source.name}") for source in (few, many)
+    ]
+    # Pillow and OpenCV hold a photo in 270 pages: 500 x 375 pixels, four bytes each, and more.
+    assert (faults[1] - faults[0]) / 200 < 50
