@@ -6,7 +6,7 @@ READY := $(VENV)/.requirements
 BEAM := $(VENV)/dataflow
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all dataflow lint format benchmark lock image push clean
+.PHONY: help run test test-all test-gcs dataflow lint format benchmark lock image push clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: $(READY) $(BEAM)/.requirements lint ## Lint, type-check and test: everythi
 
 test-all: $(READY) $(BEAM)/.requirements lint ## The same with the slow tests
 	@$(BIN)/python -m pytest -m "slow or not slow"
+
+test-gcs: $(READY) ## A whole run in Cloud Storage, with and without faults, against a server of its own
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/gcs
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

@@ -22,7 +22,7 @@ def collect_training(
     from trainer.results import load
 
     with exit_on_input_error():
-        results = load(training.path)
+        results = load(training.uri)
     model.uri = f"{training.uri}/model"
     model.metadata["framework"] = "tensorflow"
     model.metadata["base_output_directory"] = training.uri

@@ -67,7 +67,7 @@ def evaluate_model(
     report.uri += ".html"
     with exit_on_input_error():
         options = build(gate.GateOptions, pick(gate.GateOptions, arguments))
-        results = load(training.path)
+        results = load(training.uri)
         dataset = schema.load(records.uri)
         judged = evaluate(
             model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print

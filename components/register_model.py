@@ -46,21 +46,21 @@ def register_model(
     """
     import json
     import os
-    import pathlib
 
     from components.model_registry import MADE_BY, Candidate, ModelRegistry, dataset_digest, label
     from components.trained_versions import training_labels
     from components.vertex_client import in_one_line, model_client
+    from trainer.dataset import storage
     from trainer.errors import exit_on_input_error
 
-    digest = dataset_digest(records.path)
+    digest = dataset_digest(records.uri)
     own = {"run": label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,
         description=f"{run}: {reason}",
         labels={"recipe": label(model_name), **labels, **own},
-        metrics=json.loads(pathlib.Path(evaluation.path).read_text(encoding="utf-8")),
+        metrics=json.loads(storage.read(evaluation.uri)),
         commit=labels.get("commit", ""),
     )
     parent = f"projects/{project}/locations/{location}"

@@ -5,7 +5,7 @@ recipes takes no second.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +19,7 @@ from pipelines.arguments import Rates, RecipeName, SetOptions, parse_settings
 from pipelines.parameters import PARAMETERS
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
-from pipelines.vertex.flags import with_settings
-from pipelines.vertex.settings import Settings
+from pipelines.vertex.flags import GivenSettings, with_settings
 from trainer.errors import EXIT_CODE, InputError
 from trainer.fields import default_of, type_of
 
@@ -114,7 +113,7 @@ def plan(
 @app.command("run")
 @with_settings
 def run_recipe(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     recipe: RecipeName,
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
     in_containers: Annotated[
@@ -153,6 +152,14 @@ def run_recipe(
         return launch(request, settings(), Console())
     if name or detach:
         raise InputError("--name and --detach are for runs on Vertex AI; leave out --local")
+    # Not from the environment or a file: what a run on this machine writes stays on it, unless
+    # this very command says otherwise.
+    root = settings.of_flags_alone().pipeline_root
+    if root and in_containers:
+        raise InputError(
+            "--pipeline-root can't be used with --in-containers, since containers have no "
+            "credentials of this machine; leave one of them out"
+        )
     values = {name: parameters.values()[name] for name in given}
     values.update(sources.on_this_machine(parameters))
 
@@ -169,6 +176,7 @@ def run_recipe(
         runs_directory=runs_directory,
         cache=cache is not False,
         in_containers=in_containers,
+        root=root,
     )
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 

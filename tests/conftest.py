@@ -7,6 +7,9 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# In microseconds; read when TensorFlow is imported. Its own, 1 s to 32 s, suit a real service.
+os.environ.setdefault("GCS_RETRY_CONFIG_INIT_DELAY_TIME_US", "20000")
+os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "200000")
 
 
 @pytest.fixture(scope="session")

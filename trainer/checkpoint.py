@@ -15,6 +15,9 @@ from trainer.dataset.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.progress import Progress
 
+_LIST = "checkpoint"
+"""TensorFlow's list of those that are whole."""
+
 KEPT = 2
 """Checkpoints kept: should the newest be lost, there is one more."""
 
@@ -58,7 +61,7 @@ class Checkpoints:
 
     def restore(self) -> bool:
         """Restores variables and progress from the newest checkpoint; False without one."""
-        newest = tf.train.latest_checkpoint(self._directory)
+        newest = _newest(self._directory)
         if newest is None:
             return False
         self._latest.checkpoint.restore(newest).assert_consumed()
@@ -79,18 +82,31 @@ class Checkpoints:
 
     def restore_best(self) -> None:
         """Gives the model's variables the values that `save_best` kept last."""
-        best = tf.train.latest_checkpoint(join(self._directory, "best"))
+        best = _newest(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
 
 
 def progress_in(directory: str) -> Progress:
     """The progress in the newest checkpoint of `directory`, or that of a new run."""
     progress = Progress()
-    newest = tf.train.latest_checkpoint(directory)
+    newest = _newest(directory)
     if newest is not None:
         # By it the run knows of which variables the rest of the checkpoint is.
         tf.train.Checkpoint(progress=_State(progress)).restore(newest).expect_partial()
     return progress
+
+
+def _newest(directory: str) -> str | None:
+    """The newest checkpoint of `directory`; None where none was ever saved.
+
+    Raises:
+        RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there
+            were none, so that one replica might begin anew while the others go on.
+    """
+    newest = tf.train.latest_checkpoint(directory)
+    if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
+        raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
+    return newest
 
 
 def listed(directory: str) -> list[str]:

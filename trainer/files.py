@@ -1,18 +1,36 @@
-"""Small files under any URI, whole or not at all."""
+"""Small files under any URI, whole or not at all.
+
+In Cloud Storage an object appears, or takes an older one's place, when all of it has come: it
+is written under its name at once. A rename would be a copy and a removal there, with a moment
+between them. In a folder, /gcs/ too, what a killed process had written stays: there a file gets
+its name last.
+"""
 
 import json
 from typing import Any
 
 import tensorflow as tf
 
+from trainer.dataset import storage
+
+_CHUNK = 1 << 20
+
 
 def write_text(uri: str, text: str) -> None:
     """Writes a file that appears under its name only when it is whole."""
+    if not storage.is_object(uri):
+        tf.io.gfile.makedirs(uri.rpartition("/")[0])
+    storage.write_whole(uri, text.encode())
+
+
+def copy_here(file: str, uri: str) -> None:
+    """Copies a local file to `uri`, where it appears only when it is whole."""
+    if storage.is_object(uri):
+        tf.io.gfile.copy(file, uri, overwrite=True)
+        return
     tf.io.gfile.makedirs(uri.rpartition("/")[0])
-    partial = f"{uri}.partial"
-    with tf.io.gfile.GFile(partial, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(partial, uri, overwrite=True)
+    tf.io.gfile.copy(file, f"{uri}.partial", overwrite=True)
+    tf.io.gfile.rename(f"{uri}.partial", uri, overwrite=True)
 
 
 def write_json(uri: str, content: Any) -> None:
@@ -23,8 +41,10 @@ def write_json(uri: str, content: Any) -> None:
 def read_text(uri: str) -> str | None:
     """Reads a file, or None where there is none."""
     try:
-        with tf.io.gfile.GFile(uri) as file:
-            return file.read()
+        with tf.io.gfile.GFile(uri, "rb") as file:
+            # To its end, not to the size that it was said to have: between the two questions
+            # another process may have replaced it.
+            return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
     except tf.errors.NotFoundError:
         return None
 

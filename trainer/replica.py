@@ -20,6 +20,7 @@ from trainer.export import export
 TERMINATED = 143
 FAILED = 1
 METRICS = "metrics.json"
+RETRIED = "retry attempts failed"
 PEER_GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -55,7 +56,10 @@ def run(job: Job) -> int:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
         return TERMINATED
     except PEER_GONE as error:
-        print(f"error: a peer of {cluster.name} is gone: {_first_line(error)}", file=sys.stderr)
+        # The client of Cloud Storage gives up with an error of the same kind.
+        is_storage = RETRIED in str(error)
+        what = "storage does not answer" if is_storage else f"a peer of {cluster.name} is gone"
+        print(f"error: {what}: {_first_line(error)}", file=sys.stderr)
         return FAILED
     return 0
 

@@ -9,13 +9,14 @@ the trainer writes records again exactly when the edit is in code that the writi
 import ast
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from kfp import dsl
 from kfp.local.cache import LocalCache
+
+from pipelines.local import files
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
@@ -94,19 +95,10 @@ def _modules(name: str) -> list[pathlib.Path]:
 
 
 def _files(outputs: dict[str, Any]) -> dict[str, int]:
-    """Size in bytes of every file of every local artifact in `outputs`, by path."""
+    """Size in bytes of every file of every artifact in `outputs`, by path or URI."""
     sizes = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
-            if isinstance(artifact, dsl.Artifact) and "://" not in artifact.uri:
-                for path in _walk(pathlib.Path(artifact.uri)):
-                    sizes[str(path)] = path.stat().st_size
+            if isinstance(artifact, dsl.Artifact):
+                sizes.update(files.sizes(artifact.uri))
     return sizes
-
-
-def _walk(path: pathlib.Path) -> list[pathlib.Path]:
-    if path.is_file():
-        return [path]
-    return [
-        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
-    ]

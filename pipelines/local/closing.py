@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.local import failures
+from pipelines.local import failures, files
 from pipelines.local.board import Board
 from pipelines.local.custom_job import CustomJob
 from pipelines.local.vertex_service import VertexService
@@ -94,6 +94,8 @@ def show(
         _print(console, f"registry  {summary['registered']}")
     if summary["report"]:
         _print(console, f"report    {relative(summary['report'])}")
+    if files.is_remote(summary["artifacts"]):
+        _print(console, f"artifacts {summary['artifacts']}")
     _print(console, f"run       {relative(directory)}")
 
 

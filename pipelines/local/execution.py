@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import datetime
 import logging
 import pathlib
-import shutil
 import signal
 import tempfile
 import threading
@@ -16,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.local import closing, kfp_doors, package, summary
+from pipelines.local import closing, folders, kfp_doors, package, summary
 from pipelines.local.board import Board
 from pipelines.local.containers import Containers, engine_with, mounts
 from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
@@ -24,7 +22,6 @@ from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
 from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import view_of
-from trainer.errors import InputError
 
 _FRAME_SECONDS = 0.1
 
@@ -53,6 +50,7 @@ def run(
     console: Console | None = None,
     cache: bool = True,
     in_containers: bool = False,
+    root: str = "",
 ) -> Run:
     """Executes a compiled pipeline on this machine, and shows how it goes.
 
@@ -69,16 +67,19 @@ def run(
         console: where to show the run; default: the standard output.
         cache: take over outputs of earlier runs where the file allows it.
         in_containers: run components and replicas in containers of the pipeline's image.
+        root: gs://BUCKET/FOLDER, below which a folder of the run's name takes its artifacts;
+            empty: the run's own folder. Not with in_containers.
 
     Raises:
-        InputError: no such package, unknown or mistyped parameter, runs_directory not
+        InputError: no such package, unknown or mistyped parameter, runs_directory or root not
             writable. Nothing was started.
     """
     pipeline = package.load(package_path)
     arguments = pipeline.arguments(parameters)
     engine = engine_with(pipeline.image) if in_containers else ""
-    directory = _new_directory(runs_directory, recipe)
-    shutil.copyfile(package_path, directory / f"{recipe}.yaml")
+    root = root.rstrip("/")
+    directory = folders.make(runs_directory, recipe, package_path, root)
+    artifacts = f"{root}/{directory.name}" if root else str(directory / "artifacts")
     logs = directory / "logs"
     logs.mkdir()
     board = Board(pipeline.tasks, logs)
@@ -111,19 +112,22 @@ def run(
             board=board,
             service=service,
             guardian=guardian,
-            artifacts=directory / "artifacts",
+            artifacts=artifacts,
             logs=logs,
             scratch=scratch,
             variables=registry.environment,
             containers=containers,
         )
         stack.callback(tasks.close)
+        # A run finds what others of its root have left, and nothing that lies elsewhere.
+        cached = directory.parent / ".cache" / root.replace("://", "/")
 
         def execute() -> None:
             from pipelines.local.cache import WholeCache
 
-            with kfp_doors.opened(tasks, cache=WholeCache, run_name=directory.name):
-                _call(pipeline, arguments, directory / "artifacts", runs_directory, cache)
+            remote = artifacts if root else ""
+            with kfp_doors.opened(tasks, cache=WholeCache, run_name=directory.name, root=remote):
+                _call(pipeline, arguments, directory / "artifacts", cached, cache)
 
         stack.enter_context(_signals_interrupt())
         stack.enter_context(_kept_off_the_console(console, logs / "pipeline.log"))
@@ -146,6 +150,7 @@ def run(
             board=board,
             jobs=jobs,
             directory=directory,
+            artifacts=artifacts,
             error=failure.message if failure else "",
         )
         summary.write(content, directory)
@@ -183,7 +188,7 @@ def _call(
     pipeline: package.Package,
     arguments: dict[str, Any],
     artifacts: pathlib.Path,
-    runs_directory: pathlib.Path,
+    cached: pathlib.Path,
     cache: bool,
 ) -> None:
     """Has kfp.local run the pipeline to its end."""
@@ -196,7 +201,7 @@ def _call(
         workspace_root=str(artifacts / ".workspace"),
         raise_on_error=False,
         enable_caching=cache,
-        cache_root=str(runs_directory / ".cache"),
+        cache_root=str(cached),
     )
     try:
         components.load_component_from_file(str(pipeline.path))(**arguments)
@@ -214,29 +219,6 @@ def _cancel(tasks: ProcessTasks, thread: _Thread, note: Callable[[str], None]) -
             thread.finished.wait()
         except KeyboardInterrupt:
             tasks.kill()
-
-
-def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:
-    """Makes the run's folder, and points `latest` to it."""
-    name = f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    try:
-        runs_directory = runs_directory.resolve()
-        runs_directory.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 1000):
-            directory = runs_directory / (name if number == 1 else f"{name}-{number}")
-            try:
-                directory.mkdir()
-                break
-            except FileExistsError:
-                continue
-        link = runs_directory / f".latest-{directory.name}"
-        link.symlink_to(directory.name)
-        link.replace(runs_directory / "latest")
-    except OSError as error:
-        raise InputError(
-            f"{runs_directory} can't be written ({error.strerror}); choose another folder for runs"
-        ) from None
-    return directory
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ and tests/pipelines/local/test_kfp_doors.py fails when one has moved.
   and whole numbers in lists and structs, which kfp turns into floats.
 - executor_input_utils.construct_local_task_root: a folder a task. kfp's is one a component, in
   which two tasks of the same component overwrite each other's outputs.
+- executor_input_utils.construct_executor_input: artifacts in Cloud Storage, beside output
+  parameters here. kfp.local reads these as files, and takes a gs:// root for a folder.
 - cache.LocalCache: an entry counts while its files are whole and the code is the same.
 """
 
@@ -49,11 +51,12 @@ class Tasks(Protocol):
 
 
 @contextlib.contextmanager
-def opened(tasks: Tasks, *, cache: type, run_name: str) -> Iterator[None]:
+def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
     """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`.
 
     Args:
         run_name: stands for `{{$.pipeline_job_name}}`, as a PipelineJob's id does on Vertex AI.
+        root: URI of the folder for artifacts; empty: that of kfp.local's pipeline root.
     """
     from kfp.local import cache as cache_module
     from kfp.local import (
@@ -65,6 +68,7 @@ def opened(tasks: Tasks, *, cache: type, run_name: str) -> Iterator[None]:
     from kfp.local.orchestrator import task_executor
 
     constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
+    construct_executor_input = executor_input_utils.construct_executor_input
     execute_single_task = task_executor.execute_single_task
     resolve = placeholder_utils.resolve_individual_placeholder
 
@@ -120,12 +124,22 @@ def opened(tasks: Tasks, *, cache: type, run_name: str) -> Iterator[None]:
         iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
         return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
 
+    def executor_input(*, task_root: str, **others: Any) -> Any:
+        made = construct_executor_input(task_root=task_root, **others)
+        if root:
+            base = f"{root}/{pathlib.Path(task_root).relative_to(_pipeline_root()).as_posix()}"
+            for artifacts in made.outputs.artifacts.values():
+                for artifact in artifacts.artifacts:
+                    artifact.uri = f"{base}/{artifact.name}"
+        return made
+
     with contextlib.ExitStack() as stack:
         for module, name, value in (
             (task_executor, "execute_single_task", execute),
             (subprocess_task_handler, "SubprocessTaskHandler", TaskHandler),
             (placeholder_utils, "resolve_individual_placeholder", resolve_placeholder),
             (executor_input_utils, "construct_local_task_root", task_root),
+            (executor_input_utils, "construct_executor_input", executor_input),
             (cache_module, "LocalCache", cache),
         ):
             stack.enter_context(_replaced(module, name, value))
@@ -145,6 +159,12 @@ def whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return copy.copy(value)
+
+
+def _pipeline_root() -> str:
+    from kfp.local.config import LocalExecutionConfig
+
+    return LocalExecutionConfig.instance.pipeline_root
 
 
 def _resolved(

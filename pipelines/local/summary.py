@@ -4,11 +4,10 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.local import environment
+from pipelines.local import environment, files
 from pipelines.local.board import Board, Task
 from pipelines.local.custom_job import CustomJob
 from pipelines.local.job_rules import is_empty
@@ -33,6 +32,7 @@ def summarize(
     board: Board,
     jobs: list[CustomJob],
     directory: pathlib.Path,
+    artifacts: str,
     error: str,
 ) -> dict[str, Any]:
     """The content of summary.json; copies the report to its place, if the run has one."""
@@ -55,6 +55,7 @@ def summarize(
         if evaluation and "metrics" in evaluation.outputs
         else {},
         "dataset": _dataset(board),
+        "artifacts": artifacts,
         "model": next((artifact.uri for artifact in _artifacts(board, "system.Model")), None),
         "report": _copy_report(evaluation, directory),
         "versions": _versions(),
@@ -122,10 +123,10 @@ def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
 def _dataset(board: Board) -> dict[str, Any] | None:
     """Counts of the data set, from its dataset.json."""
     for artifact in _artifacts(board, "system.Dataset"):
-        try:
-            content = json.loads((pathlib.Path(artifact.uri) / "dataset.json").read_text())
-        except OSError:
+        text = files.read(f"{artifact.uri}/dataset.json")
+        if text is None:
             continue
+        content = json.loads(text)
         return {
             "examples": {name: split["examples"] for name, split in content["splits"].items()},
             "rejected": content["rejected"]["count"],
@@ -137,10 +138,12 @@ def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None
     """Copies the report, one self-contained file, into the run's folder."""
     if not evaluation:
         return None
-    source = pathlib.Path(evaluation.outputs["report"].uri)
-    if not source.is_file():
+    content = files.read(evaluation.outputs["report"].uri)
+    if content is None:
         return None
-    return str(shutil.copyfile(source, directory / REPORT_FILE_NAME))
+    copy = directory / REPORT_FILE_NAME
+    copy.write_bytes(content)
+    return str(copy)
 
 
 def _versions() -> dict[str, str]:

@@ -5,11 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.local import environment
+from pipelines.local import environment, executor, files
 from pipelines.local.board import Board
 from pipelines.local.containers import Containers
 from pipelines.local.package import LAUNCHER_MODULE
@@ -26,7 +27,7 @@ class ProcessTasks:
     Args:
         board: told of every change.
         service: where launchers create their jobs; None for a pipeline that has none.
-        artifacts: folder of the run's artifacts.
+        artifacts: folder of the run's artifacts, or its URI.
         scratch: a short path for TMPDIR (sockets have at most 108 characters).
         variables: further environment of every task.
         containers: where components run; None: as processes.
@@ -38,7 +39,7 @@ class ProcessTasks:
         board: Board,
         service: VertexService | None,
         guardian: Guardian,
-        artifacts: pathlib.Path,
+        artifacts: str,
         logs: pathlib.Path,
         scratch: pathlib.Path,
         variables: Mapping[str, str],
@@ -50,6 +51,7 @@ class ProcessTasks:
         self._service = service
         self._guardian = guardian
         self._artifacts = artifacts
+        self._scratch = scratch
         self._logs = logs
         self._environment = {**environment.of_component(), "TMPDIR": str(scratch), **variables}
         self._lock = threading.Lock()
@@ -124,9 +126,13 @@ class ProcessTasks:
         if self._containers:
             own = {**environment.QUIET, **self._variables, **variables}
             return self._containers.component(task, command, own, log)
+        own = {**self._environment, **variables}
+        if files.is_remote(self._artifacts):
+            command = executor.in_place_of_kfps(command)
+            own[executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-", dir=self._scratch)
         return Process(
             environment.here(command),
-            environment={**self._environment, **variables},
+            environment=own,
             log=log,
             guardian=self._guardian,
         )
@@ -155,8 +161,8 @@ class ProcessTasks:
         )
 
     def _link(self, task: str, outputs: Mapping[str, Any]) -> None:
-        """Makes a cached task's artifacts reachable from this run's folder."""
-        folder = self._artifacts / task
+        """Makes a cached task's artifacts reachable from this run's folder, if it has them."""
+        folder = pathlib.Path(self._artifacts, task)
         for name, artifact in outputs.items():
             uri = getattr(artifact, "uri", "")
             if uri and "://" not in uri:

@@ -4,21 +4,41 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from pipelines.vertex.settings import Settings, load, parse_labels
+from trainer import fields
 
 _PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenSettings:
+    """The settings of a command: called, it gathers them from everywhere.
+
+    Attributes:
+        flags: by name; None and empty text where there was none.
+    """
+
+    flags: Mapping[str, Any]
+
+    def __call__(self) -> Settings:
+        return load(self.flags, os.environ)
+
+    def of_flags_alone(self) -> Settings:
+        """What was said on the command line, and defaults for the rest."""
+        given = {name: value for name, value in self.flags.items() if value}
+        return fields.build(Settings, given)
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a Typer command a flag for each of the settings.
 
-    The function's argument `settings` becomes a function without arguments that gathers
-    them: a command that turns out not to need them never reads them.
+    The function's argument `settings` becomes a `GivenSettings`: a command that turns out not
+    to need them never reads them.
     """
 
     @functools.wraps(function)
@@ -26,7 +46,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         flags = {field.name: arguments.pop(field.name) for field in dataclasses.fields(Settings)}
         if flags["labels"]:
             flags["labels"] = parse_labels(flags["labels"])
-        return function(settings=lambda: load(flags, os.environ), **arguments)
+        return function(settings=GivenSettings(flags), **arguments)
 
     own = inspect.signature(function).parameters.values()
     parameters = [one for one in own if one.name != "settings"]

@@ -23,6 +23,9 @@ R = TypeVar("R")
 REMOTE_READERS = 32
 """Reads in flight against remote storage, whose latency (tens of ms) would else rule."""
 
+_NOT_THE_FILES_FAULT = ("Aborted", "DeadlineExceeded", "Internal", "Unavailable", "Unknown")
+"""TensorFlow's errors of a storage that does not answer, after it has tried for minutes."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -31,15 +34,25 @@ def is_remote(uri: str) -> bool:
     return "://" in uri
 
 
+def is_object(uri: str) -> bool:
+    """True for Cloud Storage's own URIs: what has such a name is whole, or was never there."""
+    return uri.startswith("gs://")
+
+
 def open_file(uri: str, mode: str) -> BinaryIO:
     """Opens `uri` for "rb" or "wb"."""
     return _gfile().GFile(uri, mode) if is_remote(uri) else Path(uri).open(mode)  # type: ignore
 
 
 def read(uri: str) -> bytes:
-    """The whole content of a file."""
+    """The whole content of a file.
+
+    Raises:
+        OSError: it can't be had.
+        InputError: the storage does not answer, which says nothing of the file.
+    """
     if is_remote(uri):
-        with _os_errors(), open_file(uri, "rb") as file:
+        with _os_errors(uri), open_file(uri, "rb") as file:
             return file.read()
     # Called for every example: a Path would cost as much as the reading.
     with open(uri, "rb", buffering=0) as file:  # noqa: PTH123
@@ -47,9 +60,9 @@ def read(uri: str) -> bytes:
 
 
 def size(uri: str) -> int:
-    """Bytes of a file; raises OSError for what is not one, such as a named pipe."""
+    """Bytes of a file; raises as `read`, OSError also for what is none, such as a named pipe."""
     if is_remote(uri):
-        with _os_errors():
+        with _os_errors(uri):
             return _gfile().stat(uri).length
     status = os.stat(uri)  # noqa: PTH116, as in read
     if not stat.S_ISREG(status.st_mode):
@@ -59,10 +72,11 @@ def size(uri: str) -> int:
 
 def write_whole(uri: str, content: bytes) -> None:
     """Writes a file that appears under its name only when it is whole."""
-    partial = f"{uri}.partial"
+    partial = uri if is_object(uri) else f"{uri}.partial"
     with open_file(partial, "wb") as file:
         file.write(content)
-    replace(partial, uri)
+    if partial != uri:
+        replace(partial, uri)
 
 
 def scan(uri: str) -> list[tuple[str, bool]]:
@@ -71,7 +85,7 @@ def scan(uri: str) -> list[tuple[str, bool]]:
         with os.scandir(uri) as entries:
             return sorted((entry.name, entry.is_dir()) for entry in entries)
     names = [name for name in _gfile().listdir(uri) if name.strip("/")]
-    if uri.startswith("gs://"):
+    if is_object(uri):
         # Folders come with a slash; asking for each entry would cost a request each.
         return sorted((name.rstrip("/"), name.endswith("/")) for name in names)
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
@@ -153,15 +167,21 @@ def writing(uri: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _os_errors() -> Iterator[None]:
-    """Turns TensorFlow's errors of reading into OSError."""
+def _os_errors(uri: str) -> Iterator[None]:
+    """Turns TensorFlow's errors of reading `uri` into OSError, or InputError for a silent storage.
+
+    A picture that could not be had would else be one that can't be used, and left out.
+    """
     try:
         yield
     except Exception as error:
         if not _is_tensorflow(error):
             raise
-        kind = FileNotFoundError if type(error).__name__ == "NotFoundError" else OSError
-        raise kind(errno.EIO, str(error).splitlines()[0]) from None
+        text, name = str(error).splitlines()[0], type(error).__name__.removesuffix("Error")
+        if name in _NOT_THE_FILES_FAULT:
+            raise InputError(f"{uri} can't be read: {text}; run again") from None
+        kind = FileNotFoundError if name == "NotFound" else OSError
+        raise kind(errno.EIO, text) from None
 
 
 def _is_tensorflow(error: Exception) -> bool:

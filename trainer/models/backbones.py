@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer import files
 from trainer.errors import InputError
 from trainer.fields import convert, nearest
 
@@ -107,12 +108,10 @@ def create(
 
 def save(backbone: keras.Model, uri: str) -> None:
     """Writes a backbone's weights to `uri` (*.weights.h5), whole or not at all."""
-    tf.io.gfile.makedirs(uri.rpartition("/")[0])
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, "backbone.weights.h5"))
         backbone.save_weights(file)
-        tf.io.gfile.copy(file, f"{uri}.partial", overwrite=True)
-    tf.io.gfile.rename(f"{uri}.partial", uri, overwrite=True)
+        files.copy_here(file, uri)
 
 
 def _constructor(name: str) -> Any:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipelines.local import kfp_doors
+from pipelines.local import executor, kfp_doors
 from pipelines.local.cache import WholeCache, fingerprint
 
 INPUTS = {
@@ -58,9 +58,23 @@ def test_every_door_is_where_kfp_looks_it_up():
     dispatcher = source(task_dispatcher.run_single_task_implementation)
     assert "subprocess_task_handler.SubprocessTaskHandler" in dispatcher
     assert "executor_input_utils.construct_local_task_root(" in dispatcher
+    assert "executor_input_utils.construct_executor_input(" in dispatcher
     assert "placeholder_utils.replace_placeholders(" in dispatcher
     assert "cache_module.get_local_cache()" in source(task_executor.execute_single_task)
     assert "LocalCache(cache_root=" in source(cache.get_local_cache)
+
+
+def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_moved():
+    from kfp.dsl.types import artifact_types
+
+    from components.collect_training import collect_training
+
+    command = collect_training.component_spec.implementation.container.command
+    replaced = " ".join(executor.in_place_of_kfps(command))
+    assert "python3 -m pipelines.local.executor --component_module_path" in " ".join(
+        replaced.split()
+    )
+    assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"
 
 
 def test_doors_are_shut_again():

@@ -1,0 +1,49 @@
+"""KFP's executor, where artifacts are in Cloud Storage and no bucket is mounted.
+
+    python -m pipelines.local.executor ARGUMENTS    (those of kfp.dsl.executor_main)
+
+On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there.
+Here BUCKETS_FOLDER, an empty folder, stands in for /gcs: KFP makes folders in it, and the
+components of this pipeline use none of them, but artifact.uri. What another component writes
+there would be lost, so its task fails.
+"""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from trainer.errors import EXIT_CODE
+
+FOLDER_VARIABLE = "BUCKETS_FOLDER"
+
+
+_KFPS = "-m kfp.dsl.executor_main "
+
+
+def in_place_of_kfps(command: Sequence[str]) -> list[str]:
+    """A component's command, with this module in place of KFP's executor."""
+    return [word.replace(_KFPS, f"-m {__name__} ") for word in command]
+
+
+def main() -> int:
+    """Runs a component; returns its exit code."""
+    from kfp.dsl import executor_main
+    from kfp.dsl.types import artifact_types
+
+    folder = pathlib.Path(os.environ[FOLDER_VARIABLE])
+    artifact_types._GCS_LOCAL_MOUNT_PREFIX = f"{folder}/"
+    executor_main.executor_main()
+    lost = next((path for path in folder.rglob("*") if path.is_file()), None)
+    if lost is None:
+        return 0
+    print(
+        f"error: /gcs/{lost.relative_to(folder)} was written, but on this machine no bucket is "
+        "mounted; let the component write to artifact.uri, by tf.io.gfile",
+        file=sys.stderr,
+    )
+    return EXIT_CODE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What trainer/ writes to a bucket is whole there, whatever happens on the way."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from components.model_registry import dataset_digest
+from tests.gcs.proxy import FaultyProxy
+from trainer import checkpoint, files, results
+from trainer.dataset import storage
+from trainer.errors import InputError
+
+
+@pytest.fixture
+def faulty(server, tmp_path, monkeypatch):
+    """Every third request meets a fault; the environment leads there."""
+    (tmp_path / "faulty").mkdir()
+    with FaultyProxy(server.port, tmp_path / "faulty", rate=0.33, seed=3) as proxy:
+        for name, value in proxy.environment.items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+def test_a_small_file_is_one_object_without_detours(proxy, server):
+    files.write_json("gs://bucket/direct/metrics.json", {"steps": 3})
+    assert list(server.sizes("direct")) == ["metrics.json"]
+    assert proxy.requests == 2  # A resumable upload: its start, and the content.
+    assert files.read_json("gs://bucket/direct/metrics.json") == {"steps": 3}
+    assert files.read_text("gs://bucket/direct/none") is None
+
+
+def test_a_file_that_another_process_makes_longer_meanwhile_is_read_to_its_end(proxy, server):
+    uri = "gs://bucket/growing/evaluations.csv"
+    server.put("growing/evaluations.csv", b"epoch\n1\n")
+    assert tf.io.gfile.stat(uri).length == 8  # Which TensorFlow remembers for a while.
+    server.put("growing/evaluations.csv", b"epoch\n1\n2\n")
+    assert files.read_text(uri) == "epoch\n1\n2\n"
+
+
+def test_results_are_read_from_a_bucket(proxy, server):
+    with pytest.raises(InputError, match=r"left/metrics\.json is missing: the chief did not"):
+        results.load("gs://bucket/left")
+    server.put("left/metrics.json", b'{"steps": 3}')
+    server.put("left/history.csv", b"epoch,loss\n1,0.5\n")
+    assert results.load("gs://bucket/left").history == [{"epoch": 1, "loss": 0.5}]
+    server.put("left/dataset.json", b"{}")
+    assert dataset_digest("gs://bucket/left").startswith("44136fa3")
+
+
+def test_files_arrive_whole_though_every_third_request_fails(faulty, server):
+    for number in range(6):
+        files.write_text(f"gs://bucket/faulty/{number}", f"{number} " * 1000)
+    for number in range(6):
+        assert server.get(f"faulty/{number}").decode() == f"{number} " * 1000
+        assert files.read_text(f"gs://bucket/faulty/{number}") == f"{number} " * 1000
+    assert sum(faulty.faults.values()) > 5
+
+
+def test_storage_that_does_not_answer_is_no_reason_to_leave_a_picture_out(server, faulty):
+    server.put("photos/a.jpg", b"content")
+    faulty.rate, faulty.kinds = 1.0, ("unavailable",)
+    with pytest.raises(InputError, match=r"photos/a\.jpg can't be read: .*; run again"):
+        storage.read("gs://bucket/photos/a.jpg")
+    faulty.rate = 0.0
+    with pytest.raises(FileNotFoundError):
+        storage.read("gs://bucket/photos/b.jpg")
+
+
+def test_checkpoints_that_can_not_be_read_are_not_taken_for_none(proxy, server):
+    directory = "gs://bucket/checkpoints"
+    assert checkpoint.progress_in(directory).step == 0
+    state = {"model_checkpoint_path": "ckpt-7", "all_model_checkpoint_paths": "ckpt-7"}
+    lines = [f"{name}: {json.dumps(value)}\n" for name, value in state.items()]
+    server.put("checkpoints/checkpoint", "".join(lines).encode())
+    with pytest.raises(RuntimeError, match=r"the checkpoints in .* can't be read"):
+        checkpoint.progress_in(directory)
