@@ -6,6 +6,7 @@ shard needs (0.3 s) and die with their parent, in the middle of a shard too: a r
 meets a writer of an earlier run.
 """
 
+import importlib
 import os
 import queue
 import signal
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -47,15 +48,48 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+class Spares:
+    """Processes that are started before it is known what they will write.
+
+    with Spares() as spares:
+        spares.start(2, ["trainer.dataset.shards"])
+        write_in_processes(writer, tasks, 2, report, spares)
+
+    Those that nobody has taken end with the block.
+    """
+
+    def __init__(self) -> None:
+        self.started = 0
+        self._waiting: dict[Connection, subprocess.Popen] = {}
+
+    def start(self, count: int, modules: Iterable[str]) -> None:
+        """Starts `count` processes, which import `modules` while they wait."""
+        for _ in range(count):
+            connection, process = _start(modules)
+            self._waiting[connection] = process
+            self.started += 1
+
+    def take(self) -> tuple[Connection, subprocess.Popen]:
+        """One that waits; where there is none, a new one."""
+        return self._waiting.popitem() if self._waiting else _start()
+
+    def __enter__(self) -> "Spares":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end(self._waiting)
+
+
 def write_in_processes(
     writer: Writer[Task, Result],
     tasks: Iterable[Task],
     count: int,
     report: Callable[[int], None],
+    spares: Spares | None = None,
 ) -> Generator[Result]:
     """Writes `tasks` with `count` processes; yields results as they come, in any order.
 
-    The processes end with this generator, however it ends.
+    The processes, of `spares` as far as it has any, end with this generator, however it ends.
 
     Raises:
         InputError: as ShardWriter.write.
@@ -63,9 +97,10 @@ def write_in_processes(
     """
     workers: dict[Connection, subprocess.Popen] = {}
     connection = None
+    spares = spares or Spares()
     try:
         for _ in range(count):
-            connection, process = _start()
+            connection, process = spares.take()
             workers[connection] = process
         for connection in workers:
             connection.send(writer)
@@ -89,19 +124,23 @@ def write_in_processes(
         assert connection is not None
         raise _death(workers[connection]) from None
     finally:
-        for connection, process in workers.items():
-            connection.close()
-            process.kill()
-        for process in workers.values():
-            process.wait()
+        _end(workers)
 
 
-def _start() -> tuple[Connection, subprocess.Popen]:
+def _end(workers: Mapping[Connection, subprocess.Popen]) -> None:
+    for connection, process in workers.items():
+        connection.close()
+        process.kill()
+    for process in workers.values():
+        process.wait()
+
+
+def _start(modules: Iterable[str] = ()) -> tuple[Connection, subprocess.Popen]:
     ours, theirs = Pipe()
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(theirs.fileno())],
+        [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         env={**MEMORY, **os.environ, "PYTHONPATH": path},
@@ -127,12 +166,14 @@ def _death(process: subprocess.Popen) -> RuntimeError:
     )
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, modules: Iterable[str]) -> None:
     """A worker: receives a Writer, then tasks; sends counts, results and exceptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
+    for name in modules:
+        importlib.import_module(name)
     writer: Writer[Any, Any] = received.get()
     while True:
         connection.send(_answer(writer, received.get(), connection))
@@ -168,4 +209,4 @@ def _answer(writer: Writer[Any, Any], task: Any, connection: Connection) -> Any:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

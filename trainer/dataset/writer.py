@@ -9,15 +9,16 @@ import collections
 import contextlib
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any
 
 from trainer.dataset import checks, output
 from trainer.dataset.engines import Engine
-from trainer.dataset.layout import Layout
+from trainer.dataset.layout import PARALLEL_SHARDS, Layout
+from trainer.dataset.listing import listed
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.plan import Plan
-from trainer.dataset.processes import available_cores, write_in_processes
+from trainer.dataset.processes import Spares, available_cores, write_in_processes
 from trainer.dataset.progress import ProgressLines, duration
 from trainer.dataset.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
 from trainer.dataset.shards import ShardResult, ShardWriter
@@ -25,15 +26,13 @@ from trainer.dataset.sources import Source, open_source
 from trainer.dataset.store import RecordsStore, keep
 from trainer.errors import InputError
 
-T = TypeVar("T")
-
 LAYOUT_VERSION = 2
 """Part of the fingerprint: raised when equal options come to give other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 """Whose versions decide what lies in the records."""
 
-POOL_PAYS_SECONDS = 2.0
+POOL_PAYS_SECONDS = 1.0
 """Work of less than this is done in this process: others cost 0.3 s to start."""
 
 
@@ -61,6 +60,18 @@ def create_tfrecords(
             be written. Nothing stays that a reader or a later run would take for good.
         RuntimeError: a writing process was killed; run again.
     """
+    with Spares() as spares:
+        return _create(options, output_uri, engine, progress, spares)
+
+
+def _create(
+    options: RecordOptions,
+    output_uri: str,
+    engine: Engine | None,
+    progress: Callable[[str], None],
+    spares: Spares,
+) -> Dataset:
+    """create_tfrecords, with processes that may be started on the way."""
     checks.check_options(options)
     source = open_source(options)
     checks.check_apart(source.location, output_uri)
@@ -71,7 +82,10 @@ def create_tfrecords(
     if options.records_store:
         store = RecordsStore(options.records_store, _conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
-    plan = Plan(_counted(source.examples(), listing), options.split_fractions)
+    # An engine has its own machines, and beside stored records mostly little is to be written.
+    early = 0 if engine or store else min(available_cores(), PARALLEL_SHARDS)
+    examples = listed(source, listing, spares, early, POOL_PAYS_SECONDS)
+    plan = Plan(examples, options.split_fractions)
     plan.relabel(source.label_order)
     checks.check_rejections(plan.rejections, plan.given, options, source.unit)
     checks.check_plan(plan, source, options)
@@ -89,7 +103,7 @@ def create_tfrecords(
                 f"create_tfrecords: {len(layout.kept):,} shards taken over, {layout.shards:,} to "
                 f"write with {layout.examples:,} {source.unit}"
             )
-        results += _write_shards(writer, plan, layout, options, engine, progress)
+        results += _write_shards(writer, plan, layout, options, engine, progress, spares)
         dataset = _finish(writer, plan, options, results, creation)
         if store:
             identities = layout.identities()
@@ -97,12 +111,6 @@ def create_tfrecords(
     output.close_folder(output_uri)
     progress(_summary(dataset, listing.seconds, source.unit))
     return dataset
-
-
-def _counted(listed: Iterable[T], lines: ProgressLines) -> Iterator[T]:
-    for one in listed:
-        lines.advance(1)
-        yield one
 
 
 def _features(source: Source) -> list[Feature]:
@@ -150,6 +158,7 @@ def _write_shards(
     options: RecordOptions,
     engine: Engine | None,
     progress: Callable[[str], None],
+    spares: Spares,
 ) -> list[ShardResult]:
     """Writes the layout's shards, in any order; stops early where too much is rejected."""
     unit = writer.source.unit
@@ -158,10 +167,10 @@ def _write_shards(
     written: Generator[ShardResult]
     if engine and layout.shards:
         written = engine.write(writer, layout.tasks(), lines.advance)
-    elif count <= 1 or layout.seconds < POOL_PAYS_SECONDS:
+    elif count <= 1 or (layout.seconds < POOL_PAYS_SECONDS and not spares.started):
         written = (writer.write(task, lines.advance) for task in layout.tasks())
     else:
-        written = write_in_processes(writer, layout.tasks(), count, lines.advance)
+        written = write_in_processes(writer, layout.tasks(), count, lines.advance, spares)
     results = []
     rejections = list(plan.rejections)
     with contextlib.closing(written):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainer.dataset.folders import write
-from trainer.dataset import writer
+from tests.trainer.dataset.folders import content, two_classes, write
+from trainer.dataset import processes, writer
+from trainer.errors import InputError
 
 
 def write_photos(folder: Path, count: int) -> Path:
@@ -38,3 +39,41 @@ def test_a_process_that_writes_asks_for_no_new_memory_with_every_image(tmp_path,
     ]
     # Pillow and OpenCV hold a photo in 270 pages: 500 x 375 pixels, four bytes each, and more.
     assert (faults[1] - faults[0]) / 200 < 50
+
+
+@pytest.fixture
+def early(monkeypatch) -> list:
+    """Processes that were started while their source was listed still."""
+    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "available_cores", lambda: 2)
+    start, started = processes._start, []
+
+    def watched(modules=()):
+        connection, process = start(modules)
+        assert modules, "started when the source had been listed"
+        started.append(process)
+        return connection, process
+
+    monkeypatch.setattr(processes, "_start", watched)
+    return started
+
+
+def test_processes_start_while_a_large_source_is_listed_and_write_the_same_bytes(
+    tmp_path, early, monkeypatch
+):
+    source = two_classes(tmp_path / "in", 150)
+    write(source, tmp_path / "early")
+    assert [process.poll() is not None for process in early] == [True, True]
+    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 1000.0)
+    write(source, tmp_path / "alone")
+    assert len(early) == 2
+    assert content(tmp_path / "early") == content(tmp_path / "alone")
+
+
+def test_processes_that_were_started_in_vain_end(tmp_path, early):
+    source = two_classes(tmp_path / "in", 260)
+    for file in (source / "dog").iterdir():
+        file.write_text("not an image")
+    with pytest.raises(InputError, match="260 of 520"):
+        write(source, tmp_path / "out")
+    assert [process.poll() is not None for process in early] == [True, True]

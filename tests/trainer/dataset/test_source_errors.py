@@ -183,8 +183,8 @@ def test_a_process_that_is_killed_is_named_and_the_others_end(tmp_path, monkeypa
     monkeypatch.setattr(writer, "available_cores", lambda: 2)
     start = processes._start
 
-    def start_and_kill():
-        connection, process = start()
+    def start_and_kill(*modules):
+        connection, process = start(*modules)
         process.kill()
         return connection, process
 

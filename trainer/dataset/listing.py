@@ -1,0 +1,60 @@
+"""The first pass over a source, and processes that are started while it goes on.
+
+A process takes 0.3 s until it can write. Where the source turns out to hold enough work
+for several, they are started before the plan is made, and wait for it.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from trainer.dataset import storage
+from trainer.dataset.pixels import RejectedError
+from trainer.dataset.processes import Spares
+from trainer.dataset.progress import ProgressLines
+from trainer.dataset.sources import Example, Reference, Rejection, Source
+
+CHECK_EVERY = 250
+"""Examples listed between two looks at whether they are enough work."""
+
+SAMPLE = 8
+"""Examples that are encoded to tell how long one takes."""
+
+
+def listed(
+    source: Source, lines: ProgressLines, spares: Spares, count: int, pays_seconds: float
+) -> Iterator[Example | Rejection]:
+    """What `source` lists; starts `count` spare processes once they pay.
+
+    Args:
+        lines: is told of each.
+        count: 0 or 1: nothing is started.
+        pays_seconds: of work, from which on several processes pay.
+    """
+    # What listing leaves on disk can't be fetched yet; beside remote reads, 0.3 s are nothing.
+    early = count > 1 and not source.is_spilled and not storage.is_remote(source.location)
+    sample: list[Reference] = []
+    examples, seconds_each = 0, 0.0
+    for one in source.examples():
+        lines.advance(1)
+        yield one
+        if not early or spares.started or isinstance(one, Rejection):
+            continue
+        examples += 1
+        if examples <= SAMPLE:
+            sample.append(one.reference)
+        elif examples % CHECK_EVERY == 0:
+            seconds_each = seconds_each or _seconds_each(source, sample)
+            if examples * seconds_each >= pays_seconds:
+                spares.start(count, ("trainer.dataset.shards", type(source).__module__))
+
+
+def _seconds_each(source: Source, sample: list[Reference]) -> float:
+    """For how long one of `sample` is fetched and encoded; the first one, which imports, apart."""
+    started = 0.0
+    for number, reference in enumerate(sample):
+        if number == 1:
+            started = time.perf_counter()
+        with contextlib.suppress(RejectedError, OSError):  # Told of when it comes to be written.
+            source.encode(source.fetch(reference), reference.key, 0)
+    return (time.perf_counter() - started) / (len(sample) - 1)
