@@ -184,7 +184,8 @@ def newest_checkpoint(base):
     import tensorflow as tf
 
     (_, *_, last) = sorted(base.glob("checkpoints/ckpt-*.index"))
-    assert tf.train.get_checkpoint_state(base / "checkpoints").model_checkpoint_path == last.stem
+    state = tf.train.get_checkpoint_state(base / "checkpoints")
+    assert Path(state.model_checkpoint_path).name == last.stem
     return variables(last.with_suffix(""))
 
 

@@ -1,0 +1,75 @@
+"""A bucket whose photos change: what listing it says, and records that are taken over in it."""
+
+import io
+import uuid
+
+import pytest
+
+from components.bucket_listing import list_files
+from tests.trainer.dataset.folders import SIZE, picture
+from trainer.dataset.fingerprint import fingerprint
+from trainer.dataset.options import RecordOptions
+from trainer.dataset.writer import create_tfrecords
+
+
+@pytest.fixture
+def photos(server, proxy):
+    """A folder of the bucket with two classes; the function adds pictures to one."""
+    folder = f"photos-{uuid.uuid4().hex[:8]}"
+
+    def add(name, numbers):
+        for number in numbers:
+            file = io.BytesIO()
+            picture(number).save(file, "PNG")
+            server.put(f"{folder}/{name}/{number:04}.png", file.getvalue())
+
+    add("cat", range(60))
+    add("dog", range(1000, 1060))
+    return folder, add
+
+
+def test_a_listing_follows_the_content_of_the_bucket(server, photos):
+    folder, add = photos
+
+    def listed(source):
+        return fingerprint(f"{source}:gs://bucket/{folder}", "", list_files)
+
+    first = listed("images")
+    assert first.files == 120
+    add("cat", range(60))
+    assert listed("images") == first
+    add("cat", [60])
+    assert listed("images").digest != first.digest
+    server.put(f"{folder}/a-1.csv", b"x\n1\n")
+    server.put(f"{folder}/a-2.csv", b"x\n2\n")
+    for place, files in (("", 2), ("/a-1.csv", 1), ("/a-*.csv", 2), ("/a-[2].csv", 1)):
+        source = f"csv:gs://bucket/{folder}{place}"
+        assert fingerprint(source, "", list_files).files == files, place
+
+
+def test_shards_of_earlier_records_are_taken_over_in_the_bucket(server, photos):
+    folder, add = photos
+    options = RecordOptions(
+        source=f"images:gs://bucket/{folder}",
+        image_size=SIZE,
+        encoding="raw",
+        shard_megabytes=0.02,
+        records_store=f"gs://bucket/{folder}-store",
+    )
+
+    def write(name):
+        lines = []
+        uri = f"gs://bucket/{folder}-{name}"
+        dataset = create_tfrecords(options, uri, progress=lines.append)
+        shards = [shard for split in dataset.splits.values() for shard in split.shards]
+        return {shard.sha256 for shard in shards}, [one for one in lines if "taken over" in one]
+
+    first, _ = write("first")
+    add("cat", range(60, 63))
+    second, (line,) = write("second")
+    assert first < second
+    assert f"{len(first)} shards taken over" in line
+    assert line.endswith("with 3 images")
+    sizes = server.sizes(f"{folder}-second")
+    assert len([name for name in sizes if name.endswith(".tfrecord")]) == len(second)
+    assert not [name for name in sizes if "partial" in name or "unfinished" in name]
