@@ -42,11 +42,12 @@ def test_a_listing_follows_the_content_of_the_bucket(server, photos):
     assert listed("images").digest != first.digest
     server.put(f"{folder}/a-1.csv", b"x\n1\n")
     server.put(f"{folder}/a-2.csv", b"x\n2\n")
-    for place, files in (("", 2), ("/a-1.csv", 1), ("/a-*.csv", 2), ("/a-[2].csv", 1)):
+    for place, files in (("", 2), ("/a-1.csv", 1), ("/a-*.csv", 2)):
         source = f"csv:gs://bucket/{folder}{place}"
         assert fingerprint(source, "", list_files).files == files, place
 
 
+@pytest.mark.slow
 def test_shards_of_earlier_records_are_taken_over_in_the_bucket(server, photos):
     folder, add = photos
     options = RecordOptions(
