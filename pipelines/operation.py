@@ -8,7 +8,7 @@ accelerator_type = "NVIDIA_L4"
 [retraining]                      # `schedule` is a parameter: the learning rate's
 cron = "0 3 * * 1"
 time_zone = "Europe/Berlin"
-parameters = {epochs = 20}
+parameters = {skip_if_unchanged = true}
 """
 
 import dataclasses

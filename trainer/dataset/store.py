@@ -10,6 +10,10 @@ tells where the last records lie and which examples each of their shards has. A 
 examples are all still given, under the same key and label and in the same split, is copied;
 all others are written. The records of the last run must still be there for that: where they
 are not, everything is written, as without a store.
+
+The price: a split is no longer in one random order throughout, but older shards come first,
+then new ones. Training reads from all over a split and shuffles; `max_train_examples` takes the
+first, which are older ones.
 """
 
 import base64

@@ -12,7 +12,7 @@ time_zone = "Europe/Berlin"
 start = 2031-01-01T00:00:00Z
 end = 2032-01-01T00:00:00+01:00
 max_concurrent_runs = 2
-parameters = {epochs = 20, max_cost = 5}
+parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
 """
 
 
@@ -55,6 +55,7 @@ def test_applying_twice_sends_one_create_and_nothing_more(vertex, command, decla
     job = sent["createPipelineJobRequest"]["pipelineJob"]
     values = job["runtimeConfig"]["parameterValues"]
     assert (values["epochs"], values["max_cost"]) == (20, 5)
+    assert values["skip_if_unchanged"] is True
     assert "run" not in values["labels"]
     assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
     assert job["labels"]["recipe"] == "digits"
