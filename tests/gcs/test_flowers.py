@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.gcs.proxy import KINDS, FaultyProxy
+from tests.gcs.weights import as_bytes, newest_checkpoint, variables
 
 pytestmark = pytest.mark.slow
 
@@ -177,25 +178,3 @@ def test_with_a_twentieth_of_the_requests_failing_the_weights_are_the_same(
     assert sorted(map(as_bytes, served.values())) == sorted(
         map(as_bytes, variables(second / "model" / "variables" / "variables").values())
     )
-
-
-def newest_checkpoint(base):
-    """Weights and optimizer after the last step."""
-    import tensorflow as tf
-
-    (_, *_, last) = sorted(base.glob("checkpoints/ckpt-*.index"))
-    state = tf.train.get_checkpoint_state(base / "checkpoints")
-    assert Path(state.model_checkpoint_path).name == last.stem
-    return variables(last.with_suffix(""))
-
-
-def variables(prefix):
-    import tensorflow as tf
-
-    reader = tf.train.load_checkpoint(str(prefix))
-    names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
-    return {name: reader.get_tensor(name) for name in names}
-
-
-def as_bytes(value):
-    return (value.shape, value.tobytes())
