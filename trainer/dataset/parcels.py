@@ -51,8 +51,9 @@ class Parcels:
                     storage.remove_folder(join(self._writer.notes_uri, name))
             storage.make_folder(self.folder)
             threads = _SENDERS if storage.is_remote(uri) else 1
-            for task in storage.read_ahead(self._send, tasks, threads=threads):
-                self.examples[task.file] = len(task.references)
+            # Packed in this thread: rows on disk are read by one at a time.
+            for _ in storage.read_ahead(self._send, map(self._packed, tasks), threads=threads):
+                pass
 
     def receive(self) -> Iterator[ShardResult]:
         """Results that have come since the last call.
@@ -79,14 +80,17 @@ class Parcels:
         with contextlib.suppress(Exception):  # On the way out; they end all the same.
             storage.write_whole(join(self.folder, _STOP), b"")
 
-    def _send(self, task: ShardTask) -> ShardTask:
+    def _packed(self, task: ShardTask) -> tuple[str, bytes]:
         source = self._writer.source
         rows: dict[int, Any] | None = None
         if source.is_spilled:
             rows = {one.position: source.fetch(one) for one in task.references}
-        content = pickle.dumps((task, rows), pickle.HIGHEST_PROTOCOL)
-        storage.write_whole(join(self.folder, f"{task.file}{_TASK}"), content)
-        return task
+        self.examples[task.file] = len(task.references)
+        return task.file, pickle.dumps((task, rows), pickle.HIGHEST_PROTOCOL)
+
+    def _send(self, packed: tuple[str, bytes]) -> None:
+        file, content = packed
+        storage.write_whole(join(self.folder, f"{file}{_TASK}"), content)
 
 
 def write_parcel(file: str, writer: ShardWriter, folder: str) -> None:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -21,6 +20,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.utils import retry
 from google.cloud import dataflow
 from google.protobuf import json_format
+
+from trainer.dataset import storage
 
 WORKER = f"{sys.executable} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null".encode()
 _PATH = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/?]+))?(/messages)?")
@@ -126,9 +127,8 @@ class DataflowService:
         if self._hangs:
             return
         options = self.jobs[number]["environment"]["sdkPipelineOptions"]["options"]
-        pipeline = beam_runner_api_pb2.Pipeline.FromString(
-            Path(options["pipelineUrl"]).read_bytes()
-        )
+        staged = storage.read(options["pipelineUrl"])
+        pipeline = beam_runner_api_pb2.Pipeline.FromString(staged)
         for environment in pipeline.components.environments.values():
             environment.urn, environment.payload = python_urns.SUBPROCESS_SDK, WORKER
         try:

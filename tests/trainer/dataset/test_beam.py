@@ -4,11 +4,7 @@ Beam is in a layer of its own over .venv (make dataflow), so each run is another
 """
 
 import importlib.util
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,62 +12,20 @@ from typing import Any
 import pytest
 
 from tests import tables
+from tests.trainer.dataset.beam_process import answers_of, interpreter, run, start
 from tests.trainer.dataset.folders import content, two_classes
 from trainer.dataset import engines
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.dataset.writer import create_tfrecords
 from trainer.errors import InputError
 
-ROOT = Path(__file__).parents[3]
-LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
+SUBNETWORK = "regions/europe-west4/subnetworks/private"
+SMALL = {"image_size": 16, "max_rejected_fraction": 0.1}
 
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """An interpreter that has Apache Beam."""
-    if LAYER.exists():
-        return str(LAYER)
-    if importlib.util.find_spec("apache_beam"):
-        return sys.executable
-    pytest.skip("Apache Beam is not installed: make dataflow")
-
-
-def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.Popen:
-    path = folder / f"cases-{len(list(folder.glob('cases-*')))}.json"
-    path.write_text(json.dumps(cases))
-    return subprocess.Popen(
-        [python, "-m", "tests.trainer.dataset.beam_run", str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(python: str, folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    process = start(python, folder, cases)
-    try:
-        output, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    return answers_of(output)
-
-
-def answers_of(output: str) -> list[dict[str, Any]]:
-    """The answer to each case, with the lines of progress before it."""
-    answers, lines = [], []
-    for message in map(json.loads, output.splitlines()):
-        if "line" in message:
-            lines.append(message["line"])
-        else:
-            answers.append({**message["answer"], "lines": lines})
-            lines = []
-    return answers
-
-
-SUBNETWORK = "regions/europe-west4/subnetworks/private"
-SMALL = {"image_size": 16, "max_rejected_fraction": 0.1}
+    return interpreter()
 
 
 @pytest.fixture(scope="module")
