@@ -82,9 +82,9 @@ def rows() -> list[tuple[str, float, float, str]]:
     ]
 
 
-def _timed(function: Callable, *arguments) -> float:
+def _timed(function: Callable, *arguments, **options) -> float:
     started = time.perf_counter()
-    function(*arguments)
+    function(*arguments, **options)
     return time.perf_counter() - started
 
 
