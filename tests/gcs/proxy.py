@@ -40,6 +40,7 @@ class FaultyProxy:
         faults: how many of each kind were met.
         rate: share of requests that meet one.
         kinds: which of them there are.
+        refusal: status of those that are unavailable.
         authority: file with the certificate that its clients are to trust.
     """
 
@@ -54,6 +55,7 @@ class FaultyProxy:
         self.completed: set[str] = set()
         self.rate = rate
         self.kinds = KINDS
+        self.refusal = 503
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -155,8 +157,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault == "slow":
             time.sleep(SLOW_SECONDS)
         if fault == "unavailable":
-            error = {"error": {"code": 503, "message": "backendError"}}
-            self._answer(503, [("Content-Type", "application/json")], json.dumps(error).encode())
+            error = {"error": {"code": proxy.refusal, "message": "backendError"}}
+            content = json.dumps(error).encode()
+            self._answer(proxy.refusal, [("Content-Type", "application/json")], content)
             return
         status, headers, content = self._forward(body)
         if fault == "lost":

@@ -23,8 +23,10 @@ R = TypeVar("R")
 REMOTE_READERS = 32
 """Reads in flight against remote storage, whose latency (tens of ms) would else rule."""
 
-_NOT_THE_FILES_FAULT = ("Aborted", "DeadlineExceeded", "Internal", "Unavailable", "Unknown")
-"""TensorFlow's errors of a storage that does not answer, after it has tried for minutes."""
+_OF_THE_FILE = ("NotFound", "InvalidArgument", "OutOfRange")
+"""TensorFlow's errors that say something of a remote file. All others may be gone tomorrow:
+of a service that is silent for minutes, of a host name that is not resolved (FailedPrecondition),
+of credentials that were not to be had (PermissionDenied)."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -49,7 +51,7 @@ def read(uri: str) -> bytes:
 
     Raises:
         OSError: it can't be had.
-        InputError: the storage does not answer, which says nothing of the file.
+        InputError: the storage refuses or is silent, which says nothing of the file.
     """
     if is_remote(uri):
         with _os_errors(uri), open_file(uri, "rb") as file:
@@ -168,7 +170,7 @@ def writing(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _os_errors(uri: str) -> Iterator[None]:
-    """Turns TensorFlow's errors of reading `uri` into OSError, or InputError for a silent storage.
+    """Turns TensorFlow's errors of reading `uri` into OSError or, for the storage's, InputError.
 
     A picture that could not be had would else be one that can't be used, and left out.
     """
@@ -178,7 +180,7 @@ def _os_errors(uri: str) -> Iterator[None]:
         if not _is_tensorflow(error):
             raise
         text, name = str(error).splitlines()[0], type(error).__name__.removesuffix("Error")
-        if name in _NOT_THE_FILES_FAULT:
+        if name not in _OF_THE_FILE:
             raise InputError(f"{uri} can't be read: {text}; run again") from None
         kind = FileNotFoundError if name == "NotFound" else OSError
         raise kind(errno.EIO, text) from None
