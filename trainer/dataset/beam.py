@@ -13,6 +13,7 @@ import importlib.util
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ from trainer.errors import InputError
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
 """How often results are looked for."""
+LINE_SECONDS = 1.0
+"""Between two lines about them, at least."""
 
 
 class BeamEngine:
@@ -33,7 +36,7 @@ class BeamEngine:
 
     Args:
         job: of Dataflow; None: on this machine, in this process.
-        say: takes a line about the job, and one whenever more shards are written.
+        say: takes a line about the job, and every few seconds how many shards are written.
 
     Raises:
         InputError: Beam is not installed.
@@ -76,17 +79,16 @@ class BeamEngine:
         with _sigterm_noted() as told_to_stop:
             run = self._begin(writer, parcels)
             try:
-                over = False
+                over, last = False, time.monotonic()
                 while not over:
                     over = run.wait(pause)
                     if told_to_stop.is_set():
                         sys.exit(128 + signal.SIGTERM)
-                    before = parcels.missing
                     for result in parcels.receive():
                         report(parcels.examples[result.shard.file])
                         yield result
-                    if parcels.missing < before:
-                        done = total - parcels.missing
+                    if over or time.monotonic() - last >= LINE_SECONDS:
+                        done, last = total - parcels.missing, time.monotonic()
                         self._say(f"create_tfrecords: {done:,}/{total:,} shards written")
                 run.raise_failure()
                 if parcels.missing:

@@ -62,7 +62,7 @@ def open_engine(
         image: container image of Dataflow's workers, with this code and Apache Beam in it.
         service_account: that they run as; empty: Compute Engine's default.
         environment: may name another endpoint of Dataflow's, as gcloud has it.
-        say: takes a line about the job, and one whenever more shards are written.
+        say: takes a line about the job, and every few seconds how many shards are written.
 
     Raises:
         InputError: Apache Beam is not installed.
