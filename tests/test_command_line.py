@@ -60,9 +60,18 @@ def test_a_plan_shows_each_pool_that_would_be_asked_for(capsys):
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:3]]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells == [
-        ["chief", "1", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "1.05", "0.52"],
-        ["worker", "3", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "3.15", "1.55"],
+        ["chief", "1", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "1.05", "0.69"],
+        ["worker", "3", "n1-standard-4", "2 x NVIDIA_TESLA_T4", "100 GB pd-ssd", "3.15", "2.08"],
     ]
+
+
+def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
+    settings = "records_engine=dataflow", "dataflow_max_workers=40"
+    flags = [word for setting in settings for word in ("--set", setting)]
+    for given, named in ((flags, True), ([], False)):
+        assert run(app, ["plan", "digits", *given]) == 0
+        (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("excluded")]
+        assert ("Dataflow (up to 40 e2-standard-4" in line) == named
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from trainer.dataset import engines
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.dataset.writer import create_tfrecords
 from trainer.errors import InputError
+from trainer.fields import build
 
 SUBNETWORK = "regions/europe-west4/subnetworks/private"
 SMALL = {"image_size": 16, "max_rejected_fraction": 0.1}
@@ -221,3 +222,17 @@ def test_a_folder_that_dataflow_does_not_have_is_named_before_anything_is_writte
     with pytest.raises(InputError, match=f"workers have no folder .*{place}; give gs://"):
         create_tfrecords(options, target, engine=open_engine())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("records_engine", "dataflo", "did you mean 'dataflow'"),
+        ("dataflow_max_workers", 0, "at least 1"),
+        ("dataflow_machine_type", "big", "such as e2-standard-4"),
+        ("dataflow_subnetwork", "default", "such as regions/us-central1/subnetworks/default"),
+    ],
+)
+def test_an_option_of_the_engine_that_can_not_be_is_named(name, value, remedy):
+    with pytest.raises(InputError, match=f"^{name}=.*{value}.*{remedy}"):
+        build(EngineOptions, {name: value})
