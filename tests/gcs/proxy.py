@@ -57,6 +57,8 @@ class FaultyProxy:
         self.kinds = KINDS
         self.refusal = 503
         self._random = random.Random(seed)
+        # By sort of request, which of the next ones meet a fault.
+        self._left: dict[tuple[bool, bool], list[bool]] = collections.defaultdict(list)
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
@@ -91,10 +93,19 @@ class FaultyProxy:
         """The fault that the next request meets; mostly empty."""
         with self._lock:
             self.requests += 1
-            if self._random.random() >= self.rate:
+            if not self.rate:
+                return ""
+            # Chance places the faults, but leaves out neither uploads nor downloads.
+            left = self._left[has_body, is_download]
+            if not left:
+                left += [True] + [False] * (round(1 / self.rate) - 1)
+                self._random.shuffle(left)
+            if not left.pop():
                 return ""
             fits = {"cut upload": has_body, "cut download": is_download}
-            kind = self._random.choice([kind for kind in self.kinds if fits.get(kind, True)])
+            kinds = [kind for kind in self.kinds if fits.get(kind, True)]
+            # The rarest so far.
+            kind = min(kinds, key=lambda kind: (self.faults[kind], self._random.random()))
             self.faults[kind] += 1
             return kind
 

@@ -11,7 +11,7 @@ from tests.gcs.proxy import FaultyProxy
 from tests.gcs.weights import newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 STEPS_KEPT = 4  # The killed run is saved within its first epoch of 8 steps.
 
