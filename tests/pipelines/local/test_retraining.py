@@ -6,9 +6,17 @@ import shutil
 import pytest
 from rich.console import Console
 
+from components.model_registry import Candidate, ModelRegistry, dataset_digest
+from components.trained_versions import training_labels
+from components.vertex_client import model_client
 from pipelines import compilation, recipe
 from pipelines.local import run
+from pipelines.local.environment import LOCATION, PROJECT
+from pipelines.local.model_registry import FOLDER_NAME
+from pipelines.local.model_registry import ModelRegistry as RegistryOfThisMachine
 from tests.trainer.dataset.folders import two_classes, write_pictures
+from trainer.config import configuration_digest
+from trainer.dataset.writer import create_tfrecords
 
 
 @pytest.fixture
@@ -17,10 +25,9 @@ def photos(tmp_path):
 
 
 @pytest.fixture
-def start(tmp_path, photos):
-    """Runs the digits recipe on the photos, small; returns its summary and what was shown."""
-    package = compilation.write(recipe.load("digits"), tmp_path / "build")
-    small = {
+def small(photos):
+    """Parameters of a run of the digits recipe on the photos that takes seconds."""
+    return {
         "source": f"images:{photos}",
         "image_size": 8,
         "epochs": 1,
@@ -31,6 +38,12 @@ def start(tmp_path, photos):
         "champion_rule": "none",
         "skip_if_unchanged": True,
     }
+
+
+@pytest.fixture
+def start(tmp_path, small):
+    """Runs the recipe; returns its summary and what was shown."""
+    package = compilation.write(recipe.load("digits"), tmp_path / "build")
 
     def start(**changes):
         shown = io.StringIO()
@@ -47,19 +60,35 @@ def start(tmp_path, photos):
     return start
 
 
+@pytest.fixture
+def champion(tmp_path, small):
+    """A version that an earlier run has trained, as far as the registry knows."""
+    parameters = recipe.load("digits").with_values(small, place="test")
+    create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
+    configuration = configuration_digest(parameters.training, parameters.machines.image_uri)
+    candidate = Candidate(
+        artifact_uri="gs://bucket/model",
+        serving_image="image",
+        description="",
+        labels=training_labels(dataset_digest(str(tmp_path / "records")), configuration),
+        metrics={},
+    )
+    with RegistryOfThisMachine(tmp_path / "runs" / FOLDER_NAME) as server:
+        registry = ModelRegistry(
+            model_client(LOCATION, server.environment), f"projects/{PROJECT}/locations/{LOCATION}"
+        )
+        return registry.register("digits", candidate, "champion", "").name
+
+
 def states(summary):
     return {task["name"]: task["state"] for task in summary["tasks"]}
 
 
-def test_a_run_on_unchanged_data_skips_training_with_a_verdict(start):
-    first, _ = start()
-    assert (first["verdict"], first["registered"]) == ("accepted", "digits@1")
-    assert states(first)["skip-training"] == "SKIPPED"
-
-    second, shown = start()
-    assert states(second) == {
+def test_a_run_on_what_the_champion_was_trained_on_skips_training_with_a_verdict(start, champion):
+    summary, shown = start()
+    assert states(summary) == {
         "fingerprint-source": "SUCCEEDED",
-        "create-tfrecords": "CACHED",
+        "create-tfrecords": "SUCCEEDED",
         "plan-training": "SUCCEEDED",
         "custom-training-job": "SKIPPED",
         "collect-training": "SKIPPED",
@@ -68,17 +97,23 @@ def test_a_run_on_unchanged_data_skips_training_with_a_verdict(start):
         "register-model-2": "SKIPPED",
         "skip-training": "SUCCEEDED",
     }
-    assert second["verdict"] == "skipped"
-    assert second["gate"]["reason"] == "nothing changed since digits@1"
-    assert second["custom_jobs"] == []
-    assert "registered" not in second
-    assert "verdict   skipped: nothing changed since digits@1\n" in shown
+    assert summary["verdict"] == "skipped"
+    assert summary["gate"]["reason"] == f"nothing changed since {champion}"
+    assert summary["custom_jobs"] == []
+    assert "registered" not in summary
+    assert f"verdict   skipped: nothing changed since {champion}\n" in shown
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_fresh_data_another_configuration_and_the_users_word_train_again(start, photos):
-    start()
+    first, _ = start()
+    assert (first["verdict"], first["registered"]) == ("accepted", "digits@1")
+    assert states(first)["skip-training"] == "SKIPPED"
+    again, _ = start()
+    assert states(again)["create-tfrecords"] == "CACHED"
+    assert again["verdict"] == "skipped"
+
     # Touched, but the same: records are written again, and are the same.
     for picture in (photos / "cat").iterdir():
         shutil.copyfile(picture, picture.with_suffix(".copy"))
