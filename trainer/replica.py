@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -123,5 +124,5 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
 
 def _first_line(error: Exception) -> str:
     """The line that says what is gone, of an error that may have many before it."""
-    lines = str(error).strip().splitlines()
+    lines = re.sub(r"\{\{.*?\}\}", "", str(error)).strip().splitlines()
     return next((line.strip() for line in lines if "UNAVAILABLE" in line), lines[0])[:300]

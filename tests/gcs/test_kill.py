@@ -16,11 +16,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS_KEPT = 4  # The killed run is saved within its first epoch of 8 steps.
 
 
-@pytest.fixture
-def flags(server, tmp_path):
+@pytest.fixture(scope="module")
+def flags(server, tmp_path_factory):
     """Of a job on digits in the bucket, but for its directory."""
-    dataset = records.digits(tmp_path / "digits", (256,))
-    for path in (tmp_path / "digits").iterdir():
+    folder = tmp_path_factory.mktemp("digits")
+    dataset = records.digits(folder, (256,))
+    for path in folder.iterdir():
         server.put(f"digits/{path.name}", path.read_bytes())
     return [
         "--dataset=gs://bucket/digits",
@@ -30,34 +31,64 @@ def flags(server, tmp_path):
     ]
 
 
-def test_a_job_that_is_killed_and_started_again_learns_the_same_from_a_bucket(
-    server, proxy, flags, tmp_path, monkeypatch
-):
-    command = [*flags, "--base_output_directory=gs://bucket/whole"]
-    replicas.run("trainer.task", command, replicas.ALONE, tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole(server, flags, tmp_path_factory):
+    """Weights and metrics of a job that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    with FaultyProxy(server.port, folder) as proxy, pytest.MonkeyPatch.context() as patch:
+        for name, value in proxy.environment.items():
+            patch.setenv(name, value)
+        command = [*flags, "--base_output_directory=gs://bucket/whole"]
+        replicas.run("trainer.task", command, replicas.ALONE, folder / "logs")
+    return left_by("whole", server, folder)
 
+
+def left_by(name, server, folder):
+    """Weights, and what of metrics.json is no matter of time."""
+    metrics = json.loads(server.get(f"{name}/metrics.json"))
+    kept = {key: metrics[key] for key in ("epochs", "steps", "train", "validation")}
+    return newest_checkpoint(server.download(name, folder / name)), kept
+
+
+def kill(chief, proxy):
+    chief.kill()
+    assert chief.wait() == -signal.SIGKILL
+
+
+def go_silent(chief, proxy):
+    before = proxy.rate, proxy.kinds
+    proxy.rate, proxy.kinds = 1.0, ("unavailable",)
+    assert chief.wait(60) == 1
+    proxy.rate, proxy.kinds = before
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        pytest.param(kill, "", id="killed"),
+        pytest.param(go_silent, "error: storage does not answer: All 10", id="storage silent"),
+    ],
+)
+def test_a_job_that_ends_early_and_is_started_again_learns_the_same(
+    end, said, server, whole, flags, tmp_path, monkeypatch
+):
+    name = end.__name__
     (tmp_path / "faulty").mkdir()
     with FaultyProxy(server.port, tmp_path / "faulty", rate=0.05, seed=1) as faulty:
-        for name, value in faulty.environment.items():
-            monkeypatch.setenv(name, value)
-        command = [*flags, "--base_output_directory=gs://bucket/killed"]
+        for variable, value in faulty.environment.items():
+            monkeypatch.setenv(variable, value)
+        command = [*flags, f"--base_output_directory=gs://bucket/{name}"]
         with replicas.Cluster(
-            "trainer.task", command, replicas.ALONE, tmp_path / "killed"
+            "trainer.task", command, replicas.ALONE, tmp_path / "logs"
         ) as cluster:
             chief = cluster.start("chief")
-            wait_for(lambda: "checkpoint" in server.sizes("killed/checkpoints"), seconds=100)
-            chief.kill()
-            assert chief.wait() == -signal.SIGKILL, cluster.tails()
+            wait_for(lambda: "checkpoint" in server.sizes(f"{name}/checkpoints"), seconds=100)
+            end(chief, faulty)
+            assert said in cluster.tails()
             assert cluster.start("chief").wait(150) == 0, cluster.tails()
             assert "going on" in cluster.tails()
-
-    whole, again = (
-        newest_checkpoint(server.download(name, tmp_path / f"{name}-base"))
-        for name in ("whole", "killed")
-    )
-    assert whole.keys() == again.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, again[name], err_msg=name, strict=True)
-    metrics = [json.loads(server.get(f"{name}/metrics.json")) for name in ("whole", "killed")]
-    for name in ("epochs", "steps", "train", "validation"):
-        assert metrics[0][name] == metrics[1][name]
+    weights, metrics = left_by(name, server, tmp_path)
+    assert weights.keys() == whole[0].keys()
+    for variable, value in whole[0].items():
+        np.testing.assert_array_equal(value, weights[variable], err_msg=variable, strict=True)
+    assert metrics == whole[1]
