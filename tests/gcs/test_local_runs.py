@@ -78,6 +78,18 @@ def test_a_root_without_a_bucket_is_one_line_and_leaves_nothing(start, tmp_path)
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def test_a_root_without_credentials_is_one_line_and_leaves_nothing(start, tmp_path, monkeypatch):
+    for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "CLOUDSDK_CONFIG"):
+        monkeypatch.setenv(name, str(tmp_path / "nobody"))
+    with pytest.raises(
+        InputError, match=r"no credentials .* gcloud auth application-default login"
+    ):
+        start()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_the_environment_alone_sends_no_local_run_to_a_bucket(monkeypatch, tmp_path, capsys):
     given = {}
 
