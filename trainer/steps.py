@@ -133,7 +133,7 @@ def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> A
     A lone CPU takes them as they are: handing them over costs half a step of a small model.
     """
     devices = strategy.extended.worker_devices
-    if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
+    if len(devices) == 1 and "CPU:" in devices[0]:
         return batches
     infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
