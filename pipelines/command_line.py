@@ -26,6 +26,8 @@ from trainer.fields import default_of, type_of
 FAILED = 1
 INTERRUPTED = 130
 
+_LONGEST_MINUTES = 366 * 24 * 60
+
 app = typer.Typer(
     help="TensorFlow training as a Vertex AI pipeline.",
     no_args_is_help=True,
@@ -69,7 +71,7 @@ def list_recipes() -> None:
             name,
             recipe.summary,
             parameters.training.model,
-            str(1 + parameters.machines.worker_count),
+            str(sum(parameters.machines.replicas.values())),
             parameters.records.source,
         )
     Console().print(table)
@@ -95,7 +97,13 @@ def plan(
     recipe: RecipeName,
     set_: SetOptions = None,
     minutes: Annotated[
-        float, typer.Option(min=0, help="Expected time of training; default: the recipe's.")
+        float,
+        typer.Option(
+            min=0,
+            max=_LONGEST_MINUTES,
+            help="Expected time of training; default: the recipe's.",
+            show_default=False,
+        ),
     ] = 0.0,
     rate: Rates = None,
 ) -> None:

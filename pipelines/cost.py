@@ -29,6 +29,7 @@ NOT_INCLUDED = (
 )
 _SERVICE = "aiplatform.googleapis.com"
 _HOURS_A_MONTH = 730
+_HIGHEST_RATE = 1e6
 _FAMILIES_WITH_QUOTA = ("a2", "a3", "a4", "c2", "c3", "g2", "n2", "n4", "m1")
 _GPU_QUOTA_NAMES = {
     "NVIDIA_H100_MEGA_80GB": "nvidia_h100_mega",
@@ -207,7 +208,7 @@ def parse_rates(texts: Sequence[str]) -> dict[str, float]:
             rates[name] = float(value)
         except ValueError:
             rates[name] = -1.0
-        if not name or not 0 <= rates[name] < float("inf"):
+        if not name or not 0 <= rates[name] <= _HIGHEST_RATE:
             raise InputError(
                 f"--rate {text!r} is not NAME=PRICE_AN_HOUR, such as --rate n1-standard-4=0.19"
             )

@@ -17,11 +17,12 @@ from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.gate import GateOptions
+from trainer.models import WIDE
 from trainer.worker_pools import MachineOptions, check_strategy
 
 SOURCES = ("digits", "images", "tfds", "csv")
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
-_DURATION = re.compile(r"[0-9]+(\.[0-9]{1,9})?s")
+_DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
@@ -119,6 +120,8 @@ class JobOptions:
             value = getattr(self, name)
             if not _DURATION.fullmatch(value):
                 raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
+        if not float(self.timeout.removesuffix("s")):
+            raise InputError(f"timeout={self.timeout!r} leaves no time to train; use more")
         if self.tensorboard and not self.service_account:
             raise InputError(
                 f"tensorboard={self.tensorboard!r} needs a service_account that may write to it"
@@ -217,6 +220,7 @@ def _check_together(values: ParameterSet) -> None:
             f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
+    _check_table(values, kind == "csv")
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
         raise InputError(
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
@@ -228,6 +232,23 @@ def _check_together(values: ParameterSet) -> None:
         devices = max(1, values.machines.accelerator_count)
         replicas = devices * (1 + values.machines.worker_count)
         check_batch_size(values.training.batch_size, replicas)
+
+
+def _check_table(values: ParameterSet, is_table: bool) -> None:
+    """Raises InputError where what is for tables meets images, or the other way around."""
+    model, source = values.training.model, values.records.source
+    if is_table != (model in WIDE):
+        needs, fitting = (
+            ("images", f"use {' or '.join(WIDE)}, or a source of images")
+            if is_table
+            else ("rows of a table", "use a source csv:URI, or a model of images")
+        )
+        raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
+    columns = [str(column.get("name", "")) for column in values.records.columns]
+    for name in values.pipeline.slice_columns:
+        if name not in columns:
+            hint = fields.nearest(name, columns) if columns else "; images have none"
+            raise InputError(f"slice_columns: {name!r} is not one of columns{hint}")
 
 
 def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:

@@ -223,7 +223,7 @@ class Run(synchronous.Run):
         try:
             loss, correct, examples, waited = report.fetch().tolist()
         except tf.errors.CancelledError:
-            self.coordinator.join()  # Raises what all others were canceled for.
+            self.coordinator.join()  # Raises what all others were cancelled for.
             raise
         self.progress.sums.add(loss, correct, examples)
         self.progress.waited += waited / self.workers

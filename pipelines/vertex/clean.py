@@ -54,7 +54,11 @@ def age(text: str) -> datetime.timedelta:
     match = _AGE.fullmatch(text)
     if not match:
         raise InputError(f"--older-than {text!r} is not an age, such as 30d, 12h or 4w")
-    return datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        datetime.datetime.now() - (back := datetime.timedelta(**{_UNITS[match[2]]: int(match[1])}))
+    except OverflowError:
+        raise InputError(f"--older-than {text!r} is before the calendar; use less") from None
+    return back
 
 
 def find(

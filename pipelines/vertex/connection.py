@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from pipelines.vertex.errors import is_retryable, status_of, translated
 from pipelines.vertex.settings import Settings
@@ -222,8 +222,3 @@ def custom_job_link(settings: Settings, job_id: str) -> str:
     """The console's page of a custom job."""
     where = f"locations/{settings.region}/training/{job_id}"
     return f"{CONSOLE}/vertex-ai/{where}/cpu?project={settings.project}"
-
-
-def folder_link(uri: str, project: str) -> str:
-    """The console's page of a gs:// folder."""
-    return f"{CONSOLE}/storage/browser/{quote(uri.removeprefix('gs://'))}?project={project}"

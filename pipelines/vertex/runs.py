@@ -120,7 +120,7 @@ def listed(connection: Connection, recipe: str = "") -> Iterator[Any]:
         jobs = attempt(
             lambda: list(connection.pipelines.list_pipeline_jobs(request, timeout=_TIMEOUT_SECONDS))
         )
-    # The server has filtered already; nothing unlabelled may ever pass for ours.
+    # The server has filtered already; nothing unlabeled may ever pass for ours.
     yield from (job for job in jobs if has_labels(job, labels))
 
 
@@ -141,7 +141,7 @@ def custom_jobs(connection: Connection, job: Any) -> list[Any]:
     """The CustomJobs that a run's tasks launched, in order of creation.
 
     Their names are in what the launchers left with Vertex ML Metadata; where that says
-    nothing, jobs labelled with the run's ID are taken.
+    nothing, jobs labeled with the run's ID are taken.
     """
     names = []
     for detail in job.job_detail.task_details:

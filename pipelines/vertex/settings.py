@@ -210,7 +210,12 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
     try:
         return [(str(path), tomllib.loads(path.read_text(encoding="utf-8")))]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} can't be read: {error}") from None
+        origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
+        why = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{origin} can't be read ({why}); mend it, or take it away and set by flags what is "
+            "needed"
+        ) from None
 
 
 def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The training step fed by records against the same step on one batch in memory, and two
 workers that sum their gradients against two processes that do not talk.
 
-Pictures are made up: 28x28 grey, as MNIST's, and the model is the small CNN.
+Pictures are made up: 28x28 gray, as MNIST's, and the model is the small CNN.
 """
 
 import contextlib

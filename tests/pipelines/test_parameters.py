@@ -62,6 +62,18 @@ def test_every_source_that_can_be_opened_can_be_named():
         ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
         ({"timeout": 3600}, "timeout=3600 is not text"),
+        ({"timeout": f"{'9' * 30}s"}, "s' is not a duration in seconds"),
+        ({"timeout": "0.0s"}, "timeout='0.0s' leaves no time to train"),
+        ({"model": "wide_and_deep"}, "takes rows of a table, but source='digits'"),
+        (
+            {
+                "source": "csv:trips.csv",
+                "columns": [{"name": "hour", "type": "numeric"}],
+                "label": {"column": "tips", "above": 1},
+            },
+            "model='small_cnn' takes images, but source='csv:trips.csv'",
+        ),
+        ({"slice_columns": ["hour"]}, "slice_columns: 'hour' is not one of columns; images have"),
         ({"tensorboard": "projects/1/x"}, "needs a service_account"),
         ({"labels": {"Team": "x"}}, "labels: 'Team' is not up to 63 of"),
         ({"labels": {"team": 1}}, "labels: 1 is not up to 63 of"),

@@ -194,7 +194,7 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
 
 
 def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):
-    with pytest.raises(InputError, match="holds no table"):
+    with pytest.raises(InputError, match="and no column of a table; model='wide_and_deep' needs"):
         build_model("wide_and_deep", digit_records, {})
     with pytest.raises(InputError, match="describes no image feature"):
         build_model("small_cnn", dataset, {})

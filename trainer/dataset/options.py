@@ -52,7 +52,7 @@ class RecordOptions:
         minimum=1,
         maximum=4096,
     )
-    channels: int = option(3, help="Colour channels: 3 for RGB, 1 for grey.", choices=(1, 3))
+    channels: int = option(3, help="Color channels: 3 for RGB, 1 for gray.", choices=(1, 3))
     resize_method: str = option(
         "bilinear", help="Interpolation when images are resized.", choices=RESIZE_METHODS
     )

@@ -6,7 +6,7 @@ What is done with unusual images:
 |---|---|
 | EXIF orientation | turned upright |
 | alpha channel, transparent palette entry | laid over white |
-| palette, grey, CMYK | RGB (or grey, as asked) |
+| palette, gray, CMYK | RGB (or gray, as asked) |
 | 16 bits a channel | its high 8 bits |
 | animated | its first frame |
 | over MAX_PIXELS or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
@@ -162,7 +162,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     """A loaded image as mode L or RGB, without alpha."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
-    if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip.
+    if image.mode.startswith("I"):  # 16-bit gray; Pillow's own conversion would clip.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:
         colors = image.convert("RGBA")

@@ -41,10 +41,19 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
         height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:
-        InputError: no such model, or an option that it does not take.
+        InputError: no such model, an option that it does not take, or features or options of
+            which Keras can't build it.
     """
     build = _module(name).build
-    return build(dataset, **_checked(name, build.__kwdefaults__ or {}, options))
+    checked = _checked(name, build.__kwdefaults__ or {}, options)
+    try:
+        return build(dataset, **checked)
+    except (ValueError, TypeError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(
+            f"model={name!r} can't be built with model_options={options} for "
+            f"{_described(dataset)}: {why}"
+        ) from error
 
 
 def prepare_model(
@@ -70,6 +79,12 @@ def prepare_model(
 def unfreeze(name: str, model: "keras.Model", layers: int) -> None:
     """Lets the last `layers` layers of the backbone of `model`, of FINE_TUNED, learn too."""
     _module(name).unfreeze(model, layers)
+
+
+def _described(dataset: "Dataset") -> str:
+    if dataset.is_table:
+        return "rows of a table"
+    return f"images of {' x '.join(map(str, dataset.feature('image').shape))}"
 
 
 def _module(name: str) -> Any:

@@ -20,7 +20,6 @@ from matplotlib.ticker import MaxNLocator
 
 from trainer.metrics import Bin, Curve
 
-SERIES = 10
 INK, MUTED, LINE = "#010101", "#020202", "#030303"
 
 # Five colors that stay apart for color-blind readers, then the same five dashed.

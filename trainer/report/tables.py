@@ -23,7 +23,7 @@ from trainer.slices import Slices
 
 _SHOWN = 14
 _FEW = 30
-"""Slices of fewer examples than this say little, and are greyed."""
+"""Slices of fewer examples than this say little, and are grayed."""
 
 
 def slices(evaluation: Evaluation) -> Markup:
@@ -33,7 +33,7 @@ def slices(evaluation: Evaluation) -> Markup:
     lead = (
         f"Parts of the {evaluation.split} split. Accuracy is {percent(evaluation.accuracy)} and "
         f"ROC AUC {decimal(evaluation.roc_auc)} on the whole; figures from under {_FEW} examples "
-        "are grey, a dash is undefined: all of one class."
+        "are gray, a dash is undefined: all of one class."
     )
     parts = [
         Markup("<div><h3>{} <small>{}</small></h3>{}</div>").format(

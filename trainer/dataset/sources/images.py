@@ -58,10 +58,10 @@ class ImageFolder:
             self._parts = [(name, splits[name]) for name in folders]
         else:
             self._parts = [("", "")]
-        labelled = [_folders(join(self.location, part)) for part, _ in self._parts]
-        self.classes = sorted({name for names in labelled for name in names})
+        named = [_folders(join(self.location, part)) for part, _ in self._parts]
+        self.classes = sorted({name for names in named for name in names})
         _check_classes(self.classes, options.source)
-        for (part, split), names in zip(self._parts, labelled, strict=True):
+        for (part, split), names in zip(self._parts, named, strict=True):
             missing = sorted(set(self.classes) - set(names))
             if split == "train" and missing:
                 raise InputError(

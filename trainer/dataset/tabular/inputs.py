@@ -52,8 +52,8 @@ def columns_of(dataset: Dataset) -> list[Feature]:
     columns = [feature for feature in dataset.features if feature.kind in DTYPES]
     if not columns:
         raise InputError(
-            f"{dataset.uri} holds no table but {', '.join(f.kind for f in dataset.features)}; "
-            "this model needs records of a source csv:URI"
+            f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
+            "table; model='wide_and_deep' needs records of a source csv:URI"
         )
     return columns
 
