@@ -148,6 +148,7 @@ class Run:
         self.train_step = steps.training_step(
             self.strategy, network, self.optimizer, self.dataset, self.config
         )
+        self.take_step = steps.fed(self.strategy, self.train_step)
         self.validation = steps.Validation(self.strategy, self.model, self.dataset, self.share)
 
     def run(self) -> Trained:
@@ -234,11 +235,10 @@ class Run:
         running = None
         while progress.step < self.steps:
             started = time.monotonic()
-            batch = next(batches)
-            progress.waited += time.monotonic() - started
-            step = self.train_step(
-                *batch, self._examples_at(progress.step), float(self.told_to_stop)
+            step, waited = self.take_step(
+                batches, self._examples_at(progress.step), float(self.told_to_stop)
             )
+            progress.waited += waited
             stop = running is not None and self._finish(running)
             running = step
             progress.step += 1

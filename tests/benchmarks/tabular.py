@@ -64,7 +64,7 @@ def _epoch(run: Run, dataset: Dataset) -> float:
     running = None
     batches = iter(run.training_input())
     for step in range(run.steps):
-        report = run.train_step(*next(batches), run._examples_at(step), 0.0)
+        report, _ = run.take_step(batches, run._examples_at(step), 0.0)
         if running is not None:
             running.numpy()  # As the loop does: read while the next step runs.
         running = report
