@@ -6,7 +6,11 @@ from pipelines import recipe
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
 
-TABLE = {"columns": [{"name": "a", "type": "numeric"}], "label": {"column": "b"}}
+TABLE = {
+    "model": "wide_and_deep",
+    "columns": [{"name": "a", "type": "numeric"}],
+    "label": {"column": "b"},
+}
 
 
 @pytest.fixture
