@@ -123,10 +123,7 @@ def _features(source: Source) -> list[Feature]:
 
 def _conditions(source: Source, options: RecordOptions) -> list[Any]:
     """What decides, beside an example, what its record is. Costs nothing before the listing."""
-    features = [dataclasses.asdict(feature) for feature in _features(source)]
-    versions = {name: _version(name) for name in _PACKAGES}
-    named = [LAYOUT_VERSION, source.name, source.classes, features]
-    return [*named, dataclasses.asdict(options), versions]
+    return [*_described(source), dataclasses.asdict(options), _versions()]
 
 
 def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, Any]:
@@ -136,11 +133,18 @@ def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, A
         "given": plan.given,
         **source.details,
         "options": dataclasses.asdict(options),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": _versions(),
     }
+    return {**creation, "fingerprint": plan.fingerprint([*_described(source), creation])}
+
+
+def _described(source: Source) -> list[Any]:
     features = [dataclasses.asdict(feature) for feature in _features(source)]
-    circumstances = [LAYOUT_VERSION, source.name, source.classes, features, creation]
-    return {**creation, "fingerprint": plan.fingerprint(circumstances)}
+    return [LAYOUT_VERSION, source.name, source.classes, features]
+
+
+def _versions() -> dict[str, str]:
+    return {name: _version(name) for name in _PACKAGES}
 
 
 def _version(package: str) -> str:
