@@ -55,7 +55,8 @@ def age(text: str) -> datetime.timedelta:
     if not match:
         raise InputError(f"--older-than {text!r} is not an age, such as 30d, 12h or 4w")
     try:
-        datetime.datetime.now() - (back := datetime.timedelta(**{_UNITS[match[2]]: int(match[1])}))
+        back = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+        _ = datetime.datetime.now() - back
     except OverflowError:
         raise InputError(f"--older-than {text!r} is before the calendar; use less") from None
     return back
