@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import ParameterSet
+from trainer.dataset.storage import is_remote
 from trainer.errors import InputError
 
 
@@ -18,23 +19,19 @@ def on_this_machine(parameters: ParameterSet) -> dict[str, Any]:
     """
     changed: dict[str, Any] = {}
     kind, _, location = parameters.records.source.partition(":")
-    if kind == "images" and _is_local(location):
+    if kind == "images" and not is_remote(location):
         changed["source"] = f"images:{_folder('source', location)}"
-    if kind == "csv" and _is_local(location):
+    if kind == "csv" and not is_remote(location):
         path = Path(location).expanduser().absolute()
         if not path.exists() and not glob.glob(str(path), recursive=True):  # noqa: PTH207
             raise InputError(f"source: there is no file {location!r}; give a CSV that is there")
         changed["source"] = f"csv:{path}"
-    if parameters.records.data_dir and _is_local(parameters.records.data_dir):
+    if parameters.records.data_dir and not is_remote(parameters.records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", parameters.records.data_dir))
     store = parameters.records.records_store
-    if store and _is_local(store):
+    if store and not is_remote(store):
         changed["records_store"] = str(Path(store).expanduser().absolute())
     return changed
-
-
-def _is_local(location: str) -> bool:
-    return "://" not in location
 
 
 def _folder(name: str, location: str) -> Path:

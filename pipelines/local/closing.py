@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.local import failures, files
+from pipelines.local import failures
 from pipelines.local.board import Board
 from pipelines.local.custom_job import CustomJob
 from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import relative
+from trainer.dataset.storage import is_object
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
@@ -94,7 +95,7 @@ def show(
         _print(console, f"registry  {summary['registered']}")
     if summary["report"]:
         _print(console, f"report    {relative(summary['report'])}")
-    if files.is_remote(summary["artifacts"]):
+    if is_object(summary["artifacts"]):
         _print(console, f"artifacts {summary['artifacts']}")
     _print(console, f"run       {relative(directory)}")
 

@@ -9,14 +9,10 @@ import os
 import pathlib
 from typing import Any
 
+from trainer.dataset.storage import is_object
 from trainer.errors import InputError
 
 _SCHEME = "gs://"
-
-
-def is_remote(uri: str) -> bool:
-    """Whether a URI is in Cloud Storage."""
-    return uri.startswith(_SCHEME)
 
 
 def write_first(uri: str, content: bytes) -> None:
@@ -49,7 +45,7 @@ def write_first(uri: str, content: bytes) -> None:
 
 def read(uri: str) -> bytes | None:
     """A file's content; None where there is none, or, as the log then says, it can't be had."""
-    if not is_remote(uri):
+    if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
     try:
@@ -61,7 +57,7 @@ def read(uri: str) -> bytes | None:
 
 def sizes(uri: str) -> dict[str, int]:
     """Bytes of every file at or below `uri`, by path or URI."""
-    if not is_remote(uri):
+    if not is_object(uri):
         return {str(path): path.stat().st_size for path in _walk(pathlib.Path(uri))}
     bucket, name = _parts(uri)
     found = _client().list_blobs(bucket, prefix=name)

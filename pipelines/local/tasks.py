@@ -10,12 +10,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.local import environment, executor, files
+from pipelines.local import environment, executor
 from pipelines.local.board import Board
 from pipelines.local.containers import Containers
 from pipelines.local.package import LAUNCHER_MODULE
 from pipelines.local.processes import Guardian, Process
 from pipelines.local.vertex_service import VertexService
+from trainer.dataset.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
@@ -127,7 +128,7 @@ class ProcessTasks:
             own = {**environment.QUIET, **self._variables, **variables}
             return self._containers.component(task, command, own, log)
         own = {**self._environment, **variables}
-        if files.is_remote(self._artifacts):
+        if is_object(self._artifacts):
             command = executor.in_place_of_kfps(command)
             own[executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-", dir=self._scratch)
         return Process(
