@@ -1,11 +1,15 @@
 """What several commands take."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trainer.errors import InputError
+
+_RECIPE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="As `recipes` lists them.")]
 SetOptions = Annotated[
@@ -24,6 +28,53 @@ Rates = Annotated[
         help="Price an hour of a machine type, an accelerator or a GB of a disk type.",
     ),
 ]
+
+
+Recipe = Annotated[
+    str | None, typer.Option("--recipe", help="Only of this recipe.", show_default=False)
+]
+RunsDirectory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="With --local: where runs on this machine leave their folders; default: runs.",
+        show_default=False,
+    ),
+]
+
+
+def runs_folder(given: str | None, *, local: bool) -> Path:
+    """The folder that --runs-directory names; raises InputError where it names none."""
+    if given is None:
+        return Path("runs")
+    if not local:
+        raise InputError(
+            f"--runs-directory {given!r} is for runs on this machine; add --local, or leave it out"
+        )
+    return Path(not_empty("--runs-directory", given))
+
+
+def of_recipe(given: str | None) -> str:
+    """The recipe that --recipe names, which need not be there any more; empty: of all.
+
+    Raises:
+        InputError: no recipe can have that name.
+    """
+    if given is None:
+        return ""
+    if not _RECIPE_NAME.fullmatch(not_empty("--recipe", given)):
+        raise InputError(f"--recipe {given!r} is not a recipe's name, such as 'digits'")
+    return given
+
+
+def not_empty(option: str, value: str) -> str:
+    """`value`, of an option that may be left out; raises InputError where it says nothing.
+
+    A variable of a script that is not set makes such a value: it must not mean the default.
+    """
+    if not value.strip():
+        raise InputError(f"{option} {value!r} is empty; give a value, or leave it out")
+    return value
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:

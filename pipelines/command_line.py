@@ -15,7 +15,15 @@ from rich.table import Table
 
 from pipelines import promotion, sources
 from pipelines import recipe as recipes
-from pipelines.arguments import Rates, RecipeName, SetOptions, parse_settings
+from pipelines.arguments import (
+    Rates,
+    RecipeName,
+    RunsDirectory,
+    SetOptions,
+    not_empty,
+    parse_settings,
+    runs_folder,
+)
 from pipelines.parameters import PARAMETERS
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
@@ -108,14 +116,12 @@ def plan(
     rate: Rates = None,
 ) -> None:
     """Show which machines a run would train on, their quota and their price. Asks no server."""
-    from pipelines import cost
     from pipelines import plan as planning
 
     loaded = recipes.load(recipe)
     parameters = loaded.with_values(parse_settings(set_), place="--set")
-    rates = cost.parse_rates(rate or [])
     expected = minutes or loaded.operation.expected_minutes
-    planning.show(parameters, expected, rates, Console())
+    planning.show(parameters, expected, rate or [], Console())
 
 
 @app.command("run")
@@ -141,22 +147,29 @@ def run_recipe(
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the run; default: <recipe>-<time>.")] = "",
+    name: Annotated[
+        str | None,
+        typer.Option(help="Of the run; default: <recipe>-<time>.", show_default=False),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
-    runs_directory: Annotated[
-        Path, typer.Option(help="Where a run on this machine leaves its folder.")
-    ] = Path("runs"),
+    runs_directory: RunsDirectory = None,
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
     loaded = recipes.load(recipe)
     given = parse_settings(set_)
     parameters = loaded.with_values(given, place="--set")
+    directory = runs_folder(runs_directory, local=local)
+    if name is not None:
+        not_empty("--name", name)
     if in_containers and not local:
         raise InputError("--in-containers is for runs on this machine; add --local")
+    from pipelines import plan as planning
+
+    planning.check_affordable(parameters)
     if not local:
         from pipelines.vertex.launch import Request, launch
 
-        request = Request(recipe=loaded, values=given, name=name, detach=detach, cache=cache)
+        request = Request(recipe=loaded, values=given, name=name or "", detach=detach, cache=cache)
         return launch(request, settings(), Console())
     if name or detach:
         raise InputError("--name and --detach are for runs on Vertex AI; leave out --local")
@@ -181,7 +194,7 @@ def run_recipe(
         package,
         recipe=recipe,
         parameters=values,
-        runs_directory=runs_directory,
+        runs_directory=directory,
         cache=cache is not False,
         in_containers=in_containers,
         root=root,

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from kfp import compiler
 
-from pipelines import lint
+from pipelines import lint, resource_names
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.training import training
@@ -16,7 +16,6 @@ from trainer.config import to_flags
 from trainer.errors import InputError
 from trainer.worker_pools import IMAGE, worker_pool_specs
 
-_IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?")
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
 
@@ -51,11 +50,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
 
 def compiled(recipe: Recipe, image: str) -> str:
     """The YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
-    if not _IMAGE_NAME.fullmatch(image):
-        raise InputError(
-            f"image={image!r} is not an image's name, such as "
-            "'europe-docker.pkg.dev/PROJECT/REPOSITORY/training:1'"
-        )
+    resource_names.check("image", image)
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image

@@ -15,8 +15,9 @@ else:
     import tomli as tomllib
 
 from trainer.errors import InputError
-from trainer.price import hourly_price
-from trainer.worker_pools import BUILT_IN, DISK_TYPES
+from trainer.fields import nearest
+from trainer.price import hourly_price, part_names
+from trainer.worker_pools import ACCELERATORS, BUILT_IN, DISK_TYPES, MACHINE_TYPE
 
 PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)
@@ -36,6 +37,10 @@ _GPU_QUOTA_NAMES = {
     "NVIDIA_H100_80GB": "nvidia_h100",
     "NVIDIA_H200_141GB": "nvidia_h200",
 }
+_NAMED_BY_CPUS = re.compile(
+    rf"({'|'.join(['n1', 'e2', *_FAMILIES_WITH_QUOTA])})-"
+    r"(standard|highmem|highcpu|megamem|ultramem)-(?P<vcpus>[0-9]+)"
+)
 _SHARED_CPUS = {"a2-highgpu-1g": 12, "a2-megagpu-16g": 96, "a3-ultragpu-8g": 224}
 
 
@@ -130,15 +135,7 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
 
 def doubts(pools: Sequence[Mapping[str, Any]], prices: PriceTable) -> dict[str, str]:
     """What of `pools` has a price that no public page bears out: why, by name."""
-    names = [
-        name
-        for pool in pools
-        for name in (
-            pool["machine_spec"]["machine_type"],
-            pool["machine_spec"].get("accelerator_type", ""),
-            pool["disk_spec"]["boot_disk_type"],
-        )
-    ]
+    names = part_names(pools)
     return {name: prices.unconfirmed[name] for name in names if name in prices.unconfirmed}
 
 
@@ -155,6 +152,7 @@ def money(amount: Decimal) -> str:
 def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> list[Quota]:
     """The quota metrics of Vertex AI that a job of these pools counts against, by name.
 
+    The vCPUs of `unknown_machines` are not among them.
     https://cloud.google.com/vertex-ai/docs/quotas
 
     Args:
@@ -170,7 +168,9 @@ def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> 
         machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
         family = machine["machine_type"].partition("-")[0]
         own = f"{family}_" if family in _FAMILIES_WITH_QUOTA else ""
-        add(f"{prefix}{own}cpus", replicas * cpus(machine["machine_type"]))
+        vcpus = cpus(machine["machine_type"])
+        if vcpus:
+            add(f"{prefix}{own}cpus", replicas * vcpus)
         if machine.get("accelerator_count"):
             name = gpu_quota_name(machine["accelerator_type"])
             add(f"{prefix}{name}_gpus", replicas * machine["accelerator_count"])
@@ -188,28 +188,66 @@ def gpu_quota_name(accelerator: str) -> str:
     return name.replace("nvidia_tesla_", "nvidia_")
 
 
+def unknown_machines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Machine types of `pools` whose vCPUs, and so their quota, nobody here knows."""
+    types = dict.fromkeys(pool["machine_spec"]["machine_type"] for pool in pools)
+    return [machine_type for machine_type in types if not cpus(machine_type)]
+
+
 def cpus(machine_type: str) -> int:
-    """vCPUs of a machine type: the number at its end, or by its GPUs."""
+    """vCPUs of a machine type: by its GPUs, or the number at its end; 0 for one not known.
+
+    Of the series in the price table, only what Vertex AI lists for training is known; of others
+    that have a quota of their own, what is named as Compute Engine names machines.
+    https://cloud.google.com/compute/docs/machine-resource
+    """
     if machine_type in _SHARED_CPUS:
         return _SHARED_CPUS[machine_type]
-    if machine_type in BUILT_IN and not machine_type.startswith("g2-"):
-        by_gpu = {"a2": 12, "a3": 26, "a4": 28}[machine_type.partition("-")[0]]
-        return by_gpu * BUILT_IN[machine_type][1]
-    number = re.search(r"([0-9]+)$", machine_type)
-    return int(number.group(1)) if number else 1
+    family = machine_type.partition("-")[0]
+    if machine_type in BUILT_IN and family != "g2":
+        return {"a2": 12, "a3": 26, "a4": 28}[family] * BUILT_IN[machine_type][1]
+    listed = table().rates
+    named = _NAMED_BY_CPUS.fullmatch(machine_type)
+    priced = any(name.startswith(f"{family}-") for name in listed)
+    if not named or (priced and machine_type not in {*listed, *BUILT_IN}):
+        return 0
+    return int(named["vcpus"])
 
 
-def parse_rates(texts: Sequence[str]) -> dict[str, float]:
-    """`NAME=PRICE` texts as a dictionary; raises InputError for anything else."""
-    rates = {}
+def parse_rates(
+    texts: Sequence[str], pools: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, float]:
+    """`NAME=PRICE` texts as a dictionary.
+
+    Args:
+        pools: what is to be priced; None: whatever has been run.
+
+    Raises:
+        InputError: it is none, or nothing that could be priced has that name.
+    """
+    rates: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            rates[name] = float(value)
+            rate = float(value)
         except ValueError:
-            rates[name] = -1.0
-        if not name or not 0 <= rates[name] <= _HIGHEST_RATE:
+            rate = -1.0
+        if not name or not 0 <= rate <= _HIGHEST_RATE:
             raise InputError(
                 f"--rate {text!r} is not NAME=PRICE_AN_HOUR, such as --rate n1-standard-4=0.19"
             )
+        if name in rates and rates[name] != rate:
+            raise InputError(
+                f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
+            )
+        rates[name] = rate
+    known = {*table().rates, *ACCELERATORS, *DISK_TYPES, *BUILT_IN}
+    own = set() if pools is None else set(part_names(pools))
+    for name in rates:
+        if name in {*known, *own} or (pools is None and MACHINE_TYPE.fullmatch(name)):
+            continue
+        raise InputError(
+            f"--rate {name!r} is no machine type, accelerator or disk type"
+            f"{'' if pools is None else ' of this job'}{nearest(name, own or known)}"
+        )
     return rates

@@ -11,6 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pipelines import resource_names
+from pipelines.job_options import JobOptions
+from pipelines.scheduling import SCHEDULING_STRATEGIES, check_scheduling
 from trainer import fields
 from trainer.config import TrainingConfig, check_batch_size
 from trainer.dataset.options import EngineOptions, RecordOptions
@@ -21,9 +24,6 @@ from trainer.models import WIDE
 from trainer.worker_pools import MachineOptions, check_strategy
 
 SOURCES = ("digits", "images", "tfds", "csv")
-SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
-_DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
-_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
@@ -81,58 +81,9 @@ class RegistryOptions:
                 f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
                 "with a letter or _"
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobOptions:
-    """Arguments of CustomTrainingJobOp that are passed on under its own names."""
-
-    # A day, not Vertex AI's week: a job that hangs is billed until this ends it.
-    timeout: str = option("86400s", help="The job's longest running time, in seconds: '3600s'.")
-    max_wait_duration: str = option(
-        "86400s", help="With FLEX_START: the longest wait for machines, in seconds; '0s': forever."
-    )
-    # The survivors of synchronous training can't go on with a restarted peer.
-    restart_job_on_worker_restart: bool = option(
-        True, help="Restart the whole job, from its checkpoint, when a replica restarts."
-    )
-    service_account: str = option(
-        "",
-        help="Account that replicas run as; empty: Vertex AI's custom code service agent. Workers "
-        "of Dataflow run as it too; empty: Compute Engine's default account.",
-    )
-    network: str = option(
-        "", help="Network to peer with: projects/NUMBER/global/networks/NAME; empty: none."
-    )
-    tensorboard: str = option(
-        "",
-        help="Vertex AI TensorBoard to stream logs to: projects/…/tensorboards/ID; needs a "
-        "service_account; empty: none.",
-    )
-    enable_web_access: bool = option(False, help="Allow a shell in running replicas.")
-    labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
-    encryption_spec_key_name: str = option(
-        "", help="Cloud KMS key that protects the job; empty: Google's."
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("timeout", "max_wait_duration"):
-            value = getattr(self, name)
-            if not _DURATION.fullmatch(value):
-                raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
-        if not float(self.timeout.removesuffix("s")):
-            raise InputError(f"timeout={self.timeout!r} leaves no time to train; use more")
-        if self.tensorboard and not self.service_account:
-            raise InputError(
-                f"tensorboard={self.tensorboard!r} needs a service_account that may write to it"
-            )
-        for key, value in self.labels.items():
-            for text in (key, value):
-                if not isinstance(text, str) or not _LABEL.fullmatch(text):
-                    raise InputError(
-                        f"labels: {text!r} is not up to 63 of a-z, 0-9, - and _; use "
-                        '{"team": "vision"}, for example'
-                    )
+        if not self.serving_image:
+            raise InputError("serving_image='' names no image; give one, or leave it out")
+        resource_names.check("image", self.serving_image, "serving_image")
 
 
 GROUPS = (
@@ -226,7 +177,9 @@ def _check_together(values: ParameterSet) -> None:
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
             "its model_name"
         )
+    resource_names.check("image", values.machines.image_uri, "image_uri")
     check_strategy(values.training.strategy, values.machines)
+    check_scheduling(values.pipeline.scheduling_strategy, values.machines, values.job.timeout)
     # With parameter servers a step, and so its batch, is one worker's.
     if not values.machines.ps_count:
         devices = max(1, values.machines.accelerator_count)

@@ -14,24 +14,38 @@ from trainer.price import UnknownPriceError, affordable_timeout
 from trainer.worker_pools import worker_pool_specs
 
 
+def check_affordable(parameters: ParameterSet) -> None:
+    """Raises InputError where max_cost can't pay for a minute, or for what has no price."""
+    pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    _timeout(parameters, pools, cost.table())
+
+
 def show(
     parameters: ParameterSet,
     minutes: float,
-    rates: Mapping[str, float],
+    rates: Sequence[str],
     console: Console,
 ) -> None:
     """Prints machines, quota and price of a run.
 
     Args:
         minutes: that the training job is expected to run; 0: not known.
-        rates: prices an hour in place of the table's.
+        rates: prices an hour in place of the table's, as `cost.parse_rates` takes them.
 
     Raises:
-        InputError: max_cost pays for less than a minute.
+        InputError: max_cost pays for less than a minute, or a rate is none.
     """
     # The very list that the plan_training step makes.
     pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
-    prices = cost.table().overridden(rates)
+    own = cost.parse_rates(rates, pools)
+    prices = cost.table().overridden(own)
+    timeout = parameters.job.timeout
+    try:
+        timeout = _timeout(parameters, pools, prices)
+        seconds = Decimal(timeout.removesuffix("s"))
+        priced = list(_prices(pools, prices, minutes, seconds))
+    except UnknownPriceError as error:
+        priced = [f"price     {error}"]
     console.print(_pool_table(parameters, pools, prices))
     strategy = parameters.pipeline.scheduling_strategy
 
@@ -41,18 +55,14 @@ def show(
     say()
     for quota in cost.quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES):
         say(f"quota     {quota.amount:>6} of {quota.metric}")
-    say()
-    options = parameters.pipeline
-    timeout = parameters.job.timeout
-    try:
-        timeout = affordable_timeout(
-            timeout, options.max_cost, options.price_per_hour, pools, prices.rates
+    for machine_type in cost.unknown_machines(pools):
+        say(
+            f"quota     unknown for the vCPUs of {machine_type}, which is not a machine type that "
+            "Vertex AI is known here to train on"
         )
-        seconds = Decimal(timeout.removesuffix("s"))
-        for line in _prices(pools, prices, minutes, seconds):
-            say(line)
-    except UnknownPriceError as error:
-        say(f"price     {error}")
+    say()
+    for line in priced:
+        say(line)
     if not minutes:
         say("          the recipe has no expected_minutes; give --minutes for the price of a run")
     say(f"pipeline  {cost.money(prices.run):>7} {prices.currency} a run")
@@ -65,12 +75,22 @@ def show(
         say("          FLEX_START is billed below on demand, at prices that are not in the table")
     for name, why in cost.doubts(pools, prices).items():
         say(f"doubtful  the price of {name} is unconfirmed: {why}")
-    if rates:
-        say(f"          of your own: {', '.join(f'{k} {v:g}' for k, v in rates.items())}")
+    if own:
+        say(f"          of your own: {', '.join(f'{k} {v:g}' for k, v in own.items())}")
     say(f"excluded  {', '.join([*_dataflow(parameters), cost.NOT_INCLUDED])}")
     say(
         f"strategy {parameters.training.strategy}, provisioned as "
         f"{strategy}, ended after {timeout} at most"
+    )
+
+
+def _timeout(
+    parameters: ParameterSet, pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable
+) -> str:
+    """The job's timeout, which max_cost may shorten; raises as `affordable_timeout`."""
+    options = parameters.pipeline
+    return affordable_timeout(
+        parameters.job.timeout, options.max_cost, options.price_per_hour, pools, prices.rates
     )
 
 

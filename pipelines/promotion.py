@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines import recipe as recipes
-from pipelines.arguments import RecipeName
+from pipelines.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
@@ -25,29 +25,31 @@ def promote(
     settings: Callable[[], Settings],
     recipe: RecipeName,
     version: Annotated[
-        str, typer.Option("--version", metavar="N", help="Make this version the champion.")
-    ] = "",
+        str | None, typer.Option("--version", metavar="N", help="Make this version the champion.")
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Make the champion before this one it again.")
     ] = False,
     model_name: Annotated[
-        str, typer.Option(help="Of another model than the recipe's.", show_default=False)
-    ] = "",
+        str | None, typer.Option(help="Of another model than the recipe's.", show_default=False)
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="In the Model Registry of this machine.")
     ] = False,
-    runs_directory: Annotated[
-        Path, typer.Option(help="Where runs on this machine have left their models.")
-    ] = Path("runs"),
+    runs_directory: RunsDirectory = None,
 ) -> None:
     """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
+    directory = runs_folder(runs_directory, local=local)
+    for option, value in (("--version", version), ("--model-name", model_name)):
+        if value is not None:
+            not_empty(option, value)
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
     model = model_name or recipes.load(recipe).parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
     console = Console()
-    with _registry(settings, runs_directory if local else None, model) as registry:
+    with _registry(settings, directory if local else None, model) as registry:
         if version:
             champion = registry.promote(model, version)
             _print(console, f"{champion.name} is the champion of {model}")

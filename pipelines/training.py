@@ -13,7 +13,8 @@ from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
 from pipelines import cost
-from pipelines.parameters import JobOptions, with_parameters
+from pipelines.job_options import JobOptions
+from pipelines.parameters import with_parameters
 from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.fields import pick

@@ -9,6 +9,8 @@ import pytest
 from pipelines import recipe
 from pipelines.command_line import app, run
 
+METRICS = "aiplatform.googleapis.com/custom_model_training"
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
@@ -74,6 +76,18 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         assert ("Dataflow (up to 40 e2-standard-4" in line) == named
 
 
+def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
+    for unknown in ("n1-standard-7", "foo-bar-7", "n1-fantasy"):
+        assert run(app, ["plan", "digits", "--set", f"worker_machine_type={unknown}"]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("quota")]
+        assert lines[0].split()[1:] == ["4", "of", f"{METRICS}_cpus"]
+        assert lines[-1].startswith(f"quota     unknown for the vCPUs of {unknown}, which is not")
+    assert run(app, ["plan", "digits", "--set", "worker_machine_type=c3-highcpu-8"]) == 0
+    shown = capsys.readouterr().out
+    assert f"8 of {METRICS}_c3_cpus" in shown
+    assert "unknown for the vCPUs" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -102,7 +116,19 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         (["run", "digits", "--local", "--runs-directory", "file/runs"], "file"),
         (["plan", "digits", "--minutes", "inf"], "'--minutes'"),
         (["plan", "digits", "--rate", "n1-standard-4=1e99"], "is not NAME=PRICE_AN_HOUR"),
+        (["plan", "digits", "--rate", "foo=1"], "--rate 'foo' is no machine type, accelerator or"),
+        (["plan", "digits", "--rate", "n1-standard4=1"], "did you mean 'n1-standard-4'?"),
+        (
+            ["plan", "digits", "--set", "max_cost=0.0001"],
+            "max_cost=0.0001 pays for 0 s of machines",
+        ),
+        (["status", "--rate", "foo=1", "--project", "p"], "--rate 'foo' is no machine type"),
+        (["status", "a/b", "--project", "p"], "'a/b' is not a run's name"),
         (["clean", "--older-than", "999999d", "--project", "p"], "is before the calendar"),
+        (["clean", "--older-than", "1d", "--project", "p", "--recipe", ""], "--recipe '' is empty"),
+        (["run", "digits", "--runs-directory", "here"], "is for runs on this machine; add --local"),
+        (["run", "digits", "--local", "--runs-directory", ""], "--runs-directory '' is empty"),
+        (["run", "digits", "--local", "--set", "max_cost=0.0001"], "pays for 0 s of machines"),
         (["run", "digits", "--loca"], "No such option: --loca"),
         (["run"], "Missing argument 'RECIPE'"),
         (["plan", "digits", "more"], "unexpected extra argument"),

@@ -26,13 +26,18 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     Raises:
         UnknownPriceError: something has no rate; all such names are listed.
     """
-    missing = [name for pool in pools for name, _ in _parts(pool) if name not in rates]
+    missing = [name for name in part_names(pools) if name not in rates]
     if missing:
         raise UnknownPriceError(
-            f"no price is known for {', '.join(dict.fromkeys(missing))}; give it as "
+            f"no price is known for {', '.join(missing)}; give it as "
             f"--rate {missing[0]}=PRICE, or that of the whole job as the parameter price_per_hour"
         )
     return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
+
+
+def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Machine types, accelerators and disk types of `pools` that have rates, each once."""
+    return list(dict.fromkeys(name for pool in pools for name, _ in _parts(pool)))
 
 
 def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:

@@ -52,7 +52,7 @@ BUILT_IN = {
 """The accelerators that a machine type comes with; Vertex AI wants them named all the same."""
 
 ACCELERATORS = tuple(sorted({*ATTACHED, *(kind for kind, _ in BUILT_IN.values())}))
-_MACHINE_TYPE = re.compile(r"[a-z][a-z0-9]*-[a-z]+(-[0-9]+g?)?")
+MACHINE_TYPE = re.compile(r"[a-z][a-z0-9]*-[a-z]+(-[0-9]+g?)?")
 _BUILT_IN_FAMILY = re.compile(r"(a2|a3|a4|g2)-")
 
 
@@ -211,7 +211,7 @@ def _check_plain_machine(name: str, machine_type: str) -> None:
 
 
 def _check_name(name: str, machine_type: str) -> None:
-    if not _MACHINE_TYPE.fullmatch(machine_type):
+    if not MACHINE_TYPE.fullmatch(machine_type):
         raise InputError(f"{name}={machine_type!r} is not a machine type, such as 'n1-standard-4'")
 
 

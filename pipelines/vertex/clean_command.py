@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipelines.arguments import Recipe, of_recipe
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -16,7 +17,7 @@ from pipelines.vertex.settings import Settings
 def clean(
     settings: Callable[[], Settings],
     older_than: Annotated[str, typer.Option(help="What ended before: 30d, 12h or 4w ago.")],
-    recipe: Annotated[str, typer.Option("--recipe", help="Only of this recipe.")] = "",
+    recipe: Recipe = None,
     keep_last: Annotated[
         int, typer.Option(min=0, help="Of each recipe, its last successful runs to keep.")
     ] = 0,
@@ -31,10 +32,11 @@ def clean(
     from pipelines.vertex import clean as cleaning
     from pipelines.vertex.connection import Connection
 
+    only = of_recipe(recipe)
     age = cleaning.age(older_than)
     own = settings().require("project")
     before = datetime.datetime.now(datetime.timezone.utc) - age
-    found = cleaning.find(Connection(own), before=before, recipe=recipe, keep_last=keep_last)
+    found = cleaning.find(Connection(own), before=before, recipe=only, keep_last=keep_last)
     console = Console()
 
     def say(line: str) -> None:

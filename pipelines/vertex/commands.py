@@ -8,19 +8,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.arguments import Rates, SetOptions, parse_settings
+from pipelines.arguments import Rates, Recipe, SetOptions, of_recipe, parse_settings
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `status` lists them.")]
-Recipe = Annotated[str, typer.Option("--recipe", help="Only of this recipe.")]
 
 
 @with_settings
 def status(
     settings: Callable[[], Settings],
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Default: list them.")] = "",
-    recipe: Recipe = "",
+    recipe: Recipe = None,
     rate: Rates = None,
 ) -> None:
     """List the runs on Vertex AI, or show one: its tasks, its training job, what it cost."""
@@ -29,12 +28,13 @@ def status(
     from pipelines.vertex.connection import Connection, custom_job_link, run_link
 
     rates = cost.parse_rates(rate or [])
+    only = of_recipe(recipe)
     own = settings().require("project")
     connection = Connection(own)
     console = Console()
     if not run:
         table = Table("Run", "Recipe", "State", "Started", box=None)
-        for job in runs.recent(connection, recipe):
+        for job in runs.recent(connection, only):
             table.add_row(
                 runs.id_of(job),
                 job.labels.get("recipe", ""),

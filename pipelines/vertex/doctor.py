@@ -81,6 +81,13 @@ def examine(
     for quota in cost.quotas(pools, preemptible=preemptible):
         name = quota.metric.rpartition("/")[2]
         yield _checked(f"quota {name}", functools.partial(_quota, connection, quota))
+    for machine_type in cost.unknown_machines(pools):
+        yield Finding(
+            None,
+            f"quota for the vCPUs of {machine_type}: not a machine type that is known here",
+            "see that Vertex AI has it: "
+            "https://cloud.google.com/vertex-ai/docs/training/configure-compute",
+        )
 
 
 def _checked(name: str, check: Callable[[], Finding]) -> Finding:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.arguments import not_empty
 from pipelines.vertex.settings import Settings, load, parse_labels
 from trainer import fields
 
@@ -20,7 +21,7 @@ class GivenSettings:
     """The settings of a command: called, it gathers them from everywhere.
 
     Attributes:
-        flags: by name; None and empty text where there was none.
+        flags: by name; None where there was none.
     """
 
     flags: Mapping[str, Any]
@@ -44,6 +45,9 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(**arguments: Any) -> Any:
         flags = {field.name: arguments.pop(field.name) for field in dataclasses.fields(Settings)}
+        for name, value in flags.items():
+            if value is not None:
+                not_empty(_option(name), value)
         if flags["labels"]:
             flags["labels"] = parse_labels(flags["labels"])
         return function(settings=GivenSettings(flags), **arguments)
@@ -51,12 +55,11 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     own = inspect.signature(function).parameters.values()
     parameters = [one for one in own if one.name != "settings"]
     for field in dataclasses.fields(Settings):
-        name = f"--{field.name.replace('_', '-')}"
         variables = ", ".join(field.metadata["variables"])
         kind = Annotated[
-            str,
+            str | None,
             typer.Option(
-                name,
+                _option(field.name),
                 help=f"{field.metadata['help']} [{variables}]",
                 rich_help_panel=_PANEL,
                 show_default=False,
@@ -64,7 +67,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         ]
         parameters.append(
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=kind
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
             )
         )
     signature = inspect.Signature(parameters)
@@ -73,3 +76,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     # Typer would follow it to the function's own signature.
     del command.__wrapped__
     return command
+
+
+def _option(name: str) -> str:
+    """--pipeline-root, of the setting pipeline_root."""
+    return f"--{name.replace('_', '-')}"

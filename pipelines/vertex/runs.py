@@ -17,6 +17,7 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 _TIMEOUT_SECONDS = 60.0
 _PATIENT_TRIES = 12
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
@@ -84,6 +85,8 @@ def get(connection: Connection, run_id: str, told: Callable[[str], None] | None 
         InputError: there is none.
         CloudError: refused, or no connection for minutes.
     """
+    if not _RUN_ID.fullmatch(run_id):
+        raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
     with translated(f"asking for the run {run_id!r}"):
         try:
             tries = _PATIENT_TRIES if told else TRIES

@@ -19,6 +19,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from pipelines import resource_names
 from trainer import fields
 from trainer.errors import InputError
 
@@ -29,6 +30,7 @@ _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+")
+_ENDPOINT = re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?")
 
 
 def _setting(default: Any, *, help: str, variables: tuple[str, ...], gcloud: Any = ()) -> Any:
@@ -118,6 +120,16 @@ class Settings:
                 f"template_repository={self.template_repository!r} is neither "
                 "https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY nor gs://BUCKET/FOLDER"
             )
+        if self.endpoint and not _ENDPOINT.fullmatch(self.endpoint):
+            raise InputError(
+                f"endpoint={self.endpoint!r} is not a server's address, such as "
+                "'http://127.0.0.1:8080' or 'us-central1-aiplatform.googleapis.com'"
+            )
+        for name in ("service_account", "network", "tensorboard", "image"):
+            resource_names.check(name, getattr(self, name))
+        resource_names.check(
+            "encryption_spec_key_name", self.encryption_key, called="encryption_key"
+        )
         for key, value in self.labels.items():
             fits = isinstance(value, str) and _LABEL_VALUE.fullmatch(value)
             if not _LABEL_KEY.fullmatch(key) or not fits:

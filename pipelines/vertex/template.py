@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines import resource_names
 from pipelines.local import package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
@@ -90,8 +91,8 @@ def run_values(
     not set those.
 
     Raises:
-        InputError: a source that Vertex AI can't read, or a name or type that the template
-            does not have.
+        InputError: a source that Vertex AI can't read, a resource of another region, or a name
+            or type that the template does not have.
     """
     values = parameters.values()
     _check_sources(values)
@@ -106,6 +107,7 @@ def run_values(
     for name, value in carried.items():
         if value and not values[name]:
             changed[name] = value
+    _check_resources({**values, **changed}, settings)
     own = {"run": run_id} if run_id else {}
     changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
     template.package.arguments(changed)
@@ -182,6 +184,19 @@ def project_version() -> str:
         return importlib.metadata.version(PROJECT_NAME)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
+    """Raises InputError for resources that the run's region or its other values do not fit."""
+    resource_names.check_region(values, settings.region)
+    resource_names.check_region(
+        {"encryption_spec_key_name": settings.encryption_key}, settings.region
+    )
+    if values["tensorboard"] and not values["service_account"]:
+        raise InputError(
+            f"tensorboard={values['tensorboard']!r} needs a service_account that may write to it; "
+            "give --service-account"
+        )
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

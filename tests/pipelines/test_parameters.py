@@ -5,9 +5,18 @@ import dataclasses
 import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
-from pipelines.parameters import GROUPS, PARAMETERS, SCHEDULING_STRATEGIES, SOURCES, checked
+from pipelines.parameters import GROUPS, PARAMETERS, SOURCES, checked
+from pipelines.scheduling import SCHEDULING_STRATEGIES
 from trainer import fields
 from trainer.errors import InputError
+
+REGION = "projects/p/locations/us-central1"
+KEY = f"{REGION}/keyRings/r/cryptoKeys/k"
+FLEXIBLE = {
+    "scheduling_strategy": "FLEX_START", "chief_machine_type": "g2-standard-8",
+    "accelerator_type": "NVIDIA_L4", "accelerator_count": 1,
+}  # fmt: skip
+T4 = {"chief_machine_type": "n1-standard-8", "accelerator_type": "NVIDIA_TESLA_T4"}
 
 
 def test_a_parameter_of_two_groups_has_one_type_and_one_default():
@@ -39,6 +48,25 @@ def test_every_source_that_can_be_opened_can_be_named():
     from trainer.dataset.sources import SOURCES as OPENED
 
     assert set(OPENED) == set(SOURCES)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"network": "projects/12345/global/networks/my-vpc"},
+        {"encryption_spec_key_name": KEY},
+        {"encryption_spec_key_name": KEY.replace("/p/", "/example.com:p/")},
+        {"service_account": "trainer@my-project.iam.gserviceaccount.com"},
+        {"service_account": "trainer@my-project.example.com.iam.gserviceaccount.com"},
+        {"service_account": "12345-compute@developer.gserviceaccount.com"},
+        {"service_account": "my-project@appspot.gserviceaccount.com"},
+        FLEXIBLE,
+        {**FLEXIBLE, "worker_count": 3, "timeout": "604800s"},
+        {**FLEXIBLE, **T4, "scheduling_strategy": "SPOT", "evaluator_count": 1},
+    ],
+)  # fmt: skip
+def test_what_the_cloud_documents_as_right_is_taken(values):
+    assert checked(values, place="x").values().items() >= values.items()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +102,25 @@ def test_every_source_that_can_be_opened_can_be_named():
             "model='small_cnn' takes images, but source='csv:trips.csv'",
         ),
         ({"slice_columns": ["hour"]}, "slice_columns: 'hour' is not one of columns; images have"),
-        ({"tensorboard": "projects/1/x"}, "needs a service_account"),
+        ({"tensorboard": f"{REGION}/tensorboards/2"}, "needs a service_account"),
+        ({"tensorboard": "projects/1/x"}, "is not projects/PROJECT/locations/REGION/tensorboards"),
+        ({"network": "default"}, "network='default' is not projects/NUMBER/global/networks/NAME"),
+        ({"network": "projects/p/global/networks/n"}, "with the project's number: gcloud projects"),
+        ({"encryption_spec_key_name": f"{REGION}/keyRings/r"}, "/keyRings/RING/cryptoKeys/KEY"),
+        ({"encryption_spec_key_name": f"{KEY}/cryptoKeyVersions/1"}, "/cryptoKeys/KEY"),
+        ({"service_account": "trainer"}, "is not NAME@PROJECT.iam.gserviceaccount.com"),
+        ({"service_account": "serviceAccount:t@p.iam.gserviceaccount.com"}, "is not NAME@PROJECT"),
+        ({"serving_image": "https://image"}, "serving_image='https://image' is not an image's"),
+        ({"serving_image": ""}, "serving_image='' names no image"),
+        ({"image_uri": "My image"}, "image_uri='My image' is not an image's name"),
+        (
+            {"scheduling_strategy": "FLEX_START"},
+            "with accelerator_type='': it provides",
+        ),
+        ({**FLEXIBLE, **T4}, "with accelerator_type='NVIDIA_TESLA_T4': it provides machines with "),
+        ({**FLEXIBLE, "evaluator_count": 1}, "with evaluator_machine_type='n1-standard-4': it pro"),
+        ({**FLEXIBLE, "worker_count": 1, "worker_machine_type": "g2-standard-4"}, "the same mach"),
+        ({**FLEXIBLE, "timeout": "604801s"}, "for 7 days at most; set timeout=604800s or less"),
         ({"labels": {"Team": "x"}}, "labels: 'Team' is not up to 63 of"),
         ({"labels": {"team": 1}}, "labels: 1 is not up to 63 of"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),

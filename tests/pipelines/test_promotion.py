@@ -95,7 +95,11 @@ def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch
         (["--version", "1", "--rollback"], "--version and --rollback exclude each other"),
         (["--local", "--version", "4"], "model 'digits' has no version '4'"),
         (["--local", "--rollback"], "model 'digits' has had no champion before now"),
-        (["--project", "", "--version", "1"], "no project: give --project"),
+        (["--version", "1"], "no project: give --project"),
+        (["--project", "", "--version", "1"], "--project '' is empty; give a value, or leave"),
+        (["--local", "--version", ""], "--version '' is empty"),
+        (["--local", "--model-name", ""], "--model-name '' is empty"),
+        (["--runs-directory", "runs", "--version", "1"], "'runs' is for runs on this machine"),
     ],
 )
 def test_a_mistake_is_one_line(promote, monkeypatch, arguments, message):

@@ -14,6 +14,7 @@ from pipelines.parameters import PARAMETERS
 from trainer import fields
 from trainer.worker_pools import IMAGE
 
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 KFP_TYPES = {
     str: "STRING",
     int: "NUMBER_INTEGER",
@@ -182,7 +183,7 @@ def test_options_that_are_given_are_sent_under_their_names(pipeline):
     given = {
         "service_account": "trainer@project.iam.gserviceaccount.com",
         "network": "projects/1/global/networks/n",
-        "tensorboard": "projects/1/locations/l/tensorboards/2",
+        "tensorboard": "projects/1/locations/us-central1/tensorboards/2",
         "enable_web_access": True,
     }
     job = submitted_job(
@@ -190,7 +191,7 @@ def test_options_that_are_given_are_sent_under_their_names(pipeline):
         scheduling_strategy="SPOT",
         timeout="600s",
         labels={"team": "vision"},
-        encryption_spec_key_name="projects/p/key",
+        encryption_spec_key_name=KEY,
         **given,
     )
     parsed = CustomJob(job)
@@ -198,4 +199,4 @@ def test_options_that_are_given_are_sent_under_their_names(pipeline):
     assert parsed.job_spec.scheduling.strategy.name == "SPOT"
     assert parsed.job_spec.scheduling.timeout.total_seconds() == 600
     assert parsed.labels == {"team": "vision"}
-    assert parsed.encryption_spec.kms_key_name == "projects/p/key"
+    assert parsed.encryption_spec.kms_key_name == KEY

@@ -7,6 +7,8 @@ from google.protobuf import json_format
 from tests.pipelines.vertex.conftest import IMAGE
 from tests.pipelines.vertex.emulator import Outcome
 
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+TENSORBOARDS = "projects/1/locations/us-central1/tensorboards"
 QUOTA = (
     "The following quota metrics exceed quota limits: "
     "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
@@ -24,7 +26,7 @@ def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
     monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", "trainer@my-project.iam.gserviceaccount.com")
     monkeypatch.setenv("VERTEX_LABELS", "team=vision")
     monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
-    monkeypatch.setenv("VERTEX_ENCRYPTION_KEY", "projects/p/key")
+    monkeypatch.setenv("VERTEX_ENCRYPTION_KEY", KEY)
     code, out, err = command("run", "digits", "--name", "first", "--detach", "--set", "epochs=3")
     assert (code, err) == (0, "")
     request, job = created(vertex)
@@ -39,11 +41,11 @@ def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
         "epochs": 3,
         "service_account": "trainer@my-project.iam.gserviceaccount.com",
         "network": "projects/1/global/networks/n",
-        "encryption_spec_key_name": "projects/p/key",
+        "encryption_spec_key_name": KEY,
     }
     assert job["serviceAccount"] == "trainer@my-project.iam.gserviceaccount.com"
     assert job["network"] == "projects/1/global/networks/n"
-    assert job["encryptionSpec"] == {"kmsKeyName": "projects/p/key"}
+    assert job["encryptionSpec"] == {"kmsKeyName": KEY}
     assert labels.pop("run") == "first"
     assert labels == job["labels"]
     assert labels.items() >= {
@@ -98,6 +100,34 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch)
         "is not a folder in Cloud Storage": ["--pipeline-root", "bucket/runs"],
         "is not a region": ["--region", "moon"],
         "it must be at least 0": ["--set", "max_cost=-1"],
+        "max_cost=0.0001 pays for 0 s": ["--set", "max_cost=0.0001"],
+        "--set: network='default' is not projects/NUMBER/gl": ["--set", "network=default"],
+        "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": [
+            "--network",
+            "projects/my-project/global/networks/n",
+        ],
+        "encryption_key='k' is not projects/PROJECT/locations/REGION": ["--encryption-key", "k"],
+        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run in us-east1": [
+            "--encryption-key",
+            KEY,
+            "--region",
+            "us-east1",
+        ],
+        "service_account='me@example.com' is not NAME@": ["--service-account", "me@example.com"],
+        "tensorboard='1' is not projects/PROJECT/locations": ["--tensorboard", "1"],
+        "--set: tensorboard='1' is not projects/PROJECT/": ["--set", "tensorboard=1"],
+        "tensorboards/2' needs a service_account": ["--tensorboard", f"{TENSORBOARDS}/2"],
+        "tensorboards/3' is in europe-west4, but the run in us-central1": [
+            "--tensorboard",
+            f"{TENSORBOARDS.replace('us-central1', 'europe-west4')}/3",
+            "--service-account",
+            "1-compute@developer.gserviceaccount.com",
+        ],
+        "endpoint='http://a b' is not a server's address": ["--endpoint", "http://a b"],
+        "image='My Image' is not an image's name": ["--image", "My Image"],
+        "--runs-directory 'here' is for runs on this machine": ["--runs-directory", "here"],
+        "--name '' is empty": ["--name", ""],
+        "--region '' is empty": ["--region", ""],
     }
     for message, arguments in wrong.items():
         code, out, err = command("run", "digits", *arguments)

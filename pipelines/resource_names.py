@@ -1,0 +1,86 @@
+"""Names of Google Cloud's resources, in the form that its APIs take them.
+
+    check("network", "projects/12345/global/networks/default")
+    check_region({"tensorboard": "projects/1/locations/us-east1/tensorboards/2"}, "us-central1")
+
+The forms are those of the fields of a CustomJob and of its EncryptionSpec:
+https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
+https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EncryptionSpec
+https://cloud.google.com/iam/docs/service-account-types
+Whether there is such a resource only the cloud knows.
+"""
+
+import re
+from collections.abc import Mapping
+
+from trainer.errors import InputError
+
+_PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
+_LOCATION = r"/locations/(?P<location>[a-z0-9-]+)"
+
+_FORMS = {
+    "network": (
+        re.compile(r"projects/[0-9]+/global/networks/[A-Za-z0-9-]+"),
+        "projects/NUMBER/global/networks/NAME, with the project's number: gcloud projects describe "
+        "PROJECT --format='value(projectNumber)'",
+    ),
+    "encryption_spec_key_name": (
+        re.compile(rf"{_PROJECT}{_LOCATION}/keyRings/[\w-]{{1,63}}/cryptoKeys/[\w-]{{1,63}}"),
+        "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
+    ),
+    # Of one's own, and with a project in an organization's domain; Compute Engine's default is
+    # NUMBER-compute@developer, App Engine's PROJECT@appspot.
+    "service_account": (
+        re.compile(
+            r"[a-z0-9][a-z0-9.-]*@([a-z0-9.-]+\.iam|developer|appspot)\.gserviceaccount\.com"
+        ),
+        "NAME@PROJECT.iam.gserviceaccount.com or NUMBER-compute@developer.gserviceaccount.com",
+    ),
+    "tensorboard": (
+        re.compile(rf"{_PROJECT}{_LOCATION}/tensorboards/[a-z0-9-]+"),
+        "projects/PROJECT/locations/REGION/tensorboards/ID",
+    ),
+    "image": (
+        re.compile(
+            r"[a-z0-9][a-z0-9._-]*(:[0-9]+(?=/))?(/[a-z0-9][a-z0-9._-]*)*"
+            r"(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?"
+        ),
+        "an image's name, such as 'europe-docker.pkg.dev/PROJECT/REPOSITORY/training:1'",
+    ),
+    "dataflow_subnetwork": (
+        re.compile(r".*regions/(?P<location>[a-z0-9-]+)/subnetworks/[a-z0-9-]+"),
+        "regions/REGION/subnetworks/NAME",
+    ),
+}
+_REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
+
+
+def check(kind: str, value: str, called: str = "") -> None:
+    """Raises InputError for a `value` that no resource of a kind can be called.
+
+    Args:
+        kind: the name of the pipeline's parameter, or image.
+        value: empty for none, which is fine.
+        called: what the user calls it, for the message; default: kind.
+    """
+    form, shown = _FORMS[kind]
+    if value and not form.fullmatch(value):
+        raise InputError(f"{called or kind}={value!r} is not {shown}")
+
+
+def check_region(values: Mapping[str, str], region: str) -> None:
+    """Raises InputError for a key, a TensorBoard or a subnetwork of another region than a run's.
+
+    https://cloud.google.com/vertex-ai/docs/experiments/tensorboard-setup and EncryptionSpec, as
+    above, want them in the region of the job.
+
+    Args:
+        values: of the pipeline's parameters, by name; their form has been checked.
+    """
+    for name in _REGIONAL:
+        match = _FORMS[name][0].fullmatch(values.get(name, ""))
+        if match and match["location"] != region:
+            raise InputError(
+                f"{name}={values[name]!r} is in {match['location']}, but the run in {region}; "
+                f"give one in {region}, or --region {match['location']}"
+            )
