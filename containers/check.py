@@ -1,18 +1,23 @@
 """Proves, as the last step of a build, that an image can do what it is for.
 
 Every module of trainer/ and components/ imports, KFP's executor is there, the training task
-answers, nothing of the development environment came along, and the user is not root.
+answers, CUDA's libraries load where TensorFlow was built for them, nothing of the development
+environment came along, and the user is not root.
 """
 
+import ctypes
 import importlib
 import importlib.util
 import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 PACKAGES = ("trainer", "components")
 UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
+DRIVER = "libcuda.so.1"
+"""Comes with the machine, which mounts it into the container."""
 
 
 def import_modules() -> list[str]:
@@ -23,6 +28,27 @@ def import_modules() -> list[str]:
             importlib.import_module(module.name)
             names.append(module.name)
     return names
+
+
+def load_cuda() -> list[str]:
+    """Loads CUDA's libraries, if TensorFlow uses them; returns why some can't be loaded.
+
+    TensorFlow itself only warns, and then trains on the CPU.
+    """
+    import tensorflow
+
+    if not tensorflow.sysconfig.get_build_info()["is_cuda_build"]:
+        return []
+    packages = Path(tensorflow.__file__).parents[1]
+    libraries = sorted(packages.glob("nvidia/*/lib/*.so*"))
+    failures = [] if libraries else [f"there are no CUDA libraries in {packages}/nvidia"]
+    for library in libraries:
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            if not str(error).startswith(f"{DRIVER}:"):
+                failures.append(str(error))
+    return failures
 
 
 def main() -> str | None:
@@ -43,6 +69,8 @@ def main() -> str | None:
         text=True,
     )
     import_modules()
+    if failures := load_cuda():
+        return f"CUDA's libraries don't load: {'; '.join(failures)}"
     for process, expected in ((task, "--base_output_directory"), (executor, "--executor_input")):
         output, _ = process.communicate(timeout=120)
         if process.returncode or expected not in output:
