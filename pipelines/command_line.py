@@ -182,7 +182,7 @@ def run_recipe(
             "credentials of this machine; leave one of them out"
         )
     values = {name: parameters.values()[name] for name in given}
-    values.update(sources.on_this_machine(parameters))
+    values.update(sources.on_this_machine(parameters, in_containers=in_containers))
 
     from pipelines import compilation
     from pipelines.local import run as run_locally

@@ -1,43 +1,100 @@
-"""Folders of this machine that a run reads, or keeps records in."""
+"""What a run on this machine reads, and where it keeps records: found before it starts.
 
-import glob
+What is looked at costs little however large the source is: the folders of an image source, and
+the header of a table's first file. What is in them, the run's own steps will see.
+"""
+
+import dataclasses
+import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import ParameterSet
+from trainer.dataset.options import RecordOptions
 from trainer.dataset.storage import is_remote
 from trainer.errors import InputError
 
 
-def on_this_machine(parameters: ParameterSet) -> dict[str, Any]:
+def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
     """Parameters that a run on this machine needs otherwise than they were given.
 
     Local paths become absolute, since each step runs in a folder of its own.
 
+    Args:
+        in_containers: the run's steps are, with the packages of their image.
+
     Raises:
-        InputError: a local folder or file that is not there.
+        InputError: a local folder or file that is not there or can't be used, a class without
+            an image, a table without a column, or no Apache Beam for Dataflow's engine.
     """
     changed: dict[str, Any] = {}
-    kind, _, location = parameters.records.source.partition(":")
+    records = parameters.records
+    if parameters.engine.records_engine == "dataflow" and not in_containers:
+        _check_beam()
+    kind, _, location = records.source.partition(":")
     if kind == "images" and not is_remote(location):
         changed["source"] = f"images:{_folder('source', location)}"
     if kind == "csv" and not is_remote(location):
-        path = Path(location).expanduser().absolute()
-        if not path.exists() and not glob.glob(str(path), recursive=True):  # noqa: PTH207
-            raise InputError(f"source: there is no file {location!r}; give a CSV that is there")
-        changed["source"] = f"csv:{path}"
-    if parameters.records.data_dir and not is_remote(parameters.records.data_dir):
-        changed["data_dir"] = str(_folder("data_dir", parameters.records.data_dir))
-    store = parameters.records.records_store
-    if store and not is_remote(store):
-        changed["records_store"] = str(Path(store).expanduser().absolute())
+        changed["source"] = f"csv:{_absolute('source', location)}"
+    if "source" in changed:
+        _check_source(dataclasses.replace(records, source=changed["source"]))
+    if records.data_dir and not is_remote(records.data_dir):
+        changed["data_dir"] = str(_folder("data_dir", records.data_dir))
+    if records.records_store and not is_remote(records.records_store):
+        changed["records_store"] = str(_writable("records_store", records.records_store))
     return changed
 
 
+def _check_source(records: RecordOptions) -> None:
+    """Raises InputError, in the words of the step that would find it, for an unfit local source."""
+    from trainer.dataset.sources import csv, images
+
+    kind, _, location = records.source.partition(":")
+    try:
+        {"csv": csv, "images": images}[kind].check_source(location, records)
+    except OSError as error:
+        place = error.filename or location
+        raise InputError(
+            f"source: {place} can't be read ({error.strerror or error}); mend its rights, or give "
+            "another source"
+        ) from None
+
+
+def _check_beam() -> None:
+    if importlib.util.find_spec("apache_beam") is None:
+        raise InputError(
+            "records_engine='dataflow' needs Apache Beam, which this Python does not have; set it "
+            "up with `make dataflow` and run `.venv/dataflow/bin/python -m pipelines ...`, or use "
+            "records_engine=local"
+        )
+
+
 def _folder(name: str, location: str) -> Path:
-    folder = Path(location).expanduser()
-    if not folder.exists():
+    folder = _absolute(name, location)
+    if not os.path.exists(folder):  # noqa: PTH110 - Path's raises for a name that is too long
         raise InputError(f"{name}: there is no folder {location!r}; give one that is there")
     if not folder.is_dir():
         raise InputError(f"{name}: {location!r} is a file; give the folder that holds the classes")
     return folder.resolve()
+
+
+def _writable(name: str, location: str) -> Path:
+    """A folder that is there or can be made, absolute."""
+    folder = _absolute(name, location)
+    present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not present.is_dir():
+        raise InputError(f"{name}={location!r}: {present} is not a folder; give another place")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{name}={location!r}: {present} can't be written to; mend its rights, or give "
+            "another folder"
+        )
+    return folder
+
+
+def _absolute(name: str, location: str) -> Path:
+    try:
+        return Path(location).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"{name}={location!r}: {error}; write the folder out") from None

@@ -63,7 +63,10 @@ def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_
     ("arguments", "message"),
     [
         (["dgits"], "error: no recipe 'dgits'; did you mean 'digits'?"),
-        (["--image", "Not An Image"], "error: the command line: image='Not An Image' is not an image's"),
+        (
+            ["--image", "Not An Image"],
+            "error: the command line: image='Not An Image' is not an image's",
+        ),
         (
             ["digits", "--output-directory", "file/build"],
             "error: file/build/digits.yaml can't be written",

@@ -1,8 +1,15 @@
 """A place of this machine is found and made absolute."""
 
+import contextlib
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 
 from pipelines import recipe
+from pipelines.command_line import app, run
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
 
@@ -32,7 +39,8 @@ def test_a_local_place_becomes_absolute(photos):
     assert changes(source=f"images:{photos}") == {"source": f"images:{photos}"}
     store = changes(source="tfds:mnist", records_store="made/later")
     assert store == {"records_store": str(photos.parent / "made" / "later")}
-    for place in ("photos/rose", "photos/*/*.jpg"):
+    (photos / "a.csv").write_text("a,b\n1,2\n")
+    for place in ("photos", "photos/a.csv", "pho*/*.csv"):
         assert changes(source=f"csv:{place}", **TABLE) == {"source": f"csv:{photos.parent}/{place}"}
 
 
@@ -46,7 +54,10 @@ def test_other_sources_are_left_as_they_are(source):
     [
         ({"source": "images:nowhere"}, "source: there is no folder 'nowhere'"),
         ({"source": "images:photos/rose/a.jpg"}, "is a file; give the folder"),
-        ({"source": "csv:nowhere-*.csv", **TABLE}, "source: there is no file 'nowhere-*.csv'"),
+        ({"source": "images:~nobody-here/photos"}, "write the folder out"),
+        ({"source": f"images:{'x' * 300}"}, "there is no folder 'xxx"),
+        ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a CSV file"),
+        ({"source": "csv:nowhere-*.csv", **TABLE}, "no file with content that ends in .csv or"),
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),
     ],
 )
@@ -54,3 +65,80 @@ def test_a_folder_that_is_not_there_is_refused(photos, values, message):
     with pytest.raises(InputError) as raised:
         changes(**values)
     assert message in str(raised.value)
+
+
+def in_one_line(capfd, *settings):
+    """The message that a local run ends with before it starts."""
+    flags = [word for setting in settings for word in ("--set", setting)]
+    assert run(app, ["run", "flowers", "--local", *flags]) == 2
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert not Path("runs").exists()
+    assert not Path("build").exists()
+    return shown.err
+
+
+def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, capfd):
+    (photos / "empty" / "inner").mkdir(parents=True)
+    assert "class 'empty' is empty: no file in" in in_one_line(capfd, "source=images:photos")
+    (photos / "empty" / "inner" / "c.jpg").touch()
+    assert changes(source="images:photos")
+    shutil.copytree(photos, photos.parent / "parts" / "train")
+    (photos.parent / "parts" / "val" / "rose").mkdir(parents=True)
+    error = in_one_line(capfd, "source=images:parts")
+    assert "class 'rose' is empty: no file in" in error
+    assert "parts/val/rose; add images or remove the folder" in error
+    for name in ("empty", "tulip"):
+        shutil.rmtree(photos / name)
+    error = in_one_line(capfd, "source=images:photos")
+    assert "has only one class, 'rose'; a classifier needs two or more" in error
+    shutil.rmtree(photos / "rose")
+    assert "has no classes: expected a folder" in in_one_line(capfd, "source=images:photos")
+
+
+def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, monkeypatch):
+    for number in range(100):
+        (photos / "rose" / f"{number}.jpg").touch()
+    listed, scandir = [], os.scandir
+
+    @contextlib.contextmanager
+    def counted(path):
+        with scandir(path) as entries:
+            yield (listed.append(entry.name) or entry for entry in entries)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    changes(source="images:photos")
+    assert sum(name.endswith(".jpg") for name in listed) == 2
+
+
+def test_a_table_without_a_column_is_found_before_the_start(photos, capfd):
+    (photos / "trips.csv").write_text("hours,tips\n1,2\n")
+    settings = (
+        "source=csv:photos", "model=wide_and_deep", 'label={"column": "tips"}',
+        'columns=[{"name": "hour", "type": "numeric"}]',
+    )  # fmt: skip
+    error = in_one_line(capfd, *settings)
+    assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
+
+
+@pytest.mark.parametrize("store", ["photos/rose/a.jpg", "photos/rose/a.jpg/inner", "closed/inner"])
+def test_a_store_of_records_that_can_not_be_one_is_found_before_the_start(photos, capfd, store):
+    closed = photos.parent / "closed"
+    closed.mkdir(mode=0o500)
+    if store.startswith("closed") and os.access(closed, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    error = in_one_line(capfd, "source=images:photos", f"records_store={store}")
+    assert f"records_store='{store}': " in error
+    assert "give another" in error
+
+
+def test_dataflow_without_beam_is_found_before_the_start(photos, capfd, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name)
+    )
+    error = in_one_line(capfd, "source=images:photos", "records_engine=dataflow")
+    assert "make dataflow" in error
+    assert ".venv/dataflow/bin/python -m pipelines" in error
+    parameters = recipe.load("digits").with_values({"records_engine": "dataflow"}, place="test")
+    assert on_this_machine(parameters, in_containers=True) == {}

@@ -93,6 +93,21 @@ def scan(uri: str) -> list[tuple[str, bool]]:
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
 
 
+def holds_a_file(uri: str) -> bool:
+    """Whether there is a file in a folder or below; of a local one, no more than that is listed."""
+    if is_remote(uri):
+        return any(
+            not folder or holds_a_file(f"{uri.rstrip('/')}/{name}") for name, folder in scan(uri)
+        )
+    with os.scandir(uri) as entries:
+        folders = []
+        for entry in entries:
+            if not entry.is_dir():
+                return True
+            folders.append(entry.path)
+    return any(holds_a_file(folder) for folder in folders)
+
+
 def exists(uri: str) -> bool:
     return _gfile().exists(uri) if is_remote(uri) else Path(uri).exists()
 

@@ -23,7 +23,7 @@ from trainer.dataset.processes import available_cores, write_in_processes
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature, join
 from trainer.dataset.sources import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.dataset.tabular.columns import Cross, read_schema
+from trainer.dataset.tabular.columns import Cross, TableSchema, read_schema
 from trainer.dataset.tabular.parsing import BlockParser, ParsedBlock, features_of
 from trainer.dataset.tabular.rows import Block, read_blocks, read_header
 from trainer.dataset.tabular.spill import Spill
@@ -57,7 +57,7 @@ class Table:
         self.location = "" if storage.is_remote(location) else location.partition("*")[0]
         headers = [tuple(read_header(uri)) for uri in self._uris]
         for uri, header in zip(self._uris, headers, strict=True):
-            self._check_header(uri, header)
+            _check_header(uri, header, self._schema)
         self._parser = BlockParser(self._schema, headers, tuple(options.split_fractions))
         self.classes = list(self._schema.label.classes)
         self.features: list[Feature] = []
@@ -149,13 +149,6 @@ class Table:
                     yield pending.pop(following), done.pop(following)
                     following += 1
 
-    def _check_header(self, uri: str, header: tuple[str, ...]) -> None:
-        for name in self._schema.needed:
-            if name not in header:
-                raise InputError(f"{uri} has no column {name!r}{nearest(name, header)}")
-            if header.count(name) > 1:
-                raise InputError(f"{uri}: its header has {name!r} twice; rename one")
-
     def _name_classes(self, found: list[str]) -> None:
         label = self._schema.label
         order = found if label.classes else sorted(found, key=_natural)
@@ -173,6 +166,21 @@ def open_source(rest: str, options: RecordOptions) -> Table:
     if not rest:
         raise InputError("source='csv:' names no table; use csv:URI of a file, folder or pattern")
     return Table(rest, options)
+
+
+def check_source(rest: str, options: RecordOptions) -> None:
+    """Raises InputError as `open_source`, but of several files only the first is looked at."""
+    first = _files(rest, options.source)[0]
+    schema = read_schema(options.columns, options.crosses, options.label)
+    _check_header(first, tuple(read_header(first)), schema)
+
+
+def _check_header(uri: str, header: tuple[str, ...], schema: TableSchema) -> None:
+    for name in schema.needed:
+        if name not in header:
+            raise InputError(f"{uri} has no column {name!r}{nearest(name, header)}")
+        if header.count(name) > 1:
+            raise InputError(f"{uri}: its header has {name!r} twice; rename one")
 
 
 def _files(location: str, source: str) -> list[str]:

@@ -59,6 +59,11 @@ class ImageFolder:
         else:
             self._parts = [("", "")]
         named = [_folders(join(self.location, part)) for part, _ in self._parts]
+        self._class_folders = [
+            (name, join(part, name) if part else name)
+            for (part, _), names in zip(self._parts, named, strict=True)
+            for name in names
+        ]
         self.classes = sorted({name for names in named for name in names})
         _check_classes(self.classes, options.source)
         for (part, split), names in zip(self._parts, named, strict=True):
@@ -98,10 +103,19 @@ class ImageFolder:
                     found = True
                     yield file
                 if label >= 0 and not found:
-                    raise InputError(
-                        f"class {name!r} is empty: no file in {join(self.location, path)}; "
-                        "add images or remove the folder"
-                    )
+                    raise self._empty(name, path)
+
+    def check_not_empty(self) -> None:
+        """Raises InputError for a class without a file; lists no class beyond its first."""
+        for name, path in self._class_folders:
+            if not storage.holds_a_file(join(self.location, path)):
+                raise self._empty(name, path)
+
+    def _empty(self, name: str, path: str) -> InputError:
+        return InputError(
+            f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "
+            "remove the folder"
+        )
 
     def _below(
         self, path: str, folder: bool, label: int, split: str
@@ -143,6 +157,11 @@ def open_source(rest: str, options: RecordOptions) -> ImageFolder:
     if not rest:
         raise InputError("source='images:' names no folder; use images:URI")
     return ImageFolder(rest, options)
+
+
+def check_source(rest: str, options: RecordOptions) -> None:
+    """Raises InputError for what is no folder of classes, before any image is read."""
+    open_source(rest, options).check_not_empty()
 
 
 def _folders(uri: str) -> list[str]:
