@@ -107,26 +107,23 @@ def plan_training(
     from components.model_registry import dataset_digest
     from components.trained_versions import find_version, training_labels
     from trainer.config import TrainingConfig, configuration_digest, to_flags
-    from trainer.dataset.schema import load
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
-    from trainer.models import FINE_TUNED, prepare_model
+    from trainer.preparation import check_together, prepare
     from trainer.price import affordable_timeout
-    from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
+    from trainer.worker_pools import MachineOptions, worker_pool_specs
 
     with exit_on_input_error():
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
-        check_strategy(config.strategy, machines)
+        check_together(config, machines)
         configuration = configuration_digest(config, machines.image_uri)
         known = None
         if skip_if_unchanged:
             labels = training_labels(dataset_digest(records.uri), configuration)
             known = find_version(model_name, labels, project, location, os.environ)
-        if config.model in FINE_TUNED and not known:
-            # Here, what can't be had costs no machine yet.
-            dataset = load(records.uri)
-            prepare_model(config.model, dataset, config.model_options, training.uri)
+        if not known:
+            prepare(config, machines, records.uri, training.uri)
         pools = worker_pool_specs(machines, to_flags(config))
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))

@@ -15,13 +15,14 @@ from pipelines import resource_names
 from pipelines.job_options import JobOptions
 from pipelines.scheduling import SCHEDULING_STRATEGIES, check_scheduling
 from trainer import fields
-from trainer.config import TrainingConfig, check_batch_size
+from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.gate import GateOptions
-from trainer.models import WIDE
-from trainer.worker_pools import MachineOptions, check_strategy
+from trainer.models import WIDE, check_images
+from trainer.preparation import check_together
+from trainer.worker_pools import MachineOptions
 
 SOURCES = ("digits", "images", "tfds", "csv")
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
@@ -172,19 +173,17 @@ def _check_together(values: ParameterSet) -> None:
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
     _check_table(values, kind == "csv")
+    training, records = values.training, values.records
+    if kind != "csv":
+        check_images(training.model, training.model_options, records.image_size, records.channels)
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
         raise InputError(
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
             "its model_name"
         )
     resource_names.check("image", values.machines.image_uri, "image_uri")
-    check_strategy(values.training.strategy, values.machines)
+    check_together(training, values.machines)
     check_scheduling(values.pipeline.scheduling_strategy, values.machines, values.job.timeout)
-    # With parameter servers a step, and so its batch, is one worker's.
-    if not values.machines.ps_count:
-        devices = max(1, values.machines.accelerator_count)
-        replicas = devices * (1 + values.machines.worker_count)
-        check_batch_size(values.training.batch_size, replicas)
 
 
 def _check_table(values: ParameterSet, is_table: bool) -> None:

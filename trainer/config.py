@@ -11,13 +11,20 @@ from trainer import fields
 from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import MODELS
+from trainer.models import FINE_TUNED, MODELS, WIDE, read_options
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "one_cycle", "exponential")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MONITORS = ("loss", "accuracy")
+MOST_PADDING = 0.9
+"""Share of a batch from which it is no batch for so few examples, but a mistake."""
+
+_OPTIONS_OF_MODELS = "; ".join(
+    f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
+    for name, options in MODELS.items()
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +32,9 @@ class TrainingConfig:
     """Options of training; each is a parameter of the pipeline and a flag of trainer.task."""
 
     model: str = option("small_cnn", help="Model to train.", choices=MODELS)
-    model_options: dict = option({}, help="Options of that model, as a JSON object.")
+    model_options: dict = option(
+        {}, help=f"Options of that model, as a JSON object. {_OPTIONS_OF_MODELS}."
+    )
     strategy: str = option(
         "auto",
         help="tf.distribute strategy; auto: parameter_server with parameter servers, "
@@ -131,6 +140,18 @@ class TrainingConfig:
     )
     seed: int = option(0, help="Seed of weights, order and augmentation.", minimum=0)
 
+    def __post_init__(self) -> None:
+        options = read_options(self.model, self.model_options)
+        if self.model in FINE_TUNED and self.fine_tune_epochs:
+            options.check_fine_tuned(self.fine_tune_layers)
+        if self.model in WIDE and self.augmentation != "none":
+            raise InputError(
+                f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
+                "rows of a table; set augmentation=none"
+            )
+        if self.strategy == "parameter_server":
+            check_for_parameter_servers(self)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
@@ -146,6 +167,15 @@ class Job:
     evaluator_pool: int = 0
 
 
+def check_for_parameter_servers(config: TrainingConfig) -> None:
+    """Raises InputError where `config` can't be used with parameter servers."""
+    if config.xla:
+        raise InputError(
+            "xla=true can't be used with parameter servers, whose variables are on other machines; "
+            "set xla=false"
+        )
+
+
 def check_batch_size(batch_size: int, replicas: int) -> None:
     """Raises InputError where `replicas` devices can't share a global batch equally."""
     if batch_size % replicas:
@@ -154,6 +184,35 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
         raise InputError(
             f"batch_size={batch_size} can't be shared equally by {replicas} replicas; use {fitting}"
         )
+
+
+def check_padding(config: TrainingConfig, examples: int, replicas: int) -> str:
+    """Judges a batch that is larger than the split that fills it.
+
+    A batch always has its full size: what is missing is filled up, and computed in vain.
+
+    Args:
+        examples: of the training split.
+        replicas: that share a batch.
+
+    Returns:
+        A warning in one line; empty: there is nothing to say.
+
+    Raises:
+        InputError: at least MOST_PADDING of every batch would be in vain.
+    """
+    left = min(examples, config.max_train_examples or examples)
+    if config.batch_size <= left:
+        return ""
+    fitting = max(replicas, left - left % replicas)
+    padding = 1 - left / config.batch_size
+    message = (
+        f"batch_size={config.batch_size}, but there are {left:,} training examples: "
+        f"{100 * padding:.3g}% of each step is computed in vain; set batch_size={fitting} or less"
+    )
+    if padding >= MOST_PADDING:
+        raise InputError(message)
+    return message
 
 
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:

@@ -108,16 +108,22 @@ def check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
                 raise InputError(f"{name}={item!r} is out of range: it must be {words} {limit}")
 
 
-def build(cls: type[T], values: Mapping[str, Any]) -> T:
+def build(cls: type[T], values: Mapping[str, Any], *, taker: str = "") -> T:
     """Builds dataclass `cls` from `values`, every one converted and checked.
 
-    Raises InputError for an unknown name (naming the nearest known one), a value
-    of the wrong type, or one that is out of range.
+    Args:
+        taker: whom the values are for, in the message on an unknown name; empty: the user's
+            parameters.
+
+    Raises:
+        InputError: an unknown name (the nearest known one is named), a value of the wrong
+            type, or one that is out of range.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
-            raise InputError(f"unknown parameter {name!r}{nearest(name, fields)}")
+            unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
+            raise InputError(unknown + (nearest(name, fields) if fields else ": it has no options"))
     hints = get_type_hints(cls)
     checked = {}
     for name, value in values.items():

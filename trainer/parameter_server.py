@@ -36,11 +36,10 @@ import tensorflow as tf
 
 from trainer import evaluator, steps, synchronous
 from trainer.cluster import Cluster, create_strategy
-from trainer.config import Job
+from trainer.config import Job, check_for_parameter_servers
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, load_to_train
 from trainer.dataset.stream import endless_batches
-from trainer.errors import InputError
 from trainer.models import build_model
 from trainer.synchronous import TerminatedError, Trained
 
@@ -79,11 +78,7 @@ def train(job: Job, cluster: Cluster) -> Trained:
         InputError: the data set, the model or an option can't be used.
         TerminatedError: SIGTERM came.
     """
-    if job.config.xla:
-        raise InputError(
-            "xla=true can't be used with strategy='parameter_server', whose variables are on "
-            "other machines; set xla=false"
-        )
+    check_for_parameter_servers(job.config)
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_tell_of_workers)
     dataset = load_to_train(job.dataset)

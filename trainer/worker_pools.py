@@ -126,6 +126,13 @@ class MachineOptions:
         counts = (1, self.worker_count, self.ps_count, self.evaluator_count)
         return {role: count for role, count in zip(ROLES, counts, strict=True) if count}
 
+    @property
+    def batch_shares(self) -> int:
+        """Devices that share a batch; with parameter servers each worker has one of its own."""
+        if self.ps_count:
+            return 1
+        return max(1, self.accelerator_count) * (1 + self.worker_count)
+
     def has_accelerators(self, role: str) -> bool:
         """Whether replicas of `role` compute gradients, and so get accelerators."""
         return role == "worker" or (role == "chief" and not self.ps_count)

@@ -13,13 +13,41 @@ from pipelines.lint import check_worker_pools
 from tests.components.artifacts import artifact
 from tests.model_service import ModelService
 from trainer.config import TrainingConfig, parse
+from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
 from trainer.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
 
 
-def planned(tmp_path, records="gs://bucket/records", **changes):
+def describe(folder, train=100, shape=(8, 8, 1)):
+    """Writes the dataset.json of made-up images, without the records."""
+    counts = {"train": train, "validation": 10, "test": 10}
+    dataset = Dataset(
+        uri=str(folder),
+        name="test",
+        features=[
+            Feature(name="image", kind="image", dtype="uint8", shape=list(shape), encoding="raw"),
+            Feature(name="label", kind="label", dtype="int64"),
+        ],
+        classes=["a", "b"],
+        splits={
+            name: Split(
+                shards=[Shard(file=name, examples=count, bytes=count, sha256="")],
+                class_counts=[count, 0],
+            )
+            for name, count in counts.items()
+        },
+        rejected={},
+        creation={},
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE_NAME).write_text(dataset.to_json())
+    return folder
+
+
+def planned(tmp_path, records="", **changes):
     """The step's outputs by name, and the artifact of the job's directory."""
+    records = records or describe(tmp_path / "described")
     values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
     training = artifact(dsl.Artifact, tmp_path / "training")
     values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0, "rates": {}}
@@ -52,15 +80,17 @@ def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
 
 
 def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path):
-    pools, directory, _ = plan(tmp_path, worker_count=2, epochs=3, model_options={"units": 8})
+    config = TrainingConfig(epochs=3, batch_size=66, model_options={"units": 8})
+    changes = {"epochs": 3, "batch_size": 66, "model_options": {"units": 8}}
+    pools, directory, _ = plan(tmp_path, worker_count=2, **changes)
     check_worker_pools(pools)
     assert [pool["replica_count"] for pool in pools] == [1, 2]
     assert directory == str(tmp_path / "training")
     for pool in pools:
         job = parse(pool["container_spec"]["args"], {})
-        assert job.dataset == "gs://bucket/records"
+        assert job.dataset == str(tmp_path / "described")
         assert job.base_output_directory == directory
-        assert job.config == TrainingConfig(epochs=3, model_options={"units": 8})
+        assert job.config == config
 
 
 def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):
@@ -75,11 +105,49 @@ def test_the_parameters_of_the_job_are_metadata_of_its_directory(tmp_path):
     assert training.metadata["worker_count"] == 1
 
 
-def test_a_machine_that_does_not_exist_ends_the_step_with_one_line(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accelerator_count": 1}, "give both, or neither"),
+        ({"worker_count": 2, "batch_size": 64}, "can't be shared equally by 3 replicas"),
+        ({"worker_count": 1, "ps_count": 1, "xla": True}, "xla=true can't be used with parameter"),
+        ({"model_options": {"filters": [8] * 4}}, "image_size=8 is too small for 4 poolings"),
+        ({"model": "wide_and_deep"}, "model='wide_and_deep' takes rows of a table, but"),
+        ({"model": "transfer"}, "takes images of 3 channels, but channels=1"),
+        (
+            {"batch_size": 1000},
+            "batch_size=1000, but there are 100 training examples: 90% of each step is computed "
+            "in vain; set batch_size=100 or less",
+        ),
+        ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
+    ],
+)
+def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, capsys, changes, message):
     with pytest.raises(SystemExit) as ended:
-        plan(tmp_path, accelerator_count=1)
+        plan(tmp_path, **changes)
     assert ended.value.code == 2
-    assert "give both, or neither" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_batch_larger_than_the_training_split_is_warned_of(tmp_path, capsys):
+    plan(tmp_path, batch_size=100)
+    assert capsys.readouterr().out == ""
+    plan(tmp_path, batch_size=400)
+    assert capsys.readouterr().out == (
+        "warning: batch_size=400, but there are 100 training examples: 75% of each step is "
+        "computed in vain; set batch_size=100 or less\n"
+    )
+    # Workers beside parameter servers read on from the start: no batch of theirs is padded.
+    plan(tmp_path, batch_size=400, worker_count=1, ps_count=1)
+    assert capsys.readouterr().out == ""
+
+
+def test_records_without_a_training_example_end_the_step(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        plan(tmp_path, records=describe(tmp_path / "empty", train=0))
+    assert "has no example to train on" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -91,10 +159,7 @@ def service(tmp_path, monkeypatch):
 
 @pytest.fixture
 def records(tmp_path):
-    folder = tmp_path / "records"
-    folder.mkdir()
-    (folder / "dataset.json").write_text("{}")
-    return folder
+    return describe(tmp_path / "records")
 
 
 def register(service, records, role, rival="", **changes):
@@ -146,7 +211,7 @@ def test_other_machines_make_no_other_model(service, records, change):
 
 def test_other_records_are_trained_on(service, records):
     register(service, records, "champion")
-    (records / "dataset.json").write_text('{"splits": {}}')
+    describe(records, train=101)
     assert decided(records)[0] == "yes"
 
 

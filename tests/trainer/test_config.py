@@ -13,8 +13,8 @@ LOCATIONS = ["--dataset=gs://b/records", "--base_output_directory=gs://b/run"]
 
 def test_flags_read_back_as_the_same_config():
     config = TrainingConfig(
-        model="flowers_cnn",
-        model_options={"units": 64, "note": "a 'quoted' = word"},
+        model="transfer",
+        model_options={"dropout": 0.5, "weights": "a 'quoted' = word"},
         learning_rate=3e-5,
         xla=True,
         augmentation_operations=["vertical_flip"],

@@ -14,6 +14,7 @@ from trainer.cluster import Cluster
 from trainer.config import Job, TrainingConfig
 from trainer.errors import InputError
 from trainer.models import backbones, build_model, prepare_model
+from trainer.models.options import Transfer
 from trainer.synchronous import train
 
 MOBILENET = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
@@ -37,7 +38,7 @@ def colors(tmp_path_factory):
 def weights(tmp_path_factory) -> str:
     """A file of MobileNet's weights, BatchNorm statistics among them that are no constants."""
     keras.utils.set_random_seed(1)
-    backbone = backbones.create("MobileNet", (32, 32, 3), {"alpha": 0.25}, "none")
+    backbone = backbones.create(Transfer(**MOBILENET, weights="none"), (32, 32, 3))
     generator = np.random.default_rng(1)
     for layer in backbone.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -77,7 +78,7 @@ def test_phase_two_changes_the_last_layers_of_the_backbone_and_nothing_else_of_i
     first = trained(colors, tmp_path / "one", weights)
     both = trained(colors, tmp_path / "two", weights, fine_tune_epochs=2)
 
-    given = backbones.create("MobileNet", (32, 32, 3), {"alpha": 0.25}, weights)
+    given = backbones.create(Transfer(**MOBILENET, weights=weights), (32, 32, 3))
     after_first, after_both = values(first.model), values(both.model)
     for path, value in values(given).items():
         np.testing.assert_array_equal(after_first[path], value, err_msg=path)
@@ -267,7 +268,7 @@ def test_a_phase_two_that_could_not_train_the_backbone_is_refused(colors, layers
 
 
 def test_grey_pictures_are_refused(digit_records):
-    with pytest.raises(InputError, match=r"takes images of 3 channels, .* have 1; set channels=3"):
+    with pytest.raises(InputError, match="takes images of 3 channels, but channels=1"):
         build_model("transfer", digit_records, {"weights": "none"})
 
 

@@ -1,31 +1,71 @@
-"""The registry of models: a name, and the module whose `build` makes it.
+"""The registry of models: a name, the options that it takes, and the module that builds it.
 
-Modules are imported when a model is built, so that naming one costs no TensorFlow.
+Modules are imported when a model is built, so that naming one, or judging its options, costs
+no TensorFlow.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from trainer import fields
 from trainer.errors import InputError
-from trainer.fields import convert, nearest
+from trainer.fields import nearest
+from trainer.models.options import FlowersCnn, MnistCnn, SmallCnn, Transfer, WideAndDeep
 
 if TYPE_CHECKING:
     import keras
 
     from trainer.dataset.schema import Dataset
 
-MODELS = {
-    "small_cnn": "trainer.models.small_cnn",
-    "flowers_cnn": "trainer.models.flowers_cnn",
-    "mnist_cnn": "trainer.models.mnist_cnn",
-    "transfer": "trainer.models.transfer",
-    "wide_and_deep": "trainer.models.wide_and_deep",
+MODELS: dict[str, type] = {
+    "small_cnn": SmallCnn,
+    "flowers_cnn": FlowersCnn,
+    "mnist_cnn": MnistCnn,
+    "transfer": Transfer,
+    "wide_and_deep": WideAndDeep,
 }
+"""Options by the model's name, which is that of the module, too."""
+
 FINE_TUNED = frozenset({"transfer"})
 """Models with a backbone: they fetch its weights, and may train in two phases."""
 
 WIDE = frozenset({"wide_and_deep"})
 """Models with a wide part, which learns by an optimizer of its own."""
+
+
+def read_options(name: str, options: dict[str, Any]) -> Any:
+    """The options of model `name`, of the class that MODELS has for it.
+
+    Raises:
+        InputError: no such model, or an option that it does not take, or not with this value.
+    """
+    if name not in MODELS:
+        raise InputError(f"model={name!r} is not a model{nearest(name, MODELS)}")
+    try:
+        return fields.build(MODELS[name], options, taker=name)
+    except InputError as error:
+        raise InputError(f"model_options: {error}") from None
+
+
+def check_images(name: str, options: dict[str, Any], size: int, channels: int) -> None:
+    """Raises InputError where a model of images can't take those of size x size x channels."""
+    read_options(name, options).check_images(size, channels)
+
+
+def check_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> Any:
+    """Judges, without TensorFlow, whether `build_model` will take these; returns the options read.
+
+    Raises:
+        InputError: it will not.
+    """
+    read = read_options(name, options)
+    if dataset.is_table != (name in WIDE):
+        takes, held = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
+        raise InputError(f"model={name!r} takes {takes}, but {dataset.uri} holds {held}")
+    if not dataset.is_table:
+        height, width, channels = dataset.feature("image").shape
+        read.check_images(min(height, width), channels)
+    return read
 
 
 def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Model":
@@ -34,20 +74,19 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
     Args:
         name: a key of `MODELS`.
         dataset: gives the input's shape and dtype and the number of classes.
-        options: keyword arguments of that model's `build`.
+        options: as `read_options` takes them.
 
     Returns:
         A Keras model from what `trainer.dataset.decoding.parse` gives (images: uint8 [n,
         height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:
-        InputError: no such model, an option that it does not take, or features or options of
-            which Keras can't build it.
+        InputError: options that `read_options` refuses, or features for which, or options of
+            which, Keras can't build it.
     """
-    build = _module(name).build
-    checked = _checked(name, build.__kwdefaults__ or {}, options)
+    read = check_model(name, dataset, options)
     try:
-        return build(dataset, **checked)
+        return _module(name).build(dataset, read)
     except (ValueError, TypeError) as error:
         why = " ".join(str(error).split())
         raise InputError(
@@ -71,9 +110,8 @@ def prepare_model(
     """
     if name not in FINE_TUNED:
         return options
-    module = _module(name)
-    checked = _checked(name, module.build.__kwdefaults__, options)
-    return module.prepare(dataset, checked, directory)
+    weights = _module(name).prepare(dataset, read_options(name, options), directory)
+    return {**options, "weights": weights}
 
 
 def unfreeze(name: str, model: "keras.Model", layers: int) -> None:
@@ -88,21 +126,4 @@ def _described(dataset: "Dataset") -> str:
 
 
 def _module(name: str) -> Any:
-    if name not in MODELS:
-        raise InputError(f"model={name!r} is not a model{nearest(name, MODELS)}")
-    return importlib.import_module(MODELS[name])
-
-
-def _checked(name: str, taken: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """`options` with the types of the defaults `taken`: KFP makes every number a double."""
-    checked = {}
-    for option, value in options.items():
-        if option not in taken:
-            raise InputError(f"model_options: {name} takes no {option!r}{nearest(option, taken)}")
-        place, default = f"model_options: {option}", taken[option]
-        if isinstance(default, tuple):
-            items = convert(place, value, list)
-            checked[option] = tuple(convert(place, one, type(default[0])) for one in items)
-        else:
-            checked[option] = value if default is None else convert(place, value, type(default))
-    return checked
+    return importlib.import_module(f"trainer.models.{name}")

@@ -1,15 +1,15 @@
-"""Backbones: the networks of keras.applications by name, and where their weights come from.
+"""Backbones: the networks of keras.applications, and where their weights come from.
 
-backbone = create("MobileNet", (224, 224, 3), {"alpha": 0.25}, weights="none")
+options = Transfer(backbone="MobileNet", backbone_options={"alpha": 0.25}, weights="none")
+backbone = create(options, (224, 224, 3))
 features = backbone(preprocessing("MobileNet")(images), training=False)
 """
 
 import contextlib
 import importlib
-import inspect
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,12 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.errors import InputError
-from trainer.fields import convert, nearest
+from trainer.models.options import IMAGENET, NO_WEIGHTS, Transfer
 
-NAMES = tuple(sorted(name for name in dir(keras.applications) if name[0].isupper()))
-IMAGENET, NONE = "imagenet", "none"
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """How long a server may stay silent; a dead one else holds a download for minutes."""
 
 _SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
-_OURS = (
-    "include_top",
-    "include_preprocessing",
-    "weights",
-    "input_tensor",
-    "input_shape",
-    "pooling",
-    "classes",
-    "classifier_activation",
-    "name",
-)
-"""Arguments of keras.applications that are not for the user to set."""
 
 
 @keras.saving.register_keras_serializable("trainer")
@@ -62,35 +48,32 @@ class Preprocessing(keras.layers.Layer):
 
 def preprocessing(name: str) -> Preprocessing:
     """The preprocessing of backbone `name`, as a layer."""
-    module = _constructor(name).__module__.rpartition(".")[2]
+    module = getattr(keras.applications, name).__module__.rpartition(".")[2]
     return Preprocessing(module, name="preprocessing")
 
 
-def create(
-    name: str, shape: tuple[int, int, int], options: Mapping[str, Any], weights: str
-) -> keras.Model:
-    """Creates backbone `name` without its top.
+def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
+    """Creates the backbone of `options` without its top, with their weights.
+
+    Weights are "imagenet", which Keras downloads unless they are in its cache, "none" for
+    fresh ones, or the URI of a file that Keras' save_weights wrote.
 
     Args:
-        name: of `NAMES`.
         shape: height, width and channels of images.
-        options: keyword arguments of that backbone alone, such as MobileNet's alpha.
-        weights: "imagenet", which Keras downloads unless they are in its cache, "none" for
-            fresh ones, or the URI of a file that Keras' save_weights wrote.
 
     Raises:
         InputError: any of these can't be used.
     """
-    constructor = _constructor(name)
+    name, weights = options.backbone, options.weights
     arguments = {
-        **_converted(name, constructor, options),
+        **options.backbone_arguments(),
         "include_top": False,
         "input_shape": shape,
         "weights": IMAGENET if weights == IMAGENET else None,
     }
     try:
         with _impatience():
-            backbone = constructor(**arguments)
+            backbone = getattr(keras.applications, name)(**arguments)
     # What it dislikes it says by ValueError; what it can't download by a bare Exception.
     except Exception as error:
         reason = _first_line(error)
@@ -101,7 +84,7 @@ def create(
                 "or local, as weights"
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
-    if weights not in (IMAGENET, NONE):
+    if weights not in (IMAGENET, NO_WEIGHTS):
         _load(backbone, name, weights)
     return backbone
 
@@ -112,28 +95,6 @@ def save(backbone: keras.Model, uri: str) -> None:
         file = str(Path(folder, "backbone.weights.h5"))
         backbone.save_weights(file)
         files.copy_here(file, uri)
-
-
-def _constructor(name: str) -> Any:
-    if name not in NAMES:
-        raise InputError(
-            f"model_options: backbone={name!r} is not in keras.applications{nearest(name, NAMES)}"
-        )
-    return getattr(keras.applications, name)
-
-
-def _converted(name: str, constructor: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` with the types of the constructor's defaults: JSON has one kind of number."""
-    parameters = inspect.signature(constructor).parameters
-    known = {key: one.default for key, one in parameters.items() if key not in _OURS}
-    converted = {}
-    for key, value in convert("model_options: backbone_options", options, dict).items():
-        place = f"model_options: backbone_options: {key}"
-        if key not in known:
-            listed = nearest(key, known) if known else ": it has no options"
-            raise InputError(f"model_options: backbone_options: {name} takes no {key!r}{listed}")
-        converted[key] = convert(place, value, type(known[key]))
-    return converted
 
 
 def _load(backbone: keras.Model, name: str, uri: str) -> None:

@@ -8,25 +8,20 @@ most of its copies have. Test accuracy 0.99; see pipelines/recipes/mnist.toml.
 import keras
 
 from trainer.dataset.schema import Dataset
+from trainer.models.options import MnistCnn
 
 
-def build(dataset: Dataset, *, filters: int = 32, units: int = 128) -> keras.Model:
-    """Builds a convolution, pooling, a dense layer, logits.
-
-    Args:
-        dataset: its images, [height, width, channels], must be 4x4 or larger.
-        filters: of the convolution.
-        units: of the dense layer.
-    """
+def build(dataset: Dataset, options: MnistCnn) -> keras.Model:
+    """Builds a convolution, pooling, a dense layer, logits."""
     image = dataset.feature("image")
     return keras.Sequential(
         [
             keras.Input(image.shape, dtype=image.dtype, name=image.name),
             keras.layers.Rescaling(1 / 255),
-            keras.layers.Conv2D(filters, 3, activation="relu"),
+            keras.layers.Conv2D(options.filters, 3, activation="relu"),
             keras.layers.MaxPooling2D(),
             keras.layers.Flatten(),
-            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dense(options.units, activation="relu"),
             keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
         ],
         name="mnist_cnn",

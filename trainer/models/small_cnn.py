@@ -6,25 +6,17 @@
 import keras
 
 from trainer.dataset.schema import Dataset
+from trainer.models.options import SmallCnn
 
 
-def build(
-    dataset: Dataset, *, filters: tuple[int, ...] = (32, 64), units: int = 128, dropout: float = 0.3
-) -> keras.Model:
-    """Builds [convolution, convolution, pooling] a size of `filters`, a dense layer, logits.
-
-    Args:
-        dataset: its images, [height, width, channels], must survive len(filters) halvings.
-        filters: of the two convolutions before each pooling.
-        units: of the dense layer.
-        dropout: share of features dropped before each of the last two layers.
-    """
+def build(dataset: Dataset, options: SmallCnn) -> keras.Model:
+    """Builds [convolution, convolution, pooling] a size of `filters`, a dense layer, logits."""
     image = dataset.feature("image")
     layers: list[keras.Layer] = [
         keras.Input(image.shape, dtype=image.dtype, name=image.name),
         keras.layers.Rescaling(1 / 255),
     ]
-    for size in filters:
+    for size in options.filters:
         layers += [
             keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
             keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
@@ -32,9 +24,9 @@ def build(
         ]
     layers += [
         keras.layers.Flatten(),
-        keras.layers.Dropout(dropout),
-        keras.layers.Dense(units, activation="relu"),
-        keras.layers.Dropout(dropout),
+        keras.layers.Dropout(options.dropout),
+        keras.layers.Dense(options.units, activation="relu"),
+        keras.layers.Dropout(options.dropout),
         keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
     ]
     return keras.Sequential(layers, name="small_cnn")

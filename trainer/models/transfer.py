@@ -6,54 +6,35 @@ are of millions of pictures, and updates by the few at hand would wreck the laye
 (https://keras.io/guides/transfer_learning).
 """
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from trainer.dataset.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.models import backbones
+from trainer.models.options import NO_WEIGHTS, Transfer
 
 WEIGHTS_FILE = "backbone.weights.h5"
 
 
-def build(
-    dataset: Dataset,
-    *,
-    backbone: str = "DenseNet121",
-    backbone_options: dict[str, Any] | None = None,
-    weights: str = backbones.IMAGENET,
-    input_size: int = 0,
-    dropout: float = 0.2,
-) -> keras.Model:
+def build(dataset: Dataset, options: Transfer) -> keras.Model:
     """Builds preprocessing, the frozen backbone, global average pooling, dropout, logits.
 
-    Args:
-        dataset: its images, [height, width, 3]; most backbones want 32x32 at least.
-        backbone: a name of keras.applications.
-        backbone_options: arguments of that backbone alone, such as {"alpha": 0.25}.
-        weights: of the backbone: "imagenet", "none" or the URI of a file.
-        input_size: height and width that images are resized to inside the model; 0: not at all.
-            Smaller than the backbone was trained at costs accuracy, some larger gains a little
-            (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
-        dropout: share of features dropped before the last layer.
-
     Raises:
-        InputError: no such backbone, or one that does not fit the images or the weights.
+        InputError: the backbone does not fit the images or the weights.
     """
     image = dataset.feature("image")
-    shape = _shape(dataset, input_size)
-    base = backbones.create(backbone, shape, backbone_options or {}, weights)
+    shape = _shape(dataset, options)
+    base = backbones.create(options, shape)
     base.trainable = False
     inputs = features = keras.Input(image.shape, dtype=image.dtype, name=image.name)
-    if input_size:
+    if options.input_size:
         features = keras.ops.cast(features, "float32")
         features = keras.layers.Resizing(*shape[:2], dtype="float32")(features)
-    features = backbones.preprocessing(backbone)(features)
+    features = backbones.preprocessing(options.backbone)(features)
     features = base(features, training=False)
     features = keras.layers.GlobalAveragePooling2D()(features)
-    features = keras.layers.Dropout(dropout)(features)
+    features = keras.layers.Dropout(options.dropout)(features)
     # From zero, an epoch or two of a few hundred pictures are enough; random weights of a size
     # that fits no feature take most of a short phase 1 to unlearn.
     head = keras.layers.Dense(
@@ -62,27 +43,23 @@ def build(
     return keras.Model(inputs, head(features), name="transfer")
 
 
-def prepare(dataset: Dataset, options: dict[str, Any], directory: str) -> dict[str, Any]:
+def prepare(dataset: Dataset, options: Transfer, directory: str) -> str:
     """Fetches the backbone's weights to `<directory>/weights`, unless they are there.
 
     One process does so before training; then every replica reads them from there.
 
     Returns:
-        Options for `build` that name the copy.
+        What `build` is to take as its weights: the copy's URI, or none.
 
     Raises:
         InputError: as `build`.
     """
-    weights = options.get("weights", backbones.IMAGENET)
-    if weights == backbones.NONE:
-        return options
+    if options.weights == NO_WEIGHTS:
+        return NO_WEIGHTS
     copy = join(directory, "weights", WEIGHTS_FILE)
     if not tf.io.gfile.exists(copy):
-        name = options.get("backbone", "DenseNet121")
-        given = options.get("backbone_options") or {}
-        shape = _shape(dataset, options.get("input_size", 0))
-        backbones.save(backbones.create(name, shape, given, weights), copy)
-    return {**options, "weights": copy}
+        backbones.save(backbones.create(options, _shape(dataset, options)), copy)
+    return copy
 
 
 def unfreeze(model: keras.Model, layers: int) -> None:
@@ -119,12 +96,7 @@ def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     return [part for one in inner for part in _parts(one)] if inner else [layer]
 
 
-def _shape(dataset: Dataset, input_size: int) -> tuple[int, int, int]:
+def _shape(dataset: Dataset, options: Transfer) -> tuple[int, int, int]:
     """Of what the backbone gets."""
     height, width, channels = dataset.feature("image").shape
-    if channels != 3:
-        raise InputError(
-            f"model='transfer' takes images of 3 channels, those of {dataset.uri} have "
-            f"{channels}; set channels=3"
-        )
-    return input_size or height, input_size or width, channels
+    return options.input_size or height, options.input_size or width, channels

@@ -10,35 +10,15 @@ import numpy as np
 
 from trainer.dataset.schema import Dataset
 from trainer.dataset.tabular import inputs
-from trainer.errors import InputError
+from trainer.models.options import WideAndDeep
 from trainer.optimization import WIDE_LAYER
 
 
-def build(
-    dataset: Dataset,
-    *,
-    hidden_units: tuple[int, ...] = (100, 70, 48, 34),
-    first_units: int = 0,
-    scale_factor: float = 0.7,
-    layers: int = 4,
-    dropout: float = 0.0,
-    batch_normalization: bool = False,
-    wide: bool = True,
-) -> keras.Model:
+def build(dataset: Dataset, options: WideAndDeep) -> keras.Model:
     """Builds the sum of both parts' logits.
 
     Columns go to the parts by what they are: numeric ones to the deep part, categories and
     buckets to both, crosses to the wide part, and to the deep one too with an embedding.
-
-    Args:
-        dataset: a table's; gives columns, their statistics and the classes.
-        hidden_units: sizes of the hidden layers.
-        first_units: size of the first one, in place of that list; 0: as listed.
-        scale_factor: each further layer's size over that of the one before.
-        layers: how many hidden layers there are then.
-        dropout: share of units dropped after each hidden layer.
-        batch_normalization: whether each hidden layer is normalized over the batch.
-        wide: whether there is a wide part.
 
     Returns:
         A model from {"numbers", "ids"}, as `trainer.dataset.tabular.inputs.Encoder` makes
@@ -48,27 +28,32 @@ def build(
     numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
     ids = keras.Input([len(found)], dtype="int32", name="ids")
     deep = _deep_inputs(found, numbers, ids)
-    if not deep:
-        raise InputError("columns give the deep part nothing: add one, or embed a cross")
     hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
-    sizes = hidden_units
-    if first_units:
-        sizes = tuple(max(2, round(first_units * scale_factor**n)) for n in range(layers))
-    for number, size in enumerate(sizes, 1):
+    for number, size in enumerate(_sizes(options), 1):
         hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
-        if batch_normalization:
+        if options.batch_normalization:
             normalize = keras.layers.BatchNormalization(
                 synchronized=True, name=f"normalized_{number}"
             )
             hidden = normalize(hidden)
         hidden = keras.layers.Activation("relu")(hidden)
-        hidden = keras.layers.Dropout(dropout)(hidden)
+        hidden = keras.layers.Dropout(options.dropout)(hidden)
     logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
-    if wide and found:
+    if options.wide and found:
         linear = _embedded(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
         linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
         logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
     return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
+
+
+def _sizes(options: WideAndDeep) -> list[int]:
+    """Of the hidden layers."""
+    if not options.first_units:
+        return options.hidden_units
+    return [
+        max(2, round(options.first_units * options.scale_factor**number))
+        for number in range(options.layers)
+    ]
 
 
 def _deep_inputs(

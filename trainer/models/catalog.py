@@ -1,0 +1,102 @@
+"""The backbones of keras.applications: what is known of each before Keras is imported.
+
+    CATALOG["InceptionV3"].least_size   # 75
+
+A test compares it with Keras itself.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from trainer.fields import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """A backbone that comes as it is."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MobileNetOptions:
+    """Arguments of MobileNet, under Keras' names, as are those below."""
+
+    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
+    depth_multiplier: int = option(1, help="Filters of a depthwise convolution.", minimum=1)
+    dropout: float = option(1e-3, help="Share of features dropped.", minimum=0, below=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MobileNetV2Options:
+    """Arguments of MobileNetV2."""
+
+    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MobileNetV3Options:
+    """Arguments of MobileNetV3Large and MobileNetV3Small."""
+
+    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
+    minimalistic: bool = option(False, help="Plain convolutions and activations alone.")
+    dropout_rate: float = option(0.2, help="Share of features dropped.", minimum=0, below=1)
+
+
+class Backbone(NamedTuple):
+    """What there is to know of a backbone without its top.
+
+    Attributes:
+        layers: as Keras' summary counts them; a minimalistic MobileNetV3 has fewer.
+        tail: how many of them, at the end, have no weights to train, BatchNorm's apart.
+        least_size: smallest height and width of the images that it takes.
+        options: dataclass of the arguments that it takes and others do not.
+    """
+
+    layers: int
+    tail: int = 2
+    least_size: int = 32
+    options: type = NoOptions
+
+
+CATALOG = {
+    "ConvNeXtBase": Backbone(259, tail=0),
+    "ConvNeXtLarge": Backbone(259, tail=0),
+    "ConvNeXtSmall": Backbone(259, tail=0),
+    "ConvNeXtTiny": Backbone(133, tail=0),
+    "ConvNeXtXLarge": Backbone(259, tail=0),
+    "DenseNet121": Backbone(427, tail=3),
+    "DenseNet169": Backbone(595, tail=3),
+    "DenseNet201": Backbone(707, tail=3),
+    "EfficientNetB0": Backbone(237),
+    "EfficientNetB1": Backbone(339),
+    "EfficientNetB2": Backbone(339),
+    "EfficientNetB3": Backbone(384),
+    "EfficientNetB4": Backbone(474),
+    "EfficientNetB5": Backbone(576),
+    "EfficientNetB6": Backbone(666),
+    "EfficientNetB7": Backbone(813),
+    "EfficientNetV2B0": Backbone(270),
+    "EfficientNetV2B1": Backbone(334),
+    "EfficientNetV2B2": Backbone(349),
+    "EfficientNetV2B3": Backbone(409),
+    "EfficientNetV2L": Backbone(1028),
+    "EfficientNetV2M": Backbone(740),
+    "EfficientNetV2S": Backbone(513),
+    "InceptionResNetV2": Backbone(780, least_size=75),
+    "InceptionV3": Backbone(311, tail=11, least_size=75),
+    "MobileNet": Backbone(86, options=MobileNetOptions),
+    "MobileNetV2": Backbone(154, options=MobileNetV2Options),
+    "MobileNetV3Large": Backbone(187, options=MobileNetV3Options),
+    "MobileNetV3Small": Backbone(157, options=MobileNetV3Options),
+    "NASNetLarge": Backbone(1039, tail=15),
+    "NASNetMobile": Backbone(769, tail=15),
+    "ResNet101": Backbone(345, tail=3),
+    "ResNet101V2": Backbone(377, tail=3),
+    "ResNet152": Backbone(515, tail=3),
+    "ResNet152V2": Backbone(564, tail=3),
+    "ResNet50": Backbone(175, tail=3),
+    "ResNet50V2": Backbone(190, tail=3),
+    "VGG16": Backbone(19, tail=1),
+    "VGG19": Backbone(22, tail=1),
+    "Xception": Backbone(132, least_size=71),
+}
+"""By its name in keras.applications. Whichever Keras adds is taken once it is listed here."""
