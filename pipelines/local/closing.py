@@ -73,16 +73,20 @@ def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
 def show(
     console: Console,
     summary: Mapping[str, Any],
+    board: Board,
     failure: Failure | None,
     seconds: float,
     directory: pathlib.Path,
 ) -> None:
-    """Prints the run's result: the figures, or what failed and where its log is."""
+    """Prints the run's result: warnings, and the figures or what failed and where its log is."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
         _show_failure(console, failure)
+    for task in board.tasks.values():
+        for warning in failures.warnings(task.log):
+            _print(console, f"warning   {warning}")
     metrics = summary["metrics"]
     names = [name for name in _HEADLINE if name in metrics] or list(metrics)
     if names:

@@ -156,7 +156,7 @@ def run(
         summary.write(content, directory)
         closing.link_tensorboard(jobs, directory)
     seconds = time.monotonic() - board.started
-    closing.show(console, content, failure, seconds, directory)
+    closing.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)
 
 

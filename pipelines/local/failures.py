@@ -1,4 +1,4 @@
-"""What a log says of a process that failed, in as few lines as tell it."""
+"""What a log says of a process that failed or has warned, in as few lines as tell it."""
 
 import pathlib
 import re
@@ -10,6 +10,7 @@ LAST_LINES = 20
 _TAIL_BYTES = 65536
 _INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
 _USAGE_ERROR = re.compile(r"error: (.+)")
+_WARNING = re.compile(r"warning: (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
 
 # Runtime noise that says nothing of progress: glog, absl and gRPC lines, kfp's executor.
@@ -62,6 +63,12 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
         if match:
             return match[1]
     return ""
+
+
+def warnings(log: pathlib.Path) -> list[str]:
+    """What a process that went on has warned of, each in a line `warning: message`."""
+    found = (_WARNING.fullmatch(line.strip()) for line in tail(log))
+    return [match[1] for match in found if match]
 
 
 def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:

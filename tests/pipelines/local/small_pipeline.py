@@ -34,6 +34,7 @@ def plan(
     pools: list,
     replica: list,
 ) -> NamedTuple("Plan", [("worker_pool_specs", list), ("base_output_directory", str)]):
+    print("warning: eight examples are few")
     container = {
         "image_uri": "example.com/image:1",
         "command": ["python3"],

@@ -74,6 +74,7 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert log.read_text() == "worker 0 is here\n"
     assert (directory / "artifacts" / "create-records" / "records" / "dataset.json").exists()
     assert "Train SUCCEEDED" in shown
+    assert "\nwarning   eight examples are few\n" in shown
     assert "Executing task" not in shown
     assert "Executing task" in (directory / "logs" / "pipeline.log").read_text()
 
