@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from pipelines.vertex import reach
 from pipelines.vertex.errors import is_retryable, status_of, translated
 from pipelines.vertex.settings import Settings
 
@@ -15,6 +16,7 @@ T = TypeVar("T")
 
 CONSOLE = "https://console.cloud.google.com"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+_STORAGE = "storage.googleapis.com"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TRIES = 6
 _OPERATION_SECONDS = 300.0
@@ -30,13 +32,22 @@ class Connection:
     """
 
     settings: Settings
+    _answering: set[str] = dataclasses.field(
+        default_factory=set, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        from google.cloud import aiplatform
-
         settings = self.settings
         loopback = is_loopback(settings.endpoint)
         endpoint = _with_scheme(settings.endpoint) if loopback else settings.endpoint
+        if endpoint:
+            self.check_answers(
+                endpoint,
+                f"the setting endpoint is {settings.endpoint}: check it, and that a "
+                "server runs there",
+            )
+        from google.cloud import aiplatform
+
         with translated("signing in"):
             aiplatform.init(
                 project=settings.project,
@@ -45,6 +56,18 @@ class Connection:
                 api_transport=settings.transport or ("rest" if loopback else "grpc"),
                 credentials=self.credentials if loopback else None,
             )
+
+    def check_answers(self, endpoint: str, advice: str = "") -> None:
+        """Raises CloudError where nobody answers at an endpoint; asks each only once.
+
+        Args:
+            endpoint: without a scheme https is meant.
+            advice: what to check.
+        """
+        url = endpoint if "://" in endpoint else f"https://{endpoint}"
+        if url not in self._answering:
+            reach.check(url, advice=advice or "check the network, and HTTPS_PROXY if it needs one")
+            self._answering.add(url)
 
     @functools.cached_property
     def credentials(self) -> Any:
@@ -98,16 +121,21 @@ class Connection:
         from google.cloud import storage
 
         options = None
-        if is_loopback(self.settings.endpoint) and not os.environ.get("STORAGE_EMULATOR_HOST"):
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        if is_loopback(self.settings.endpoint) and not emulator:
             options = {"api_endpoint": _with_scheme(self.settings.endpoint)}
         with translated("signing in"):
-            if os.environ.get("STORAGE_EMULATOR_HOST"):
-                return storage.Client(project=self.settings.project)
-            return storage.Client(
-                project=self.settings.project,
-                credentials=self.credentials,
-                client_options=options,
-            )
+            if emulator:
+                client = storage.Client(project=self.settings.project)
+            else:
+                client = storage.Client(
+                    project=self.settings.project,
+                    credentials=self.credentials,
+                    client_options=options,
+                )
+        at = f"STORAGE_EMULATOR_HOST is {emulator}: check that it runs there" if emulator else ""
+        self.check_answers(emulator or (options or {}).get("api_endpoint", _STORAGE), at)
+        return client
 
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """A request to an API that has no client library here, such as Cloud Logging's.
@@ -130,6 +158,8 @@ class Connection:
         base = _with_scheme(endpoint) or f"https://{service}.googleapis.com"
         credentials = AnonymousCredentials() if is_loopback(endpoint) else self.credentials
 
+        self.check_answers(base)
+
         def send() -> dict[str, Any]:
             with AuthorizedSession(credentials) as session:
                 response = session.request(method, f"{base}/{path}", json=body, timeout=60)
@@ -151,7 +181,14 @@ class Connection:
                 # The SDK's own gRPC is always encrypted.
                 channel = grpc.insecure_channel(urlsplit(_with_scheme(settings.endpoint)).netloc)
                 return kind(transport=kind.get_transport_class("grpc")(channel=channel))
-            return initializer.global_config.create_client(kind)
+            client = initializer.global_config.create_client(kind)
+        # Whoever has no credentials has heard of it by now.
+        if not settings.endpoint:
+            self.check_answers(
+                f"{settings.region}-aiplatform.googleapis.com",
+                f"check the network, HTTPS_PROXY if it needs one, and --region {settings.region}",
+            )
+        return client
 
 
 def is_loopback(endpoint: str) -> bool:

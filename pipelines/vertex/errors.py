@@ -121,7 +121,8 @@ def translated(doing: str) -> Iterator[None]:
 def described(error: BaseException) -> str:
     """An error's own words in one line, with its status and what may help."""
     if is_dropped(error):
-        return f"no connection ({type(error).__name__}: {_line(error)[:200]})"
+        what = f"{type(error).__name__}: {_line(error)[:200]}"
+        return f"no connection ({what}); check the network and the setting endpoint, and try again"
     status = status_of(error)
     text = _message(error)
     if status:

@@ -112,6 +112,7 @@ def _move_tag(client: Any, package: str, version: str, tag: str) -> None:
 
 
 def _registry(connection: Connection, repository: str) -> Any:
+    connection.check_answers(repository, "check the setting template_repository and the network")
     from kfp.registry import ApiAuth, RegistryClient
 
     if is_loopback(urlsplit(repository).netloc):

@@ -1,14 +1,17 @@
 """The way to the cloud: transports, and how long it is tried."""
 
 import concurrent.futures
+import socket
 
 import grpc
 import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
+from pipelines.vertex import connection as connections
+from pipelines.vertex import reach
 from pipelines.vertex.connection import Connection, attempt, is_loopback
-from pipelines.vertex.errors import is_capacity
+from pipelines.vertex.errors import CloudError, is_capacity
 from pipelines.vertex.settings import Settings
 
 PER_MINUTE = (
@@ -61,6 +64,50 @@ def test_this_machine_is_known_by_its_names(endpoint):
     assert is_loopback(endpoint)
     assert not is_loopback("https://us-central1-aiplatform.googleapis.com")
     assert not is_loopback("localhost.example.com")
+
+
+@pytest.fixture
+def nobody():
+    """An address of this machine at which no server listens, while the test runs."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "one"], ["doctor"], ["promote", "digits"], ["schedule", "list"],
+     ["clean", "--older-than", "1d"], ["run", "digits"], ["logs", "one"], ["cancel", "one"]],
+)  # fmt: skip
+def test_an_address_at_which_nobody_answers_is_named_at_once(
+    nobody, command, monkeypatch, arguments
+):
+    monkeypatch.setattr(connections, "_FIRST_PAUSE_SECONDS", 1000)
+    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+    monkeypatch.setenv("VERTEX_IMAGE", "image:1")
+    code, out, err = command(
+        *arguments, "--project", "my-project", "--endpoint", f"http://{nobody}"
+    )
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"error: no answer from {nobody} (Connection refused); ")
+    assert f"the setting endpoint is http://{nobody}: check it, and that a server runs" in err
+
+
+def test_a_bucket_or_repository_at_which_nobody_answers_is_named(vertex, nobody, monkeypatch):
+    connection = Connection(Settings(project="my-project", endpoint=vertex.url))
+    with pytest.raises(CloudError, match=f"no answer from {nobody} .*template_repository"):
+        connection.check_answers(f"http://{nobody}/p/r", "check the setting template_repository")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{nobody}")
+    with pytest.raises(CloudError, match=f"no answer from {nobody} .*STORAGE_EMULATOR_HOST is"):
+        _ = connection.storage
+
+
+def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
+    reach.check("http://server.invalid", advice="")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(CloudError, match="no answer from"):
+        reach.check(f"http://{nobody}", advice="")
 
 
 def test_pauses_double_and_tries_end():

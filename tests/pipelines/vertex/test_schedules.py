@@ -66,6 +66,18 @@ def test_applying_twice_sends_one_create_and_nothing_more(vertex, command, decla
     assert changes(vertex) == ["CreateSchedule"]
 
 
+def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, command):
+    code, out, err = command("schedule", "apply", "flowers")
+    assert (code, err) == (0, "")
+    assert out.startswith("created: ")
+    (request,) = vertex.sent("CreateSchedule")
+    assert request.schedule.cron == "TZ=UTC 0 3 * * 1"
+    job = json_format.MessageToDict(request.schedule.create_pipeline_job_request.pipeline_job._pb)
+    values = job["runtimeConfig"]["parameterValues"]
+    assert (values["skip_if_unchanged"], values["model_name"]) == (True, "flowers")
+    assert values["max_cost"] == 2
+
+
 @pytest.mark.parametrize(
     ("old", "new", "mask"),
     [
