@@ -74,7 +74,7 @@ def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, comman
     assert request.schedule.cron == "TZ=UTC 0 3 * * 1"
     job = json_format.MessageToDict(request.schedule.create_pipeline_job_request.pipeline_job._pb)
     values = job["runtimeConfig"]["parameterValues"]
-    assert (values["skip_if_unchanged"], values["model_name"]) == (True, "flowers")
+    assert values["skip_if_unchanged"] is True
     assert values["max_cost"] == 2
 
 
