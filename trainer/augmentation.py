@@ -7,43 +7,12 @@ import tensorflow as tf
 
 from trainer.dataset.options import OPERATIONS
 
-
-@keras.saving.register_keras_serializable("trainer")
-class RandomQuarterTurn(keras.layers.Layer):
-    """Turns each image of a batch by 0, 90, 180 or 270 degrees; no pixel is interpolated.
-
-    Takes and returns [n, size, size, channels] of any dtype.
-    """
-
-    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-
-    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        if not training:
-            return images
-        count = keras.ops.shape(images)[0]
-        turns = keras.random.randint([count], 0, 4, seed=self.seed_generator)[:, None, None, None]
-        transposed = keras.ops.transpose(images, [0, 2, 1, 3])
-        once = keras.ops.flip(transposed, 1)
-        twice = keras.ops.flip(keras.ops.flip(images, 1), 2)
-        thrice = keras.ops.flip(transposed, 2)
-        half = keras.ops.where(turns == 0, images, once)
-        other = keras.ops.where(turns == 2, twice, thrice)
-        return keras.ops.where(turns < 2, half, other)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "seed": self.seed}
-
-
 SHIFT = 0.04
 """How far a shift goes at most, as a share of the picture: one pixel of 28, nine of 224."""
 
 
-@keras.saving.register_keras_serializable("trainer")
-class RandomShift(keras.layers.Layer):
-    """Moves each image of a batch by whole pixels, up to `SHIFT` each way; black comes in.
+class _Random(keras.layers.Layer):
+    """A layer that draws from a seed of its own, and does so in training alone.
 
     Takes and returns [n, height, width, channels] of any dtype.
     """
@@ -54,8 +23,37 @@ class RandomShift(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        if not training:
-            return images
+        return self.changed(images) if training else images
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
+        """`images`, each changed by what was drawn for it."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable("trainer")
+class RandomQuarterTurn(_Random):
+    """Turns each image, a square, by 0, 90, 180 or 270 degrees; no pixel is interpolated."""
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
+        count = keras.ops.shape(images)[0]
+        turns = keras.random.randint([count], 0, 4, seed=self.seed_generator)[:, None, None, None]
+        transposed = keras.ops.transpose(images, [0, 2, 1, 3])
+        once = keras.ops.flip(transposed, 1)
+        twice = keras.ops.flip(keras.ops.flip(images, 1), 2)
+        thrice = keras.ops.flip(transposed, 2)
+        half = keras.ops.where(turns == 0, images, once)
+        other = keras.ops.where(turns == 2, twice, thrice)
+        return keras.ops.where(turns < 2, half, other)
+
+
+@keras.saving.register_keras_serializable("trainer")
+class RandomShift(_Random):
+    """Moves each image by whole pixels, up to `SHIFT` each way; black comes in."""
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
         for axis in (1, 2):
             size = images.shape[axis]
@@ -65,9 +63,6 @@ class RandomShift(keras.layers.Layer):
             places = start + keras.ops.arange(size)[None]
             images = tf.gather(tf.pad(images, padding), places, axis=axis, batch_dims=1)
         return images
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "seed": self.seed}
 
 
 def augmentation_layers(operations: list[str], seed: int) -> list[keras.layers.Layer]:
