@@ -78,11 +78,19 @@ def not_empty(option: str, value: str) -> str:
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """`name=value` texts as a dictionary; raises InputError for one without `=`."""
-    values = {}
+    """`name=value` texts as a dictionary.
+
+    Raises:
+        InputError: one has no `=`, or two contradict each other.
+    """
+    values: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise InputError(f"--set {setting!r} is not NAME=VALUE, such as --set epochs=3")
-        values[name.strip()] = value
+        name = name.strip()
+        if values.setdefault(name, value) != value:
+            raise InputError(
+                f"--set {name} is given as {values[name]!r} and {value!r}; give it once"
+            )
     return values

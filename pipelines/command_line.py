@@ -173,6 +173,9 @@ def run_recipe(
         return launch(request, settings(), Console())
     if name or detach:
         raise InputError("--name and --detach are for runs on Vertex AI; leave out --local")
+    for option in settings.options():
+        if option != "--pipeline-root":
+            raise InputError(f"{option} is for runs on Vertex AI; leave out it or --local")
     # Not from the environment or a file: what a run on this machine writes stays on it, unless
     # this very command says otherwise.
     root = settings.of_flags_alone().pipeline_root

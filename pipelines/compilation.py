@@ -36,7 +36,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
     """
     path = output_directory / f"{recipe.name}.yaml"
     try:
-        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         text = compiled(recipe, image or _image_of(present) or IMAGE)
         if text != present:
             output_directory.mkdir(parents=True, exist_ok=True)

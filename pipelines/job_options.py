@@ -8,7 +8,8 @@ from trainer.errors import InputError
 from trainer.fields import option
 
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
-_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
+_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,10 @@ class JobOptions:
                 f"tensorboard={self.tensorboard!r} needs a service_account that may write to it"
             )
         for key, value in self.labels.items():
-            for text in (key, value):
-                if not isinstance(text, str) or not _LABEL.fullmatch(text):
+            for text, form in ((key, _LABEL_KEY), (value, _LABEL_VALUE)):
+                if not isinstance(text, str) or not form.fullmatch(text):
+                    start = ", starting with a letter" if form is _LABEL_KEY else ""
                     raise InputError(
-                        f"labels: {text!r} is not up to 63 of a-z, 0-9, - and _; use "
+                        f"labels: {text!r} is not up to 63 of a-z, 0-9, - and _{start}; use "
                         '{"team": "vision"}, for example'
                     )

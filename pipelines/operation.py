@@ -24,6 +24,15 @@ from trainer.fields import option
 from trainer.worker_pools import MachineOptions
 
 _CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
+_CRON_NUMBER = re.compile(r"(?<![/\w])[0-9]+")
+"""A number that is not a step, such as the 15 of */15."""
+_CRON_BOUNDS = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of the month", 1, 31),
+    ("month", 1, 12),
+    ("day of the week", 0, 7),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,13 @@ class Schedule:
                 f"cron={self.cron!r} is not five fields (minute hour day month weekday), such as "
                 "'0 3 * * 1'"
             )
+        for part, (unit, least, most) in zip(parts, _CRON_BOUNDS, strict=True):
+            for number in _CRON_NUMBER.findall(part):
+                if not least <= int(number) <= most:
+                    raise InputError(
+                        f"cron={self.cron!r}: {number} is no {unit}, which goes from {least} to "
+                        f"{most}"
+                    )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
             hint = fields.nearest(self.time_zone, known)

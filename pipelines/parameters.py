@@ -25,6 +25,7 @@ from trainer.preparation import check_together
 from trainer.worker_pools import MachineOptions
 
 SOURCES = ("digits", "images", "tfds", "csv")
+_DATA_SET = re.compile(r"[\w./:*+-]+")
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
@@ -166,12 +167,17 @@ def _check_together(values: ParameterSet) -> None:
     source = values.records.source
     kind, colon, location = source.partition(":")
     fits = not colon if kind == "digits" else kind in SOURCES and location
-    if not fits:
+    if not fits or (kind == "tfds" and not _DATA_SET.fullmatch(location)):
         hint = fields.nearest(kind, SOURCES)
         raise InputError(
             f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
+    places = {"data_dir": values.records.data_dir, "records_store": values.records.records_store}
+    if kind in ("csv", "images"):
+        places["source"] = location
+    for name, place in places.items():
+        resource_names.check_place(name, place)
     _check_table(values, kind == "csv")
     training, records = values.training, values.records
     if kind != "csv":

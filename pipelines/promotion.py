@@ -40,6 +40,8 @@ def promote(
 ) -> None:
     """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
     directory = runs_folder(runs_directory, local=local)
+    if runs_directory is not None and not directory.is_dir():
+        raise InputError(f"--runs-directory {runs_directory!r}: there is no such folder")
     for option, value in (("--version", version), ("--model-name", model_name)):
         if value is not None:
             not_empty(option, value)

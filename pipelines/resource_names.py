@@ -52,6 +52,7 @@ _FORMS = {
         "regions/REGION/subnetworks/NAME",
     ),
 }
+_BUCKET_PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
@@ -66,6 +67,15 @@ def check(kind: str, value: str, called: str = "") -> None:
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
         raise InputError(f"{called or kind}={value!r} is not {shown}")
+
+
+def check_place(name: str, place: str) -> None:
+    """Raises InputError for a URI that is not Cloud Storage's; paths are left alone."""
+    if "://" in place and not _BUCKET_PLACE.fullmatch(place):
+        raise InputError(
+            f"{name}: {place!r} is not in Cloud Storage; give gs://BUCKET/FOLDER, or the path of a "
+            "folder"
+        )
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:

@@ -114,6 +114,37 @@ def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
         (["run", "digits", "--local", "--set", "model_options={"], "is not a JSON object"),
         (["run", "digits", "--local", "--set", "split_fractions=[1,1,1]"], "that add up to 1"),
         (["run", "digits", "--local", "--runs-directory", "file/runs"], "file"),
+        (
+            ["run", "digits", "--local", "--set", "epochs=1", "--set", "epochs=2"],
+            "'2'; give it once",
+        ),
+        (
+            ["run", "digits", "--local", "--set", f"epochs={10**20}"],
+            "it must be at most 90071992547",
+        ),
+        (
+            ["run", "digits", "--local", "--set", 'labels={"": "x"}'],
+            "labels: '' is not up to 63 of",
+        ),
+        (
+            ["run", "digits", "--local", "--set", "source=tfds:no such"],
+            "is none of digits, images:U",
+        ),
+        (
+            ["run", "flowers", "--local", "--set", "source=images:s3://b"],
+            "'s3://b' is not in Cloud",
+        ),
+        (
+            ["run", "digits", "--local", "--set", "records_store=gs://"],
+            "give gs://BUCKET/FOLDER, or",
+        ),
+        (["run", "digits", "--local", "--project", "p"], "--project is for runs on Vertex AI"),
+        (
+            ["run", "digits", "--local", "--image", "i"],
+            "--image is for runs on Vertex AI; leave out",
+        ),
+        (["doctor", "--set", "epochs=1", "--project", "p"], "name it: doctor RECIPE --set"),
+        (["logs", "x", "--replica", "", "--project", "p"], "--replica '' is empty"),
         (["plan", "digits", "--minutes", "inf"], "'--minutes'"),
         (["plan", "digits", "--rate", "n1-standard-4=1e99"], "is not NAME=PRICE_AN_HOUR"),
         (["plan", "digits", "--rate", "foo=1"], "--rate 'foo' is no machine type, accelerator or"),

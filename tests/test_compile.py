@@ -48,6 +48,8 @@ def test_all_recipes_are_written_and_the_same_bytes_twice(tmp_path):
 def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_named(tmp_path):
     image = "europe-docker.pkg.dev/project/repository/training:1"
     launcher = "gcr.io/ml-pipeline/google-cloud-pipeline-components:2.22.0"
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "digits.yaml").write_bytes(b"\xff\xfe of another program")
     for arguments in (["digits", "--image", image], ["digits"]):
         assert compile_py(tmp_path, *arguments).returncode == 0
         assert images(tmp_path / "build") == {image, launcher}

@@ -86,7 +86,11 @@ def convert(name: str, value: Any, kind: type) -> Any:
     """Brings `value` to `kind`, or raises InputError naming `name`, the value and the type."""
     try:
         return _CONVERTERS[kind](value)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError) as error:
+        if kind is int and isinstance(error, OverflowError):
+            raise InputError(
+                f"{name}={value!r} is out of range: it must be at most {_LARGEST}"
+            ) from None
         expected = _NAMES[kind]
         raise InputError(f"{name}={value!r} is not {expected}") from None
 
@@ -168,6 +172,8 @@ def _to_int(value: Any) -> int:
     number = float(value)
     if not number.is_integer():
         raise ValueError
+    if abs(number) > _LARGEST:
+        raise OverflowError
     return int(value) if isinstance(value, str) and value.strip("+-").isdigit() else int(number)
 
 
@@ -209,6 +215,8 @@ def _json_of(kind: type) -> Any:
     return parse
 
 
+# KFP carries numbers as doubles, which hold whole numbers up to here.
+_LARGEST = 2**53
 _BOUNDS = {
     "minimum": (operator.ge, "at least"),
     "maximum": (operator.le, "at most"),

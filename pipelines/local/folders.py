@@ -1,6 +1,7 @@
 """The folder that a run leaves on this machine."""
 
 import datetime
+import os
 import pathlib
 import shutil
 
@@ -20,7 +21,8 @@ def make(
         InputError: runs_directory or root can't be written; then nothing is left.
     """
     try:
-        directory = _new_directory(runs_directory.resolve(), recipe)
+        # Not Path.resolve, which has an error of its own for links that go round.
+        directory = _new_directory(pathlib.Path(os.path.realpath(runs_directory)), recipe)
     except OSError as error:
         raise _refused(runs_directory, error) from None
     name = f"{recipe}.yaml"

@@ -146,9 +146,18 @@ class ModelStore:
 
     def _content(self) -> Content:
         try:
-            return json.loads(self._path.read_text(encoding="utf-8"))
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not all(map(_is_entry, content.values())):
+                raise ValueError("it holds no models")
+            return content
         except FileNotFoundError:
             return {}
+        except (OSError, ValueError) as error:
+            raise RefusedError(
+                400,
+                "FAILED_PRECONDITION",
+                f"{self._path} can't be read ({error}); mend it, or take it away with its models",
+            ) from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[Content]:
@@ -161,6 +170,10 @@ class ModelStore:
             half = self._path.with_suffix(".half")
             half.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             half.replace(self._path)
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.keys() >= {"last", "versions", "evaluations"}
 
 
 def _entry(content: Content, name: str) -> Content:

@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.arguments import Rates, Recipe, SetOptions, of_recipe, parse_settings
+from pipelines.arguments import Rates, Recipe, SetOptions, not_empty, of_recipe, parse_settings
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `status` lists them.")]
 
@@ -78,8 +79,13 @@ def logs(
     settings: Callable[[], Settings],
     run: RunName,
     replica: Annotated[
-        str, typer.Option(help="Of this one alone, such as workerpool1-0; all: of every one.")
-    ] = "",
+        str | None,
+        typer.Option(
+            help="Of this one alone, such as workerpool1-0; all: of every one; default: the one "
+            "that failed.",
+            show_default=False,
+        ),
+    ] = None,
     lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,
 ) -> None:
     """Show a run's log lines: those of the replica that failed, or of the training job."""
@@ -87,10 +93,12 @@ def logs(
     from pipelines.vertex import runs
     from pipelines.vertex.connection import Connection
 
+    if replica is not None:
+        not_empty("--replica", replica)
     connection = Connection(settings().require("project"))
     job = runs.get(connection, run)
     job_id, failed = reading.source_of(connection, job, runs.custom_jobs(connection, job))
-    chosen = {"": failed, "all": ""}.get(replica, replica)
+    chosen = failed if replica is None else {"all": ""}.get(replica, replica)
     console = Console()
     text = reading.lines(connection, job_id, chosen, lines)
     reading.show(console, text)
@@ -115,6 +123,8 @@ def doctor(
     from trainer.config import to_flags
     from trainer.worker_pools import worker_pool_specs
 
+    if set_ and not recipe:
+        raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
     pools, preemptible = [], False
     if recipe:
         parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")

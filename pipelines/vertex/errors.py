@@ -116,6 +116,9 @@ def translated(doing: str) -> Iterator[None]:
         raise CloudError(f"{doing}: {described(error)}") from None
     except (ConnectionError, TimeoutError) as error:
         raise CloudError(f"{doing}: the connection broke ({_line(error)})") from None
+    except OSError as error:
+        # A file of the SDK's, such as that of credentials.
+        raise CloudError(f"{doing}: {_line(error)}") from None
 
 
 def described(error: BaseException) -> str:

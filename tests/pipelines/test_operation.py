@@ -23,7 +23,7 @@ chief_machine_type = "n1-standard-8"
 [[fallbacks]]
 scheduling_strategy = "SPOT"
 [retraining]
-cron = "0  3 * * MON-FRI"
+cron = "*/90  3-4,5 * * MON-FRI"
 time_zone = "Europe/Berlin"
 start = 2031-01-01
 parameters = {epochs = 5}
@@ -37,7 +37,7 @@ parameters = {epochs = 5}
         {"chief_machine_type": "n1-standard-8"},
         {"scheduling_strategy": "SPOT"},
     )
-    assert operation.retraining.cron_with_zone == "TZ=Europe/Berlin 0 3 * * MON-FRI"
+    assert operation.retraining.cron_with_zone == "TZ=Europe/Berlin */90 3-4,5 * * MON-FRI"
     assert operation.retraining.start_time.isoformat() == "2031-01-01T00:00:00+00:00"
     assert operation.retraining.end_time is None
 
@@ -53,6 +53,14 @@ parameters = {epochs = 5}
             "mine.toml: fallbacks[1]: accelerator_type='NVIDIA_L4' with accelerator_count=0",
         ),
         ("[retraining]\ntime_zone = 'UTC'", "mine.toml: [retraining]: cron='' is not five"),
+        ("[retraining]\ncron = '0 24 * * *'", "cron='0 24 * * *': 24 is no hour, which goes from"),
+        ("[retraining]\ncron = '* * * * MON,8'", "8 is no day of the week, which goes from 0 to 7"),
+        ("epochs = 3\nepochs = 4", "mine.toml can't be read: Cannot overwrite a value"),
+        ("epochs: 3", "mine.toml can't be read: "),
+        (
+            f"seed = {2**53 + 2}",
+            "mine.toml: seed=9007199254740994 is out of range: it must be at m",
+        ),
         ("[retraining]\ncron = '* * * * *'\nend = 'soon'", "[retraining]: end='soon' is not a"),
         (
             "[retraining]\ncron = '* * * * *'\nparameters = {epoch = 3}",

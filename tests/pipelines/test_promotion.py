@@ -99,6 +99,7 @@ def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch
         (["--project", "", "--version", "1"], "--project '' is empty; give a value, or leave"),
         (["--local", "--version", ""], "--version '' is empty"),
         (["--local", "--model-name", ""], "--model-name '' is empty"),
+        (["--local", "--runs-directory", "nowhere"], "'nowhere': there is no such folder"),
         (["--runs-directory", "runs", "--version", "1"], "'runs' is for runs on this machine"),
     ],
 )
@@ -110,3 +111,15 @@ def test_a_mistake_is_one_line(promote, monkeypatch, arguments, message):
     assert shown.startswith("error: ")
     assert message in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["{", "3", '{"projects/p/locations/l/models/m": {}}'])
+def test_a_damaged_registry_of_this_machine_is_named_with_its_remedy(promote, tmp_path, content):
+    file = tmp_path / "runs" / loopback.FOLDER_NAME / "models.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    code, shown = promote("--local", "--version", "1")
+    assert (code, shown.count("\n")) == (2, 1)
+    assert "models.json can't be read (" in shown
+    assert "mend it, or take it away" in shown
+    assert file.read_text() == content

@@ -99,6 +99,7 @@ def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, capf
 def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, monkeypatch):
     for number in range(100):
         (photos / "rose" / f"{number}.jpg").touch()
+    parameters = recipe.load("flowers").with_values({"source": "images:photos"}, place="test")
     listed, scandir = [], os.scandir
 
     @contextlib.contextmanager
@@ -107,7 +108,7 @@ def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, mon
             yield (listed.append(entry.name) or entry for entry in entries)
 
     monkeypatch.setattr(os, "scandir", counted)
-    changes(source="images:photos")
+    on_this_machine(parameters)
     assert sum(name.endswith(".jpg") for name in listed) == 2
 
 

@@ -110,6 +110,12 @@ def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
         reach.check(f"http://{nobody}", advice="")
 
 
+def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
+    with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
+        _ = Connection(Settings(project="my-project")).credentials
+
+
 def test_pauses_double_and_tries_end():
     pauses, told = [], []
 
