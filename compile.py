@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from pipelines import command_line
+from pipelines.arguments import not_empty
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -24,7 +25,7 @@ def main(
     recipes: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all of them.")
     ] = None,
-    output_directory: Annotated[Path, typer.Option(help="Where the files go.")] = Path("build"),
+    output_directory: Annotated[str, typer.Option(help="Where the files go.")] = "build",
     upload: Annotated[
         bool,
         typer.Option(
@@ -40,12 +41,13 @@ def main(
     """
     from pipelines import compilation, recipe
 
+    directory = Path(not_empty("--output-directory", output_directory))
     own = settings()
     if upload:
         own.require("project", "template_repository")
     for loaded in [recipe.load(name) for name in recipes or recipe.names()]:
         start = time.monotonic()
-        path = compilation.write(loaded, output_directory, own.image)
+        path = compilation.write(loaded, directory, own.image)
         print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
         if upload:
             _upload(loaded.name, path, own)

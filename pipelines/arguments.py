@@ -77,6 +77,23 @@ def not_empty(option: str, value: str) -> str:
     return value
 
 
+def confirm(question: str) -> None:
+    """Asks on the terminal before something is deleted.
+
+    Raises:
+        typer.Abort: the answer is no, or Ctrl-C.
+        InputError: there is nobody to answer.
+    """
+    try:
+        typer.confirm(question, abort=True)
+    except typer.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        raise InputError(
+            "nobody answers here, so nothing was deleted; give --yes to delete without being asked"
+        ) from None
+
+
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
     """`name=value` texts as a dictionary.
 

@@ -73,6 +73,7 @@ def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_
             ["digits", "--output-directory", "file/build"],
             "error: file/build/digits.yaml can't be written",
         ),
+        (["--output-directory", ""], "error: --output-directory '' is empty"),
         (["--upload"], "error: no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         (["--upload", "--project", "p"], "error: no template_repository: give"),
     ],

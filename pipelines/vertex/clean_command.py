@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.arguments import Recipe, of_recipe
+from pipelines.arguments import Recipe, confirm, of_recipe
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -56,7 +56,7 @@ def clean(
         say(f"{len(found.items)} would be deleted; nothing was (--dry-run)")
         return
     if not yes:
-        typer.confirm(f"Delete these {len(found.items)}?", abort=True)
+        confirm(f"Delete these {len(found.items)}?")
     for item in found.items:
         item.delete()
     say(f"{len(found.items)} deleted")

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.arguments import RecipeName
+from pipelines.arguments import RecipeName, confirm
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -93,7 +93,7 @@ def delete(
     connection = Connection(settings().require("project"))
     schedules.find(connection, recipe)
     if not yes:
-        typer.confirm(f"Delete the schedule of {recipe}?", abort=True)
+        confirm(f"Delete the schedule of {recipe}?")
     schedules.delete(connection, recipe)
     _say(f"the schedule of {recipe} is deleted")
 

@@ -80,6 +80,11 @@ def test_a_dry_run_and_a_no_delete_nothing(vertex, command, run, bucket, monkeyp
     assert "4 would be deleted" in command("clean", "--older-than", "30d", "--dry-run")[1]
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert command("clean", "--older-than", "30d")[0] == 130
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, _, err = command("clean", "--older-than", "30d")
+    assert code == 2
+    assert err.endswith("error: nobody answers here, so nothing was deleted; give --yes to delete "
+                        "without being asked\n")  # fmt: skip
     assert deletions(vertex) == []
     assert list(vertex.pipeline_jobs) == ["old"]
     assert bucket
