@@ -15,19 +15,20 @@ import io
 import time
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from trainer import checkpoint, files, steps
-from trainer.augmentation import augmented
-from trainer.cluster import Cluster, create_strategy
+from trainer.cluster import Cluster
 from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join, limited
-from trainer.models import build_model, prepare_model
+from trainer.models import prepare_model
+from trainer.network import build_network
+from trainer.strategies import create_strategy
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
+_WAIT_SECONDS = 0.2
 _COLUMNS = {"epoch": int, "step": int, "loss": float, "accuracy": float, "seconds": float}
 
 
@@ -57,22 +58,26 @@ def load(base: str) -> list[dict[str, Any]]:
     return [{name: kind(row[name]) for name, kind in _COLUMNS.items()} for row in rows]
 
 
+def scored(base: str, step: int, seconds: float) -> dict[int, dict[str, Any]]:
+    """Rows by step, as soon as that of `step` is there, or `seconds` have passed."""
+    deadline = time.monotonic() + seconds
+    while True:
+        rows = {row["step"]: row for row in load(base)}
+        if step in rows or time.monotonic() >= deadline:
+            return rows
+        time.sleep(_WAIT_SECONDS)
+
+
 class _Evaluation:
     def __init__(self, job: Job, dataset: Dataset) -> None:
         config = job.config
         self._base = job.base_output_directory
         dataset = limited(dataset, "train", config.max_train_examples)
-        a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
-        self._steps = config.steps_per_epoch or a_pass
-        keras.utils.set_random_seed(config.seed)
-        keras.config.set_dtype_policy(config.precision)
+        self._steps = steps.steps_per_epoch(dataset, config)
         strategy = create_strategy("one_device", Cluster())
-        with strategy.scope():
-            # Where there is a checkpoint, what the model needs from elsewhere is there too.
-            options = prepare_model(config.model, dataset, config.model_options, self._base)
-            model = network = build_model(config.model, dataset, options)
-            if config.augmentation == "model":
-                network = augmented(model, config.augmentation_operations, config.seed)
+        # Where there is a checkpoint, what the model needs from elsewhere is there too.
+        options = prepare_model(config.model, dataset, config.model_options, self._base)
+        model, network = build_network(config, dataset, options, strategy)
         self._variables = network.variables
         self._validation = steps.Validation(
             strategy, model, dataset, reader.InputShare(batch_size=config.batch_size)

@@ -31,17 +31,17 @@ import multiprocessing
 import time
 from typing import Any, NoReturn
 
-import keras
 import tensorflow as tf
 
-from trainer import evaluator, steps, synchronous
-from trainer.cluster import Cluster, create_strategy
+from trainer import evaluator, steps
+from trainer.cluster import Cluster
 from trainer.config import Job, check_for_parameter_servers
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, load_to_train
 from trainer.dataset.stream import endless_batches
 from trainer.models import build_model
-from trainer.synchronous import TerminatedError, Trained
+from trainer.run import Run, TerminatedError, Trained
+from trainer.strategies import create_strategy
 
 STEPS_AHEAD = 2
 """Steps a worker that are handed out before the first is done: none waits for the chief."""
@@ -83,7 +83,7 @@ def train(job: Job, cluster: Cluster) -> Trained:
     tf.get_logger().addFilter(_tell_of_workers)
     dataset = load_to_train(job.dataset)
     strategy = create_strategy("parameter_server", cluster)
-    return Run(job, cluster, strategy, dataset).run()
+    return AsynchronousRun(job, cluster, strategy, dataset).run()
 
 
 def _tell_of_workers(record: logging.LogRecord) -> bool:
@@ -103,8 +103,8 @@ def _tell_of_workers(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR and not text.startswith(repeated)
 
 
-class Run(synchronous.Run):
-    """The chief's part of a run: epochs as in synchronous training, but other steps.
+class AsynchronousRun(Run):
+    """The chief's part of a run, whose workers take steps as they come.
 
     `model` and the optimizer live on the parameter servers. `twin`, the same model on the
     chief's own device, takes its weights over to be validated and exported.
@@ -114,22 +114,19 @@ class Run(synchronous.Run):
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
     ) -> None:
         self.base = job.base_output_directory
-        self.has_evaluator = cluster.has_evaluator
-        self.twin: Any = None
         super().__init__(job, cluster, strategy, dataset)
+        self.twin = build_model(self.config.model, self.dataset, self.model_options)
+        own_device = create_strategy("one_device", Cluster())
+        self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
 
-    def _replicas_and_share(self, cluster: Cluster) -> tuple[int, reader.InputShare]:
-        self.workers = len(cluster.addresses["worker"])
-        return self.workers, reader.InputShare(batch_size=self.config.batch_size)
+    def set_share(self) -> None:
+        self.replicas = len(self.cluster.addresses["worker"])
+        self.share = reader.InputShare(batch_size=self.config.batch_size)
 
-    def _prepare(self, network: keras.Model) -> None:
+    def prepare_steps(self) -> None:
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
-        self.worker_step = self._worker_step(network)
+        self.worker_step = self._worker_step()
         self.batches: Any = None
-        if self.twin is None:
-            self.twin = build_model(self.config.model, self.dataset, self.model_options)
-            own_device = create_strategy("one_device", Cluster())
-            self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
 
     def run(self) -> Trained:
         trained = super().run()
@@ -137,10 +134,10 @@ class Run(synchronous.Run):
         self._complete_history()
         return dataclasses.replace(trained, model=self.twin)
 
-    def _worker_step(self, network: keras.Model) -> Any:
+    def _worker_step(self) -> Any:
         """A function of a worker's iterator to float32 [4]: its sums, and seconds of waiting."""
-        variables = network.trainable_variables
-        compute = steps.gradients(network, self.optimizer, self.dataset, self.config)
+        variables = self.network.trainable_variables
+        compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
         examples = float(self.config.batch_size)
 
         @tf.function
@@ -176,7 +173,7 @@ class Run(synchronous.Run):
             shuffle_megabytes=self.config.shuffle_megabytes,
         )
 
-    def _train_epoch(self) -> None:
+    def train_epoch(self) -> None:
         """Hands out the steps that are left of the epoch, and takes their reports.
 
         Before a checkpoint all steps that were handed out are waited for: what it holds are
@@ -192,7 +189,7 @@ class Run(synchronous.Run):
             while (
                 not self.told_to_stop
                 and progress.step + len(running) < until
-                and len(running) < STEPS_AHEAD * self.workers
+                and len(running) < STEPS_AHEAD * self.replicas
             ):
                 running.append(self.coordinator.schedule(self.worker_step, args=(self.batches,)))
             if running:
@@ -221,7 +218,7 @@ class Run(synchronous.Run):
             self.coordinator.join()  # Raises what all others were cancelled for.
             raise
         self.progress.sums.add(loss, correct, examples)
-        self.progress.waited += waited / self.workers
+        self.progress.waited += waited / self.replicas
         self.progress.step += 1
 
     def _count_steps(self) -> None:
@@ -236,9 +233,9 @@ class Run(synchronous.Run):
         for mine, theirs in zip(self.twin.variables, self.model.variables, strict=True):
             mine.assign(theirs.numpy())
 
-    def _validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, float]:
         """Metrics of the validation split by the chief; empty where the evaluator's will do."""
-        if self.has_evaluator and not self._decides_by_validation:
+        if self.cluster.has_evaluator and not self._decides_by_validation:
             return {}
         self._update_twin()
         return self.validation()
@@ -246,18 +243,14 @@ class Run(synchronous.Run):
     @property
     def _decides_by_validation(self) -> bool:
         """Whether an epoch's metrics are waited for, since what follows hangs on them."""
-        return bool(self._keeps_best or self.phase.plateau_patience)
+        return bool(self.keeps_best or self.phase.plateau_patience)
 
     def _scored(self) -> dict[int, dict[str, Any]]:
         """The evaluator's rows by step; it is shut down with the job, so its last is awaited."""
-        expected = self.has_evaluator and self.dataset.splits["validation"].examples > 0
+        expected = self.cluster.has_evaluator and self.dataset.splits["validation"].examples > 0
         awaited = expected and not self._decides_by_validation
-        deadline = time.monotonic() + awaited * EVALUATOR_SECONDS
-        while True:
-            scored = {row["step"]: row for row in evaluator.load(self.base)}
-            if self.optimizer_step in scored or time.monotonic() >= deadline:
-                return scored
-            time.sleep(0.2)
+        seconds = EVALUATOR_SECONDS if awaited else 0.0
+        return evaluator.scored(self.base, self.optimizer_step, seconds)
 
     def _complete_history(self) -> None:
         """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""

@@ -11,12 +11,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import cluster as clusters
-from trainer import evaluator, files, parameter_server, synchronous
-from trainer.config import Job, TrainingConfig
-from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, join, load_to_train
+from trainer import evaluator, files, parameter_server, strategies, synchronous
+from trainer.cluster import from_environment
+from trainer.config import Job
+from trainer.dataset.schema import join, load_to_train
 from trainer.export import export
+from trainer.run import TerminatedError, Trained
 
 TERMINATED = 143
 FAILED = 1
@@ -35,13 +35,13 @@ def run(job: Job) -> int:
     Raises:
         InputError: a mistake of the user's.
     """
-    clusters.divide_cpu(os.environ)
-    cluster = clusters.from_environment(os.environ, job.evaluator_pool)
+    strategies.divide_cpu(os.environ)
+    cluster = from_environment(os.environ, job.evaluator_pool)
     results = join(job.base_output_directory, METRICS)
     if cluster.role == "evaluator":
         evaluator.evaluate(job, load_to_train(job.dataset), results)
         return 0
-    asynchronous = clusters.resolve(job.config.strategy, cluster) == "parameter_server"
+    asynchronous = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
     if asynchronous and not cluster.is_chief:
         parameter_server.serve(cluster)
     if not asynchronous:
@@ -53,7 +53,7 @@ def run(job: Job) -> int:
             _write_results(trained, job, time.monotonic() - started)
         if not asynchronous:
             _part(trained.strategy, results)
-    except synchronous.TerminatedError as stop:
+    except TerminatedError as stop:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
         return TERMINATED
     except PEER_GONE as error:
@@ -65,7 +65,7 @@ def run(job: Job) -> int:
     return 0
 
 
-def _write_results(trained: synchronous.Trained, job: Job, seconds: float) -> None:
+def _write_results(trained: Trained, job: Job, seconds: float) -> None:
     """Writes model/ and then metrics.json, by which a later step knows that all is there."""
     base = job.base_output_directory
     export(trained.model, trained.dataset, join(base, "model"))
@@ -73,7 +73,7 @@ def _write_results(trained: synchronous.Trained, job: Job, seconds: float) -> No
     print(f"model exported to {join(base, 'model')}", flush=True)
 
 
-def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str, Any]:
+def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch holds the tracing of the step.
@@ -82,10 +82,10 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
         "stopped": trained.progress.stopped,
-        "steps": len(history) * _steps_per_epoch(trained.dataset, job.config),
+        "steps": trained.steps,
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
-        "strategy": clusters.name_of(trained.strategy),
+        "strategy": strategies.name_of(trained.strategy),
         "replicas": trained.replicas,
         "model": job.config.model,
         "parameters": trained.model.count_params(),
@@ -104,10 +104,6 @@ def _metrics(trained: synchronous.Trained, job: Job, seconds: float) -> dict[str
     }
 
 
-def _steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
-    return config.steps_per_epoch or reader.steps_per_epoch(dataset, "train", config.batch_size)
-
-
 def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     """Returns when the chief has written its results.
 
@@ -116,7 +112,7 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     """
 
     try:
-        clusters.meet(strategy)
+        strategies.meet(strategy)
     except PEER_GONE:
         if not tf.io.gfile.exists(results):
             raise

@@ -18,7 +18,7 @@ from trainer.config import Job, TrainingConfig
 from trainer.dataset.reader import InputShare, training_batches
 from trainer.dataset.schema import Dataset
 from trainer.models import build_model
-from trainer.synchronous import Run
+from trainer.synchronous import SynchronousRun
 
 ROWS = 80_000
 BATCH = 256
@@ -31,7 +31,7 @@ def rows() -> list[tuple[str, float, float, str]]:
         dataset = tables.records(Path(folder), ROWS)
         config = TrainingConfig(model="wide_and_deep", batch_size=BATCH, epochs=100)
         job = Job(dataset=dataset.uri, base_output_directory=f"{folder}/run", config=config)
-        ours = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+        ours = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
         theirs = build_model("wide_and_deep", dataset, {})
         theirs.compile(
             optimizer=keras.optimizers.Adam(config.learning_rate),
@@ -58,13 +58,13 @@ def rows() -> list[tuple[str, float, float, str]]:
     ]
 
 
-def _epoch(run: Run, dataset: Dataset) -> float:
+def _epoch(run: SynchronousRun, dataset: Dataset) -> float:
     """Examples/s of the loop's own way through an epoch, the opening of files included."""
     started = time.perf_counter()
     running = None
     batches = iter(run.training_input())
     for step in range(run.steps):
-        report, _ = run.take_step(batches, run._examples_at(step), 0.0)
+        report, _ = run.take_step(batches, run.examples_at(step), 0.0)
         if running is not None:
             running.numpy()  # As the loop does: read while the next step runs.
         running = report

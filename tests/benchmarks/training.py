@@ -51,14 +51,14 @@ def _records(folder: Path) -> Dataset:
 def _fed_by_records(dataset: Dataset, folder: Path) -> tuple[str, float, float, str]:
     import tensorflow as tf
 
-    from trainer.synchronous import Run
+    from trainer.synchronous import SynchronousRun
 
     job = Job(
         dataset=dataset.uri,
         base_output_directory=str(folder / "fed"),
         config=TrainingConfig(batch_size=BATCH, epochs=100),
     )
-    run = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    run = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
     steps = EXAMPLES // BATCH
     rates: dict[str, list[float]] = {"records": [], "memory": []}
     for _ in range(ROUNDS):

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from trainer import cluster as clusters
 from trainer import synchronous
+from trainer.cluster import from_environment
 from trainer.config import parse
 
 
@@ -24,7 +24,7 @@ def main() -> None:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * int(cpus),
     )
-    cluster = clusters.from_environment(os.environ)
+    cluster = from_environment(os.environ)
     trained = synchronous.train(parse(flags, {}), cluster)
     weights = {variable.path: variable.numpy() for variable in trained.model.variables}
     path = Path(folder) / f"{cluster.role}-{cluster.index}.npz"

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from trainer.cluster import Cluster, create_strategy, from_environment
+from trainer.cluster import Cluster, from_environment
 from trainer.errors import InputError
+from trainer.strategies import create_strategy
 
 CLUSTER_SPEC = {
     "cluster": {

@@ -15,8 +15,9 @@ import tensorflow as tf
 from tests import replicas
 from tests.records import digits
 from trainer import checkpoint
-from trainer.cluster import Cluster, resolve
+from trainer.cluster import Cluster
 from trainer.errors import InputError
+from trainer.strategies import resolve
 
 ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
 

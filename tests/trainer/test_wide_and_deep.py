@@ -21,7 +21,8 @@ from trainer.export import export
 from trainer.models import build_model
 from trainer.optimization import WIDE_LAYER, Schedule, create_optimizer
 from trainer.report import write_report
-from trainer.synchronous import Run
+from trainer.run import Run
+from trainer.synchronous import SynchronousRun
 
 CONFIG = TrainingConfig(
     model="wide_and_deep",
@@ -40,7 +41,7 @@ def dataset(tmp_path_factory) -> Dataset:
 def run(dataset: Dataset, folder, **changes) -> Run:
     config = dataclasses.replace(CONFIG, **changes)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
-    return Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    return SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +232,7 @@ def test_chicago_taxi_trips_reach_their_goal(real_data, tmp_path):
     assert sum(split.examples for split in trips.splits.values()) == 15_002
     config = dataclasses.replace(parameters.training, strategy="one_device")
     job = Job(dataset=trips.uri, base_output_directory=str(tmp_path / "run"), config=config)
-    trained = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), trips).run()
+    trained = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), trips).run()
     export(trained.model, trips, str(tmp_path / "model"))
     judged = evaluate(str(tmp_path / "model"), trips.uri, progress=lambda _: None)
     assert judged.roc_auc >= 0.93
