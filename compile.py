@@ -5,7 +5,6 @@ python compile.py digits --image URI     one, with the image that it will run in
 python compile.py digits --upload        the same, and into the repository of pipelines
 """
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,4 +67,4 @@ def _upload(recipe: str, path: Path, settings: Settings) -> None:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    sys.exit(command_line.run(app, sys.argv[1:]))
+    command_line.main(app)

@@ -4,6 +4,8 @@ What a command needs beyond the recipes, KFP above all, is imported in it: listi
 recipes takes no second.
 """
 
+import errno
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +36,7 @@ from trainer.fields import default_of, type_of
 FAILED = 1
 INTERRUPTED = 130
 
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _LONGEST_MINUTES = 366 * 24 * 60
 
 app = typer.Typer(
@@ -56,6 +59,12 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         return FAILED
     except typer.Abort:
         return INTERRUPTED
+    except OSError as error:
+        # What goes wrong with a file that is named is handled where it is opened.
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        print(f"error: the output can't be written: {error.strerror}", file=sys.stderr)
+        return FAILED
     except Exception as error:
         # Typer's usage errors; which class they are of depends on its version.
         if not hasattr(error, "format_message"):
@@ -214,6 +223,10 @@ app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")
 
 
-def main() -> None:
-    """Entry point of `python -m pipelines`."""
-    sys.exit(run(app, sys.argv[1:]))
+def main(application: typer.Typer = app) -> None:
+    """Entry point of `python -m pipelines`, and of compile.py."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no such sign shows another in its place.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    sys.exit(run(application, sys.argv[1:]))

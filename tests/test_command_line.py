@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,12 +22,13 @@ def elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
 
 
-def python(*arguments):
+def python(*arguments, stdout=subprocess.PIPE, **environment):
     return subprocess.run(
         [sys.executable, *arguments],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(recipe.DIRECTORY.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(recipe.DIRECTORY.parents[1]), **environment},
     )
 
 
@@ -181,3 +183,19 @@ def test_the_module_exits_with_the_commands_code():
     result = python("-m", "pipelines", "plan", "nope")
     assert result.returncode == 2
     assert result.stderr.startswith("error: no recipe 'nope'")
+
+
+def test_a_terminal_of_few_signs_is_no_obstacle():
+    result = python("-m", "pipelines", "parameters", PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Cloud KMS key" in result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_no_more_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        result = python("-m", "pipelines", "recipes", stdout=full)
+    assert (result.returncode, result.stderr) == (
+        1,
+        "error: the output can't be written: No space left on device\n",
+    )
