@@ -172,9 +172,6 @@ def run_recipe(
         not_empty("--name", name)
     if in_containers and not local:
         raise InputError("--in-containers is for runs on this machine; add --local")
-    from pipelines import plan as planning
-
-    planning.check_affordable(parameters)
     if not local:
         from pipelines.vertex.launch import Request, launch
 
@@ -193,6 +190,9 @@ def run_recipe(
             "--pipeline-root can't be used with --in-containers, since containers have no "
             "credentials of this machine; leave one of them out"
         )
+    from pipelines import plan as planning
+
+    planning.check_affordable(parameters)
     values = {name: parameters.values()[name] for name in given}
     values.update(sources.on_this_machine(parameters, in_containers=in_containers))
 

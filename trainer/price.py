@@ -30,7 +30,8 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     if missing:
         raise UnknownPriceError(
             f"no price is known for {', '.join(missing)}; give it as "
-            f"--rate {missing[0]}=PRICE, or that of the whole job as the parameter price_per_hour"
+            f"--rate {missing[0]}=PRICE to plan and status, or that of the whole job as the "
+            "parameter price_per_hour"
         )
     return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import resource_names
+from pipelines import plan, resource_names
 from pipelines.local import package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
@@ -91,11 +91,12 @@ def run_values(
     not set those.
 
     Raises:
-        InputError: a source that Vertex AI can't read, a resource of another region, or a name
-            or type that the template does not have.
+        InputError: a source that Vertex AI can't read, a resource of another region, a max_cost
+            that pays for nothing, or a name or type that the template does not have.
     """
     values = parameters.values()
     _check_sources(values)
+    plan.check_affordable(parameters)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}
     carried = {

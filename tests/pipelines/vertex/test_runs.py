@@ -101,6 +101,12 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch)
         "is not a region": ["--region", "moon"],
         "it must be at least 0": ["--set", "max_cost=-1"],
         "max_cost=0.0001 pays for 0 s": ["--set", "max_cost=0.0001"],
+        "no price is known for c3-highcpu-8; give it as": [
+            "--set",
+            "max_cost=1",
+            "--set",
+            "worker_machine_type=c3-highcpu-8",
+        ],
         "--set: network='default' is not projects/NUMBER/gl": ["--set", "network=default"],
         "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": [
             "--network",
