@@ -7,6 +7,7 @@ import pytest
 from trainer.comparison import Comparison
 from trainer.gate import Verdict
 from trainer.report.contest import contest
+from trainer.report.summary import outcome
 
 RESULT = Comparison(
     metric="accuracy",
@@ -71,3 +72,29 @@ def test_without_a_comparison_the_reason_stands_alone_and_is_text():
     assert "digits@1" in text
     assert 'class="scale"' not in text
     assert 'class="scale"' not in contest(verdict(champion="", comparison=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "<strong>Accepted</strong>: accuracy 0.9788 against 0.7725 of the champion"),
+        ({}, "It becomes the champion."),
+        (
+            {"champion": "", "comparison": None, "role": "", "reason": "accuracy 0.9 is enough"},
+            "<strong>Accepted</strong>: accuracy 0.9 is enough. It is not registered.",
+        ),
+        ({"accepted": False, "role": ""}, "It is not registered; the champion stays."),
+        ({"accepted": False, "role": "challenger"}, "It is registered as challenger; the champion"),
+        (
+            {"accepted": False, "role": "", "champion": "", "comparison": None, "reason": "<b>"},
+            "<strong>Rejected</strong>: &lt;b&gt;. It is not registered.",
+        ),
+    ],
+)
+def test_the_page_begins_with_what_the_gate_said_and_what_follows(changes, words):
+    assert words in outcome(verdict(**changes))
+
+
+def test_the_section_of_the_contest_is_linked_where_there_is_one():
+    assert 'href="#contest"' in outcome(verdict())
+    assert "#contest" not in outcome(verdict(champion="", comparison=None))

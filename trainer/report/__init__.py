@@ -38,8 +38,8 @@ def write_report(
         verdict: of the gate.
     """
     sections = [
-        summary(evaluation, dataset, training, history),
-        contest(verdict) if verdict else Markup(),
+        summary(evaluation, dataset, training, history, details, verdict),
+        contest(verdict) if verdict and verdict.champion else Markup(),
         background.learning(training, history),
         quality.confusion(evaluation),
         quality.curves(evaluation),

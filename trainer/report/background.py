@@ -1,12 +1,15 @@
 """Sections on where the model comes from: training, data, recipe, versions, timings."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from markupsafe import Markup
 
+from trainer.config import TrainingConfig
 from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
+from trainer.fields import default_of
 from trainer.report import plots
 from trainer.report.markup import (
     UNDEFINED,
@@ -16,6 +19,7 @@ from trainer.report.markup import (
     duration,
     facts,
     figure,
+    folded,
     join,
     name,
     number,
@@ -24,8 +28,10 @@ from trainer.report.markup import (
     size,
     table,
 )
+from trainer.worker_pools import MachineOptions
 
 _BALANCE_SHOWN = 20
+_FEATURES_SHOWN = 6
 
 
 def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
@@ -38,6 +44,8 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
     if not rows:
         return section("learning", "Learning curves", lead="The run left no history.")
     epochs = [number(row["epoch"]) or 0.0 for row in rows]
+    if len(rows) == 1:
+        return _one_epoch(training, rows[0])
     best = number(training.get("best_epoch"))
     drawn = []
     for metric in ("loss", "accuracy"):
@@ -59,7 +67,8 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
             legend = [(series, label) for series, label, _ in lines]
             drawn.append(figure(svg, metric.capitalize(), legend))
     rate = _column(rows, "learning_rate")
-    if any(value is not None for value in rate):
+    rates = {value for value in rate if value is not None}
+    if len(rates) > 1:
         description = f"Learning rate by epoch: {_ends(rate)}"
         svg = plots.lines(
             epochs, [rate], y_label="learning rate", description=description, first_series=3
@@ -68,9 +77,26 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
     lead = f"{count(len(rows), 'epoch')}."
     if best is not None:
         lead += f" The dotted line is the best one, {best:.0f}."
-    if training.get("stopped"):
-        lead += f" Training stopped early: {training['stopped']}."
-    return section("learning", "Learning curves", columns(*drawn), lead=lead)
+    if len(rates) == 1:
+        lead += f" The learning rate was {rates.pop():g} throughout."
+    if None in (scored := _column(rows, "validation_loss")) and set(scored) != {None}:
+        lead += " Validation has a point where the evaluator scored a checkpoint."
+    return section("learning", "Learning curves", columns(*drawn), lead=lead + _stopped(training))
+
+
+def _one_epoch(training: dict[str, Any], row: dict[str, Any]) -> Markup:
+    """What there is to say of a training of one epoch, of which no curve can be drawn."""
+    names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
+    known = [(name, number(row.get(name))) for name in names]
+    pairs = [
+        (name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value
+    ]
+    lead = "1 epoch." + _stopped(training)
+    return section("learning", "Learning curves", facts(pairs), lead=lead)
+
+
+def _stopped(training: dict[str, Any]) -> str:
+    return f" Training stopped early: {training['stopped']}." if training.get("stopped") else ""
 
 
 def _column(rows: list[dict[str, Any]], title: str) -> list[float | None]:
@@ -113,10 +139,29 @@ def balance(dataset: Dataset) -> Markup:
 
 
 def recipe(details: dict[str, Any]) -> Markup:
-    """The parameters of the run, as they are named on the command line."""
+    """The parameters of the run, as they are named on the command line: those with a value of
+    their own, and folded those that are as they come."""
     if not details:
         return Markup()
-    return section("recipe", "Recipe", facts(details.items()))
+    defaults = {
+        field.name: default_of(field)
+        for options in (TrainingConfig, MachineOptions)
+        for field in dataclasses.fields(options)
+    }
+    order = {parameter: place for place, parameter in enumerate(defaults)}
+    pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
+    own = [pair for pair in pairs if pair[0] not in defaults or pair[1] != defaults[pair[0]]]
+    rest = [pair for pair in pairs if pair not in own]
+    title = (
+        f"{count(len(rest), 'more parameter')}, at {'its' if len(rest) == 1 else 'their'} default"
+    )
+    return section(
+        "recipe",
+        "Recipe",
+        facts(own),
+        folded(title, facts(rest)) if rest else Markup(),
+        lead="What was set for this run." if own else "Nothing was set for this run.",
+    )
 
 
 def data(dataset: Dataset) -> Markup:
@@ -133,13 +178,31 @@ def data(dataset: Dataset) -> Markup:
         )
         for feature in dataset.features
     )
+    listed = Markup("<h3>Features</h3>{}").format(features)
+    if len(dataset.features) > _FEATURES_SHOWN:
+        listed = folded(count(len(dataset.features), "feature"), features)
+    made = dataset.creation
+    options = made.get("options") or {}
+    counts = {
+        key: f"{made[key]:,}" for key in ("given", "accepted") if isinstance(made.get(key), int)
+    }
+    folds = ("options", "versions", "fingerprint")
+    others = {"source": made.get("source")} | counts
+    others |= {key: value for key, value in made.items() if key not in {*folds, *others}}
+    versions = made.get("versions") or {}
+    origin = facts(others.items())
+    settings = [pair for pair in options.items() if pair[0] not in others]
+    settings += [(f"version of {package}", value) for package, value in versions.items()]
+    settings.append(("fingerprint", made.get("fingerprint")))
     return section(
         "data",
         "Data set",
         columns(
-            Markup("<div><h3>Splits</h3>{}<h3>Features</h3>{}</div>").format(splits, features),
-            Markup("<div><h3>Rejected</h3>{}<h3>How it was made</h3>{}</div>").format(
-                _rejected(dataset.rejected), facts(_flat(dataset.creation))
+            Markup("<div><h3>Splits</h3>{}{}</div>").format(splits, listed),
+            Markup("<div><h3>Rejected</h3>{}<h3>Where it comes from</h3>{}{}</div>").format(
+                _rejected(dataset.rejected),
+                origin,
+                folded("How the records were made", facts(settings)),
             ),
         ),
         lead=Markup("{}, {}: <code>{}</code>").format(
@@ -167,14 +230,6 @@ def _rejected(rejected: dict[str, Any]) -> Markup:
     listed = Markup(", listed in <code>{}</code>").format(place) if place else ""
     intro = Markup("<p>{}{}.</p>").format(count(times, "item"), listed)
     return join([intro, table(["Reason", "Items"], rows, caption="Why items were rejected")])
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, dict) and value and not prefix:
-            yield from _flat(value, f"{key}: ")
-        else:
-            yield f"{prefix if prefix != 'options: ' else ''}{key}", value
 
 
 def environment(

@@ -10,7 +10,7 @@ _ROOM = 1.25  # of the drawing, beyond the farther bound
 
 
 def contest(verdict: Verdict) -> Markup:
-    """Why the model was accepted or rejected; drawn, where there was a champion to compare."""
+    """Why the model was accepted or rejected; drawn, where it was compared with the champion."""
     parts = [Markup("<p><strong>{}</strong>: {}</p>").format(verdict.word.title(), verdict.reason)]
     if verdict.comparison:
         parts.append(columns(_drawing(verdict.comparison), _figures(verdict, verdict.comparison)))

@@ -1,11 +1,14 @@
 """What a reader should not miss: sentences drawn from the figures by plain rules."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
+from trainer.metrics import wilson_interval
 from trainer.report.markup import count, join, name, number, percent
 
 
@@ -21,15 +24,28 @@ OVERFITTING = 0.05
 MISCALIBRATION = 0.05
 WIDE_INTERVAL = 0.1
 STARVED = 0.2
+EMPTY = 0.95
+
+_CHANCE = 3.5
+"""Standard errors below the whole from which a slice is named: of a hundred slices that are as
+good as the whole, one is so far below in one report of forty."""
 
 _MOST = 6
 
 
 def findings(
-    evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
+    evaluation: Evaluation,
+    dataset: Dataset,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
 ) -> list[Finding]:
     """At most six, in the order of weight."""
-    found = [*_of_evaluation(evaluation), *_of_training(training, history)]
+    found = [
+        *_of_evaluation(evaluation),
+        *_of_slices(evaluation),
+        *_of_training(dataset, training, history),
+        *_of_columns(dataset),
+    ]
     found.sort(key=lambda finding: not finding.warning)
     return found[:_MOST]
 
@@ -85,6 +101,52 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
             name(evaluation.classes[predicted]),
             count(times, "time"),
         )
+    least = min(
+        evaluation.per_class, key=lambda row: 1.0 if row.precision is None else row.precision
+    )
+    if least.precision is not None and least.precision < 1:
+        yield _note(
+            "The least reliable answer is {}: right {} of {}.",
+            name(least.name),
+            f"{round(least.precision * least.predicted):,}",
+            count(least.predicted, "time"),
+        )
+
+
+def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
+    """The slice that is below the whole by the most standard errors, if that is no chance."""
+    whole = evaluation.accuracy
+    error = math.sqrt(whole * (1 - whole))
+    if not error:
+        return
+    weak = [
+        ((whole - part.accuracy) * math.sqrt(part.examples) / error, cut.column, part)
+        for cut in evaluation.slices
+        for part in cut.slices
+    ]
+    away, column, part = max(weak, key=lambda one: one[0], default=(0.0, "", None))
+    if part is None or away < _CHANCE:
+        return
+    same = ""
+    if part.positive_rate is not None:
+        constant = max(part.positive_rate, 1 - part.positive_rate)
+        same = f"; a constant answer would get {percent(constant)}"
+    yield _warn(
+        "Weakest where {} is {}: {} of {} right{}.",
+        name(column),
+        name(part.name),
+        percent(part.accuracy),
+        count(part.examples, "example"),
+        same,
+    )
+
+
+def _of_columns(dataset: Dataset) -> Iterator[Finding]:
+    for feature in dataset.features:
+        missing = feature.statistics.get("missing", {}).get("train", 0.0)
+        if missing > EMPTY:
+            text = "{} has no value in {} of the training rows: the model learns little from it."
+            yield _warn(text, name(feature.name), percent(missing))
 
 
 def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
@@ -104,10 +166,12 @@ def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
     )
 
 
-def _of_training(training: dict[str, Any], history: list[dict[str, Any]]) -> Iterator[Finding]:
+def _of_training(
+    dataset: Dataset, training: dict[str, Any], history: list[dict[str, Any]]
+) -> Iterator[Finding]:
     train = number((training.get("train") or {}).get("accuracy"))
     validation = number((training.get("validation") or {}).get("accuracy"))
-    if train is not None and validation is not None and train - validation > OVERFITTING:
+    if train is not None and validation is not None and _overfits(dataset, train, validation):
         yield _warn(
             "Overfitting: {} right in training, {} in validation. Augmentation, weight decay or "
             "early stopping may help.",
@@ -126,6 +190,15 @@ def _of_training(training: dict[str, Any], history: list[dict[str, Any]]) -> Ite
             "more CPU cores may help.",
             percent(sum(waited) / len(waited), 0),
         )
+
+
+def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
+    """Whether the gap of the accuracies is wide, and more than the validation split's chance."""
+    split = dataset.splits.get("validation")
+    best = validation
+    if split and split.examples:
+        best = wilson_interval(round(validation * split.examples), split.examples)[1]
+    return train - validation > OVERFITTING and train > best
 
 
 def mean_confidence(evaluation: Evaluation) -> float:

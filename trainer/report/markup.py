@@ -78,6 +78,11 @@ def table(
     ).format(" tall" if tall else "", caption, titles, lines)
 
 
+def folded(title: str | Markup, *content: Markup) -> Markup:
+    """What few readers want, behind a line that opens it."""
+    return Markup("<details><summary>{}</summary>{}</details>").format(title, join(content))
+
+
 def text_cell(text: Any) -> Markup:
     """A table cell of words, which start at its left and may wrap."""
     return Markup('<td class="text">{}</td>').format(text)

@@ -13,6 +13,7 @@ from trainer.report.markup import (
     bar,
     breakable,
     count,
+    folded,
     join,
     name,
     percent,
@@ -22,6 +23,7 @@ from trainer.report.markup import (
 )
 
 PIXEL_ART = 64  # up to this size pictures are shown pixel by pixel
+ROWS_SHOWN = 6  # of a table; the others are folded
 LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
 
 
@@ -41,7 +43,9 @@ def mistakes(evaluation: Evaluation) -> Markup:
     lead += ", the most confident first: often a wrong label, bad data, or a case unlike all"
     lead += " that the model has seen."
     if any(mistake.row for mistake in shown):
-        return section("mistakes", title, join(map(_row, shown)), lead=lead)
+        rest = shown[ROWS_SHOWN:]
+        more = folded(f"{len(rest)} more", join(map(_row, rest))) if rest else Markup()
+        return section("mistakes", title, join(map(_row, shown[:ROWS_SHOWN])), more, lead=lead)
     if all(mistake.picture is None for mistake in shown):
         return section("mistakes", title, _listed(shown), lead=lead)
     gallery = Markup('<div class="pictures">{}</div>').format(join(map(_shown, shown)))

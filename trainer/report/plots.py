@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from trainer.metrics import Bin, Curve
+from trainer.metrics import Bin, Curve, wilson_interval
 
 INK, MUTED, LINE = "#010101", "#020202", "#030303"
 
@@ -111,15 +111,17 @@ def lines(
     best: float | None = None,
     first_series: int = 1,
 ) -> Markup:
-    """Lines over epochs; None leaves a gap. `best` is marked by an upright line."""
+    """Lines over epochs, through those with a value. `best` is marked by an upright line."""
     with _draw(4.2, 2.9, description) as drawing:
         axes = drawing.figure.add_subplot()
         if best is not None:
             axes.axvline(best, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
         for number, values in enumerate(series, start=first_series):
-            y = [float("nan") if value is None else value for value in values]
-            marker = "o" if len(x) <= 12 else None
-            axes.plot(x, y, **line_style(number), marker=marker, markersize=3.5)
+            known = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
+            marker = "o" if len(known) <= 12 else None
+            axes.plot(
+                *zip(*known, strict=True), **line_style(number), marker=marker, markersize=3.5
+            )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         axes.set(xlabel="epoch", ylabel=y_label)
         if len(x) == 1:
@@ -148,7 +150,8 @@ def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
 
 
 def reliability(bins: Sequence[Bin], description: str) -> Markup:
-    """Accuracy over confidence, and below it how many predictions each bin has."""
+    """Accuracy over confidence with its 95% interval, and below it how many predictions each bin
+    has."""
     with _draw(4.8, 4.3, description) as drawing:
         upper, lower = drawing.figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
         filled = [one for one in bins if one.count]
@@ -157,9 +160,14 @@ def reliability(bins: Sequence[Bin], description: str) -> Markup:
         upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
         bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
         upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
-        confidence = [one.confidence for one in filled]
-        accuracy = [one.accuracy for one in filled]
-        upper.plot(confidence, accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False)
+        for one in filled:
+            # A bin of few examples says little: its whisker is long.
+            right = round((one.accuracy or 0.0) * one.count)
+            at = [one.confidence, one.confidence]
+            upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)
+            upper.plot(
+                at[0], one.accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False
+            )
         _unit_square(upper, "", "accuracy")
         lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
         lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))

@@ -29,6 +29,7 @@ from trainer.report.markup import (
 MATRIX_SHOWN = 20
 CONFUSIONS_SHOWN = 10
 _UPRIGHT_NAMES = 8  # letters a name, on average, that still fit above a column
+_UPRIGHT_NAMES_ALL = 26  # letters of all names that fit above the columns on a phone
 _WHITE_TEXT = 0.88  # the shade of blue from which white is easier to read than black
 _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
@@ -65,12 +66,15 @@ def _matrix(classes: list[str], matrix: np.ndarray, shares: np.ndarray) -> Marku
         )
         for row, one in enumerate(classes)
     )
-    upright = sum(map(len, classes)) <= _UPRIGHT_NAMES * len(classes)
+    letters = sum(map(len, classes))
+    layout = "" if letters <= _UPRIGHT_NAMES_ALL else " crowded"
+    if letters > _UPRIGHT_NAMES * len(classes):
+        layout = " many"
     return Markup(
         '<div class="axis">predicted</div><div class="scroll" tabindex="0" role="region" '
         'aria-label="Confusion matrix"><table class="confusion{}" style="--cell:{}px"><thead>'
         "<tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
-    ).format("" if upright else " many", max(36, min(76, 640 // len(classes))), head, lines)
+    ).format(layout, max(36, min(76, 640 // len(classes))), head, lines)
 
 
 def _cell(times: int, share: float, right: bool) -> Markup:
@@ -120,11 +124,13 @@ def curves(evaluation: Evaluation) -> Markup:
         undefined = "Undefined: the split holds examples of a single class."
         return section("curves", title, lead=undefined)
     positive = evaluation.roc_curves[0].name
-    lead: str | Markup = "Each class against the rest."
+    lead: str | Markup = "Each class against the rest; figures are the areas under the curves."
     if len(evaluation.classes) == 2:
-        lead = Markup("{} is the positive class.").format(name(positive))
+        lead = Markup("{} is the positive class; figures are the areas under the curves.").format(
+            name(positive)
+        )
     elif not positive:
-        lead = "Each class against the rest: the mean of all, and the four classes of least area."
+        lead = "The mean of all classes, and the four of least area, each against the rest."
     return section(
         "curves",
         title,
@@ -176,7 +182,8 @@ def calibration(evaluation: Evaluation) -> Markup:
     )
     lead = (
         "Whether 90% confidence means being right 90% of the time. On the dotted line it does; "
-        "below it the model is too sure of itself, above it too modest."
+        "below it the model is too sure of itself, above it too modest. Whiskers are 95% "
+        "intervals: one that crosses the line proves neither."
     )
     return section(
         "calibration",

@@ -46,7 +46,9 @@ section {
 .columns > * { min-width: 0; }
 
 .hero { display: grid; grid-template-columns: minmax(0, 5fr) minmax(0, 6fr); gap: 24px 48px; }
-.hero > :first-child { align-self: center; }
+.outcome { margin: 0 0 20px; padding: 10px 14px; border-radius: 8px;
+  border-left: 4px solid var(--c); background: color-mix(in srgb, var(--c) 9%, transparent); }
+.outcome.accepted { --c: var(--s3); } .outcome.rejected { --c: var(--s2); }
 .score { font-size: 64px; line-height: 1; font-weight: 650; letter-spacing: -.03em;
   font-variant-numeric: tabular-nums; margin: 4px 0 2px; }
 .score-label { color: var(--muted); }
@@ -100,7 +102,7 @@ tr:last-child > * { border-bottom: 0; }
 th { font-weight: 500; }
 thead th { color: var(--muted); font-size: 12.5px; vertical-align: bottom;
   overflow-wrap: normal; }
-th:first-child { text-align: left; padding-left: 0; max-width: 320px; min-width: 84px; }
+th:first-child { text-align: left; padding-left: 0; max-width: 320px; min-width: 140px; }
 td { white-space: nowrap; }
 td.text { text-align: left; white-space: normal; min-width: 120px; }
 th.text { text-align: left; }
@@ -140,9 +142,8 @@ th.text { text-align: left; }
 .pictures b { font-weight: 600; color: var(--ink); }
 .pictures figcaption span { color: var(--muted); }
 .pictures code { display: block; color: var(--muted); font-size: 11px; }
-.slices { display: grid; gap: 8px 40px; align-items: start;
-  grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); }
-.slices > * { min-width: 0; }
+.slices { columns: 440px; column-gap: 40px; }
+.slices > * { break-inside: avoid; padding-top: 1px; }
 h3 small { font-weight: 400; }
 article.row { display: grid; grid-template-columns: 200px minmax(0, 1fr); gap: 4px 24px;
   padding: 12px 0; border-top: 1px solid var(--line); font-size: 13px; break-inside: avoid; }
@@ -161,21 +162,38 @@ article.row dd { margin: 0; line-height: 1.35; font-variant-numeric: tabular-num
   border-bottom: 1px solid var(--line); }
 .facts dt { color: var(--muted); flex: none; max-width: 55%; }
 .facts dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
-footer { color: var(--muted); font-size: 13px; }
+details { margin-top: 16px; }
+summary { color: var(--s1); cursor: pointer; font-size: 14px; }
+details > :nth-child(2) { margin-top: 12px; }
 
 @media (max-width: 720px) {
   main { padding: 20px 12px 40px; }
   section { padding: 18px 16px; border-radius: 12px; }
   .hero { grid-template-columns: minmax(0, 1fr); }
-  .hero > :first-child { align-self: center; }
-.score { font-size: 52px; }
+  .score { font-size: 52px; }
   article.row { grid-template-columns: minmax(0, 1fr); }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  .pictures { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 16px 10px; }
+  .tiles dd { font-size: 16px; }
+  .pictures { gap: 16px 12px; }
   .confusion td { min-width: 26px; height: 28px; font-size: 12px; }
   .confusion thead th { max-width: 60px; }
+  .confusion.crowded thead th bdi { writing-mode: vertical-rl; transform: rotate(180deg);
+    max-height: 120px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
   .confusion th { max-width: 90px; font-size: 11.5px; }
-  th:first-child { max-width: 150px; }
+  /* A shadow at the side to which there is more. */
+  .scroll { background:
+    linear-gradient(90deg, var(--card) 40%, transparent) 0 0 / 32px 100% no-repeat local,
+    linear-gradient(270deg, var(--card) 40%, transparent) 100% 0 / 32px 100% no-repeat local,
+    linear-gradient(90deg, var(--line), transparent) 0 0 / 12px 100% no-repeat scroll,
+    linear-gradient(270deg, var(--line), transparent) 100% 0 / 12px 100% no-repeat scroll; }
+  table { font-size: 13px; }
+  th, td { padding: 6px; }
+  th:first-child { max-width: 150px; min-width: 84px; }
+  td.text:last-child { min-width: 240px; }
+  .bar { min-width: 64px; background-position: 6px calc(100% - 2px);
+    background-size: calc(var(--v) * (100% - 12px)) 3px, calc(100% - 12px) 3px; }
+  /* The others make room for precision and recall. */
+  #classes :is(th, td):is(:nth-child(3), :nth-child(n + 6)) { display: none; }
 }
 @media print {
   :root {
@@ -191,6 +209,7 @@ footer { color: var(--muted); font-size: 13px; }
   .scroll, .scroll.tall { overflow: visible; max-height: none; border: 0; }
   figure, tr, .hero, .facts div { break-inside: avoid; }
   .confusion { break-inside: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; }
   h2, h3, .lead { break-after: avoid; }
 }
 """

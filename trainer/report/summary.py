@@ -6,8 +6,9 @@ from markupsafe import Markup
 
 from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
+from trainer.gate import CHAMPION, Verdict
 from trainer.report.findings import findings
-from trainer.report.markup import count, decimal, duration, join, number, percent
+from trainer.report.markup import breakable, count, decimal, duration, join, name, number, percent
 
 
 def summary(
@@ -15,18 +16,53 @@ def summary(
     dataset: Dataset,
     training: dict[str, Any],
     history: list[dict[str, Any]],
+    details: dict[str, Any],
+    verdict: Verdict | None,
 ) -> Markup:
-    """The first section; `training` is the content of metrics.json, any key may be missing."""
+    """The first section.
+
+    Args:
+        training: content of metrics.json; any key may be missing.
+        details: parameters of the run; any may be missing.
+        verdict: of the gate; None where none was asked.
+    """
     listed = join(
         Markup("<li{}>{}</li>").format(
             Markup(' class="warn"') if finding.warning else "", finding.text
         )
-        for finding in findings(evaluation, training, history)
+        for finding in findings(evaluation, dataset, training, history)
     )
     return Markup(
-        '<section id="summary"><div class="hero"><div>{}</div>'
+        '<section id="summary">{}<div class="hero"><div>{}</div>'
         '<div><h2>What stands out</h2><ul class="findings">{}</ul></div></div>{}</section>\n'
-    ).format(_score(evaluation), listed, _tiles(evaluation, dataset, training))
+    ).format(
+        outcome(verdict) if verdict else "",
+        _score(evaluation),
+        listed,
+        _tiles(evaluation, dataset, training, details),
+    )
+
+
+def outcome(verdict: Verdict) -> Markup:
+    """What the gate said, why, and what it means for the registry, before any figure."""
+    champion, result = name(verdict.champion), verdict.comparison
+    why: str | Markup = verdict.reason
+    if result:
+        why = Markup("{} {:.4f} against {:.4f} of the champion {}").format(
+            result.metric.replace("_", " "), result.candidate, result.champion, champion
+        )
+    if verdict.accepted:
+        follows = (
+            "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
+        )
+    elif verdict.role:
+        follows = "It is registered as challenger; the champion stays."
+    else:
+        follows = "It is not registered" + ("; the champion stays." if result else ".")
+    more = Markup(' <a href="#contest">More</a>') if verdict.champion else ""
+    return Markup('<p class="outcome {}"><strong>{}</strong>: {}. {}{}</p>').format(
+        verdict.word, verdict.word.title(), why, follows, more
+    )
 
 
 def _score(evaluation: Evaluation) -> Markup:
@@ -62,26 +98,24 @@ def _score(evaluation: Evaluation) -> Markup:
     )
 
 
-def _tiles(evaluation: Evaluation, dataset: Dataset, training: dict[str, Any]) -> Markup:
+def _tiles(
+    evaluation: Evaluation, dataset: Dataset, training: dict[str, Any], details: dict[str, Any]
+) -> Markup:
     areas = "of the second class" if len(evaluation.classes) == 2 else "mean over classes"
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
-    tiles: list[tuple[str, str | None, str]] = [
+    tiles: list[tuple[str, str | Markup | None, str]] = [
         ("Macro F1", decimal(evaluation.f1), "mean over classes"),
         ("ROC AUC", decimal(evaluation.roc_auc), areas),
         ("Log loss", decimal(evaluation.log_loss), "nats"),
         ("Calibration error", percent(evaluation.expected_calibration_error), "expected, 15 bins"),
-        ("Model", training.get("model"), _parameters(training)),
+        ("Model", breakable(str(training.get("model", ""))), _parameters(training)),
         ("Training time", None if seconds is None else duration(seconds), _epochs(training)),
         (
             "Speed",
-            None if rate is None else f"{rate:,.0f} examples/s",
-            training.get("precision", ""),
+            None if rate is None else f"{rate:,.0f}",
+            ", ".join(filter(None, ["examples/s", training.get("precision")])),
         ),
-        (
-            "Replicas",
-            _whole(training.get("replicas")),
-            str(training.get("strategy", "")).removesuffix("Strategy"),
-        ),
+        ("Replicas", *_replicas(training, details)),
         ("Data", dataset.name, f"{_examples(dataset):,} examples"),
     ]
     if evaluation.top_k:
@@ -100,9 +134,17 @@ def _examples(dataset: Dataset) -> int:
     return sum(split.examples for split in dataset.splits.values())
 
 
-def _whole(value: Any) -> str | None:
-    parsed = number(value)
-    return None if parsed is None else f"{parsed:,.0f}"
+def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str | None, str]:
+    """How many machines there were, parameter servers and evaluator included, and as what."""
+    strategy = str(training.get("strategy", "")).removesuffix("Strategy")
+    roles = {"worker": "worker_count", "ps": "ps_count", "evaluator": "evaluator_count"}
+    counts = {role: int(number(details.get(key)) or 0) for role, key in roles.items()}
+    if "worker_count" not in details:
+        trained = number(training.get("replicas"))
+        return (None if trained is None else f"{trained:,.0f}"), strategy
+    listed = [count(times, role, role if role == "ps" else "") for role, times in counts.items()]
+    named = [text for text, times in zip(listed, counts.values(), strict=True) if times]
+    return f"{1 + sum(counts.values()):,}", f"{', '.join(['chief', *named])}; {strategy}"
 
 
 def _parameters(training: dict[str, Any]) -> str:
@@ -114,4 +156,6 @@ def _epochs(training: dict[str, Any]) -> str:
     epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
     if epochs is None:
         return ""
-    return count(epochs, "epoch") + (f", the best is {best:.0f}" if best is not None else "")
+    return count(epochs, "epoch") + (
+        f", the best is {best:.0f}" if best is not None and epochs > 1 else ""
+    )

@@ -9,6 +9,7 @@ from trainer.dataset.tabular.columns import DTYPES
 from trainer.evaluation import Evaluation
 from trainer.report.markup import (
     bar,
+    breakable,
     count,
     decimal,
     join,
@@ -81,7 +82,7 @@ def columns(dataset: Dataset) -> Markup:
     splits = [split for split, part in dataset.splits.items() if part.examples]
     rows = [
         [
-            name(column.name),
+            Markup("<bdi>{}</bdi>").format(breakable(column.name)),
             text_cell(column.kind),
             *(_missing(column, split) for split in splits),
             text_cell(_content(column)),
