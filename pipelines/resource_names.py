@@ -73,8 +73,8 @@ def check_place(name: str, place: str) -> None:
     """Raises InputError for a URI that is not Cloud Storage's; paths are left alone."""
     if "://" in place and not _BUCKET_PLACE.fullmatch(place):
         raise InputError(
-            f"{name}: {place!r} is not in Cloud Storage; give gs://BUCKET/FOLDER, or the path of a "
-            "folder"
+            f"{name}: {place!r} is not a place in Cloud Storage; give gs://BUCKET/FOLDER, or the "
+            "path of a folder"
         )
 
 

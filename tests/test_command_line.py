@@ -94,6 +94,7 @@ def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
     ("arguments", "message"),
     [
         (["run", "digit", "--local"], "no recipe 'digit'; did you mean 'digits'?"),
+        (["run", "DIGITS", "--local"], "no recipe 'DIGITS'; did you mean 'digits'?"),
         (["run", "digits"], "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         (["run", "digits", "--local", "--set", "epochs"], "--set 'epochs' is not NAME=VALUE"),
         (["run", "digits", "--local", "--set", "=3"], "--set '=3' is not NAME=VALUE"),
@@ -134,7 +135,7 @@ def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
         ),
         (
             ["run", "flowers", "--local", "--set", "source=images:s3://b"],
-            "'s3://b' is not in Cloud",
+            "'s3://b' is not a place",
         ),
         (
             ["run", "digits", "--local", "--set", "records_store=gs://"],

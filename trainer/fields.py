@@ -74,11 +74,15 @@ def type_of(cls: type, name: str) -> type:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A `; did you mean 'x'?` for the closest of `known`, or the whole list if none is close."""
+    """A `; did you mean 'x'?` for the closest of `known`, or the whole list if none is close.
+
+    Upper and lower case are one.
+    """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        return f"; did you mean {lowered[close[0]]!r}?"
     return f"; known: {', '.join(sorted(known))}"
 
 

@@ -205,12 +205,13 @@ def parse_labels(text: str) -> Any:
     """a=b,c=d, or a JSON object, as a dictionary; raises InputError for anything else."""
     if text.lstrip().startswith("{"):
         return text
-    labels = {}
+    labels: dict[str, str] = {}
     for pair in text.split(","):
         key, equals, value = pair.partition("=")
         if not equals:
             raise InputError(f"labels: {pair!r} is not KEY=VALUE; use team=vision,env=dev")
-        labels[key.strip()] = value.strip()
+        if labels.setdefault(key.strip(), value.strip()) != value.strip():
+            raise InputError(f"labels: {key.strip()} has two values in {text!r}; give it one")
     return labels
 
 

@@ -61,6 +61,7 @@ def test_a_file_may_be_named_by_the_environment(tmp_path):
     [
         ({"region": "moon"}, {}, "", "the command line: region='moon' is not a region"),
         ({}, {"GOOGLE_CLOUD_PROJECT": "My Project"}, "", "the environment: project='My Project'"),
+        ({}, {"VERTEX_LABELS": "a=b,a=c"}, "", "labels: a has two values in 'a=b,a=c'"),
         ({}, {"VERTEX_LABELS": "team"}, "", "labels: 'team' is not KEY=VALUE"),
         ({"labels": {"Team": "x"}}, {}, "", "Team='x' is not a label"),
         ({}, {"VERTEX_AI_TRANSPORT": "soap"}, "", "transport='soap' is not one of"),
