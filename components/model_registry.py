@@ -15,7 +15,7 @@ https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from components.vertex_client import UNSAFE_SECONDS, again, in_one_line, model_client
@@ -122,12 +122,10 @@ class ModelRegistry:
                 Where another run has put a new one in its place since, the candidate, which
                 was never compared with that, becomes challenger.
         """
-        known = self.versions(model)
-        version = next((v for v in known if v.artifact_uri == candidate.artifact_uri), None)
-        if version is None:
-            version = self._upload(model, candidate, is_first=not known)
+        version = self._registered(model, candidate)
         self._import(version, candidate)
-        champion = next((v for v in known if CHAMPION in v.aliases), None)
+        # Asked again: an upload takes minutes, in which another run may have become champion.
+        champion = self.champion(model)
         if champion and champion.artifact_uri == candidate.artifact_uri:
             return champion
         aliases = [f"commit-{candidate.commit}"] if candidate.commit else []
@@ -168,9 +166,10 @@ class ModelRegistry:
         versions = self.versions(model)
         champion = next((one for one in versions if CHAMPION in one.aliases), None)
         history = sorted((n, one.version) for one in versions for n in one.promotions)
-        withdrawn = 0
-        if champion and history and history[-1][1] == champion.version:
-            withdrawn = history.pop()[0]
+        withdrawn = []
+        # More than one where the version that was champion between has been deleted.
+        while champion and history and history[-1][1] == champion.version:
+            withdrawn.append(f"-{CHAMPION}-{history.pop()[0]}")
         if not history:
             raise InputError(
                 f"model {model!r} has had no champion before "
@@ -178,9 +177,23 @@ class ModelRegistry:
             )
         if champion and withdrawn:
             # First: interrupted here, the next try finds the same champion to return to.
-            self._merge(champion, [f"-{CHAMPION}-{withdrawn}"])
+            self._merge(champion, withdrawn)
         previous = next(one for one in versions if one.version == history[-1][1])
         return self._merge(previous, [CHAMPION, _DEFAULT]), champion
+
+    def _registered(self, model: str, candidate: Candidate) -> Version:
+        """The candidate's version, uploaded where it isn't there."""
+        from google.api_core import exceptions
+
+        known = self.versions(model)
+        try:
+            return _of(candidate, known) or self._upload(model, candidate, is_first=not known)
+        except exceptions.Conflict:
+            if known:
+                raise
+        # Another run, or a try of this one that is gone, has made the model in the meantime.
+        known = self.versions(model)
+        return _of(candidate, known) or self._upload(model, candidate, is_first=False)
 
     def _upload(self, model: str, candidate: Candidate, is_first: bool) -> Version:
         from google.cloud.aiplatform_v1 import types
@@ -224,11 +237,8 @@ class ModelRegistry:
         """Gives aliases to a version, and takes those that begin with `-`."""
         given = [alias for alias in changes if alias not in version.aliases]
         if given:
-            again(
-                lambda: self.client.merge_version_aliases(
-                    name=version.resource, version_aliases=given
-                )
-            )
+            request = {"name": version.resource, "version_aliases": given}
+            again(lambda: self.client.merge_version_aliases(request))
         return self._get(version.model, version.version)
 
     def _get(self, model: str, number: str) -> Version:
@@ -257,6 +267,10 @@ def find_champion(
             model_client(location, environment), f"projects/{project}/locations/{location}"
         )
         return registry.champion(model)
+
+
+def _of(candidate: Candidate, versions: Iterable[Version]) -> Version | None:
+    return next((one for one in versions if one.artifact_uri == candidate.artifact_uri), None)
 
 
 def _version(model: str, message: Any) -> Version:

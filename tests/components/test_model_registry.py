@@ -123,6 +123,67 @@ def test_a_champion_that_changed_since_the_comparison_is_not_displaced(registry,
     assert registry.champion("digits").name == "digits@2"
 
 
+@pytest.fixture
+def other(service, tmp_path, monkeypatch):
+    """The registry as another run sees it, through a server of its own."""
+    with ModelService(tmp_path) as second:
+        yield ModelRegistry(model_client("us-central1", second.environment), PARENT)
+
+
+def meanwhile(service, name, act):
+    """Has `act` done once, before the service answers a request of `name`."""
+    answer, left = getattr(service, name), [act]
+
+    def answered(*arguments):
+        if left:
+            left.pop()()
+        return answer(*arguments)
+
+    setattr(service, name, answered)
+
+
+def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
+    registry, service, other
+):
+    promote_each(registry, "one")
+    meanwhile(
+        service,
+        "operation",
+        lambda: other.register("digits", candidate("other"), "champion", "digits@1"),
+    )
+    late = registry.register("digits", candidate("late"), "champion", "digits@1")
+    assert "challenger" in late.aliases
+    assert registry.champion("digits").artifact_uri == "gs://bucket/other/model"
+
+
+def test_two_runs_that_register_the_first_version_at_once_both_do(registry, service, other):
+    meanwhile(
+        service, "upload", lambda: other.register("digits", candidate("other"), "champion", "")
+    )
+    second = registry.register("digits", candidate("late"), "champion", "")
+    assert (second.name, "challenger" in second.aliases) == ("digits@2", True)
+    assert registry.champion("digits").name == "digits@1"
+
+
+def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry, service, other):
+    meanwhile(
+        service, "upload", lambda: other.register("digits", candidate("one"), "challenger", "")
+    )
+    registry.register("digits", candidate("one"), "champion", "")
+    assert [one.artifact_uri for one in registry.versions("digits")] == ["gs://bucket/one/model"]
+    assert registry.champion("digits").name == "digits@1"
+
+
+def test_a_rollback_never_returns_to_the_version_that_it_withdraws(registry, service):
+    promote_each(registry, "one", "two")
+    registry.promote("digits", "1")
+    parent = f"projects/{NUMBER}/locations/us-central1/models/digits"
+    service.store.delete_version(f"{parent}@2")
+    with pytest.raises(InputError, match="has had no champion before digits@1"):
+        registry.roll_back("digits")
+    assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
+
+
 def test_rolling_back_walks_through_the_history_and_skips_what_was_withdrawn(registry):
     promote_each(registry, "one", "two")
     champion, withdrawn = registry.roll_back("digits")
