@@ -92,7 +92,7 @@ def evaluate_model(
     for name, value in judged.scalars().items():
         metrics.log_metric(name, value)
     classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
-    curve = judged.roc_curve()
+    curve = judged.roc
     if curve:
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
     return judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason

@@ -17,7 +17,7 @@ from trainer.dataset.schema import Dataset
 from trainer.errors import InputError
 from trainer.evaluation import Evaluation
 from trainer.gate import Rival
-from trainer.prediction import TIE_TOLERANCE, ServedModel
+from trainer.prediction import TIE_TOLERANCE, ServedModel, stored_batches
 
 _BATCH_SIZE = 256
 
@@ -50,11 +50,10 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
     """Of the SavedModel at `uri`; `labels` int64 [n] are the true classes in the split's order."""
     model = ServedModel(uri)
     names = np.array([name.encode() for name in dataset.classes], dtype=object)
-    files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
     said: list[bytes] = []
     answers: list[np.ndarray] = []
     try:
-        for batch in tf.data.TFRecordDataset(files).batch(_BATCH_SIZE).prefetch(2):
+        for batch in stored_batches(dataset, split, _BATCH_SIZE):
             probabilities, label = model.outputs(batch)
             answers.append(probabilities)
             said += label.tolist()

@@ -57,7 +57,8 @@ class Evaluation:
         calibration: the bins of the calibration error.
         roc_curves, pr_curves: those worth drawing, of at most 200 points each; a precision
             holds from the recall before it up to its own.
-        roc: of the second of two classes, with thresholds; None for more.
+        roc: of the second of two classes, with finite, falling thresholds, at most 200 points;
+            None for more classes, or where one of the two has no example.
         mistakes: the most confident ones, most confident first.
         slices: of a table, the split cut by columns.
         answers: labels and probabilities that all this follows from; not part of the JSON.
@@ -91,13 +92,6 @@ class Evaluation:
     mistakes: list[Mistake]
     slices: list[Slices] = dataclasses.field(default_factory=list)
     answers: Answers | None = None
-
-    def roc_curve(self) -> metrics.RocCurve | None:
-        """Lists fpr, tpr and thresholds (finite, falling) of the second of two classes.
-
-        At most 200 points. None for more classes, or where one of the two has no example.
-        """
-        return self.roc
 
     def scalars(self) -> dict[str, float]:
         """The metrics that are single numbers, without those that are undefined."""

@@ -99,6 +99,12 @@ class ServedModel:
                 )
 
 
+def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
+    """The serialized examples of a split, string [batch_size or fewer], in stored order."""
+    files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
+    return tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2)
+
+
 def predict(
     model: ServedModel,
     dataset: Dataset,
@@ -116,11 +122,10 @@ def predict(
     labels = np.empty(total, np.int64)
     probabilities = np.empty((total, len(dataset.classes)), np.float32)
     keys: list[bytes] = []
-    files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
     done, start = 0, time.monotonic()
     told = start
     try:
-        for batch in tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2):
+        for batch in stored_batches(dataset, split, batch_size):
             end = done + int(batch.shape[0])
             if end > total:
                 done = end

@@ -10,19 +10,20 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from trainer.dataset.schema import Dataset, Feature
 from trainer.dataset.tabular.inputs import columns_of, parse_columns
 from trainer.errors import InputError
 from trainer.fields import nearest
+from trainer.prediction import stored_batches
 
 FEW_VALUES = 31
 """A month's days: up to so many values a column is cut by value."""
 
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
+_BATCH_SIZE = 1024
 _BANDS = (10, 100, 1000, 10_000)
 
 
@@ -86,9 +87,8 @@ def slices(
 
 def _read(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, np.ndarray]:
     """The raw values of columns, [n] each, in the order of the split's records."""
-    files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
     parts: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
-    for batch in tf.data.TFRecordDataset(files).batch(1024):
+    for batch in stored_batches(dataset, split, _BATCH_SIZE):
         columns = parse_columns(batch, dataset)
         for name, found in parts.items():
             found.append(columns[name].numpy())

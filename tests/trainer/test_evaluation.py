@@ -162,7 +162,7 @@ def test_the_roc_curve_of_two_classes_is_short_and_finite_and_keeps_its_area(mod
     pixels = random.integers(1, 200, (3000, 2)).astype(np.uint8)
     pixels[np.arange(3000), labels] += 50
     evaluation = run(models, tmp_path, labels, pixels)
-    curve = evaluation.roc_curve()
+    curve = evaluation.roc
     assert curve is not None
     assert 100 < len(curve.fpr) == len(curve.tpr) == len(curve.thresholds) <= 200
     assert all(map(math.isfinite, curve.thresholds))
@@ -191,7 +191,7 @@ def test_a_curve_is_kept_for_every_class_up_to_ten_and_then_for_the_mean_and_the
     mean = evaluation.roc_curves[0]
     assert mean.area == pytest.approx(evaluation.roc_auc)
     assert np.trapezoid(mean.y, mean.x) == pytest.approx(mean.area, abs=5e-3)
-    assert evaluation.roc_curve() is None
+    assert evaluation.roc is None
 
 
 def test_a_split_with_one_class_alone_has_no_area_and_no_curve(models, tmp_path):
@@ -199,7 +199,7 @@ def test_a_split_with_one_class_alone_has_no_area_and_no_curve(models, tmp_path)
     evaluation = run(models, tmp_path, labels, np.full((5, 2), 7, np.uint8))
     assert evaluation.accuracy == 1
     assert evaluation.roc_auc is None and evaluation.pr_auc is None
-    assert evaluation.roc_curve() is None and evaluation.roc_curves == []
+    assert evaluation.roc is None and evaluation.roc_curves == []
     assert "roc_auc" not in evaluation.scalars()
     assert json.loads(evaluation.to_json())["roc_auc"] is None
 
