@@ -18,9 +18,6 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "one_cycle", "exponential")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MONITORS = ("loss", "accuracy")
-MOST_PADDING = 0.9
-"""Share of a batch from which it is no batch for so few examples, but a mistake."""
-
 _OPTIONS_OF_MODELS = "; ".join(
     f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
     for name, options in MODELS.items()
@@ -184,35 +181,6 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
         raise InputError(
             f"batch_size={batch_size} can't be shared equally by {replicas} replicas; use {fitting}"
         )
-
-
-def check_padding(config: TrainingConfig, examples: int, replicas: int) -> str:
-    """Judges a batch that is larger than the split that fills it.
-
-    A batch always has its full size: what is missing is filled up, and computed in vain.
-
-    Args:
-        examples: of the training split.
-        replicas: that share a batch.
-
-    Returns:
-        A warning in one line; empty: there is nothing to say.
-
-    Raises:
-        InputError: at least MOST_PADDING of every batch would be in vain.
-    """
-    left = min(examples, config.max_train_examples or examples)
-    if config.batch_size <= left:
-        return ""
-    fitting = max(replicas, left - left % replicas)
-    padding = 1 - left / config.batch_size
-    message = (
-        f"batch_size={config.batch_size}, but there are {left:,} training examples: "
-        f"{100 * padding:.3g}% of each step is computed in vain; set batch_size={fitting} or less"
-    )
-    if padding >= MOST_PADDING:
-        raise InputError(message)
-    return message
 
 
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:

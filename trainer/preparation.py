@@ -1,14 +1,13 @@
 """What is judged, and fetched, once there are records and before a machine costs anything."""
 
-from trainer.config import (
-    TrainingConfig,
-    check_batch_size,
-    check_for_parameter_servers,
-    check_padding,
-)
+from trainer.config import TrainingConfig, check_batch_size, check_for_parameter_servers
 from trainer.dataset.schema import load_to_train
+from trainer.errors import InputError
 from trainer.models import check_model, prepare_model
 from trainer.worker_pools import MachineOptions, check_strategy
+
+MOST_PADDING = 0.9
+"""Share of a batch from which it is no batch for so few examples, but a mistake."""
 
 
 def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
@@ -24,8 +23,6 @@ def prepare(
 ) -> None:
     """Makes sure that a job can train, and leaves in `directory` what its replicas share.
 
-    Says in one line where a batch is larger than the training split.
-
     Args:
         dataset_uri: folder of the records.
         directory: the job's base_output_directory.
@@ -37,8 +34,28 @@ def prepare(
     check_model(config.model, dataset, config.model_options)
     # A parameter server's worker reads on from the start where a batch is not full.
     if not machines.ps_count:
-        examples = dataset.splits["train"].examples
-        warning = check_padding(config, examples, machines.batch_shares)
-        if warning:
-            print(f"warning: {warning}", flush=True)
+        _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
     prepare_model(config.model, dataset, config.model_options, directory)
+
+
+def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
+    """Warns of a batch that is larger than the split of so many `examples` that fills it.
+
+    A batch always has its full size, for `replicas` to share: what is missing is filled up,
+    and computed in vain.
+
+    Raises:
+        InputError: at least MOST_PADDING of every batch would be in vain.
+    """
+    left = min(examples, config.max_train_examples or examples)
+    padding = 1 - left / config.batch_size
+    if padding <= 0:
+        return
+    fitting = max(replicas, left - left % replicas)
+    message = (
+        f"batch_size={config.batch_size}, but there are {left:,} training examples: "
+        f"{100 * padding:.3g}% of each step is computed in vain; set batch_size={fitting} or less"
+    )
+    if padding >= MOST_PADDING:
+        raise InputError(message)
+    print(f"warning: {message}", flush=True)
