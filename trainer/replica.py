@@ -15,6 +15,7 @@ from trainer import evaluator, files, parameter_server, strategies, synchronous
 from trainer.cluster import from_environment
 from trainer.config import Job
 from trainer.dataset.schema import join, load_to_train
+from trainer.errors import InputError
 from trainer.export import export
 from trainer.run import TerminatedError, Trained
 
@@ -62,6 +63,12 @@ def run(job: Job) -> int:
         what = "storage does not answer" if is_storage else f"a peer of {cluster.name} is gone"
         print(f"error: {what}: {_first_line(error)}", file=sys.stderr)
         return FAILED
+    except tf.errors.ResourceExhaustedError as error:
+        raise InputError(
+            f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
+            f"the memory of {cluster.name} ({_first_line(error)}); make one of them smaller, or "
+            "take another machine"
+        ) from None
     return 0
 
 
@@ -110,7 +117,6 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     No replica may leave while another still needs it for a collective. In this last one a
     peer may be gone as soon as it has what it waited for: that is no failure any more.
     """
-
     try:
         strategies.meet(strategy)
     except PEER_GONE:
@@ -119,6 +125,6 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """The line that says what is gone, of an error that may have many before it."""
-    lines = re.sub(r"\{\{.*?\}\}", "", str(error)).strip().splitlines()
+    """The line of an error that says what is gone, or else its first."""
+    lines = re.sub(r"\{\{.*?\}\}", "", str(error)).strip().splitlines() or [type(error).__name__]
     return next((line.strip() for line in lines if "UNAVAILABLE" in line), lines[0])[:300]

@@ -147,6 +147,16 @@ def test_a_model_too_deep_for_its_images_is_one_line(tmp_path, digit_records):
     assert "image_size=8 is too small for 4 poolings, each of which halves it" in error
 
 
+def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records):
+    error = refuse(
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={tmp_path}",
+        f'--model_options={{"units": {10**12}}}',
+    )
+    assert "batch_size=64 and model='small_cnn' do not fit into the memory of chief 0" in error
+    assert "OOM when allocating tensor with shape" in error
+
+
 def _scalars(folder) -> set[str]:
     names = set()
     for path in folder.glob("events*"):

@@ -81,18 +81,9 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
         height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:
-        InputError: options that `read_options` refuses, or features for which, or options of
-            which, Keras can't build it.
+        InputError: as `check_model`; or weights can't be had, or do not fit.
     """
-    read = check_model(name, dataset, options)
-    try:
-        return _module(name).build(dataset, read)
-    except (ValueError, TypeError) as error:
-        why = " ".join(str(error).split())
-        raise InputError(
-            f"model={name!r} can't be built with model_options={options} for "
-            f"{_described(dataset)}: {why}"
-        ) from error
+    return _module(name).build(dataset, check_model(name, dataset, options))
 
 
 def prepare_model(
@@ -117,12 +108,6 @@ def prepare_model(
 def unfreeze(name: str, model: "keras.Model", layers: int) -> None:
     """Lets the last `layers` layers of the backbone of `model`, of FINE_TUNED, learn too."""
     _module(name).unfreeze(model, layers)
-
-
-def _described(dataset: "Dataset") -> str:
-    if dataset.is_table:
-        return "rows of a table"
-    return f"images of {' x '.join(map(str, dataset.feature('image').shape))}"
 
 
 def _module(name: str) -> Any:
