@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from pipelines.vertex import reach
 from pipelines.vertex.errors import is_retryable, status_of, translated
 from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
+from trainer.fields import nearest
 
 T = TypeVar("T")
 
@@ -47,7 +49,13 @@ class Connection:
                 "server runs there",
             )
         from google.cloud import aiplatform
+        from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
 
+        if settings.region not in SUPPORTED_REGIONS:
+            raise InputError(
+                f"region={settings.region!r} is none that google-cloud-aiplatform knows"
+                f"{nearest(settings.region, sorted(SUPPORTED_REGIONS))}"
+            )
         with translated("signing in"):
             aiplatform.init(
                 project=settings.project,

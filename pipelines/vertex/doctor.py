@@ -110,7 +110,7 @@ def _credentials(connection: Connection) -> Finding:
     if is_loopback(connection.settings.endpoint):
         return Finding(True, "credentials: none needed for a server of this machine")
     credentials = connection.credentials
-    attempt(lambda: credentials.refresh(Request()))
+    attempt(lambda: credentials.refresh(Request()), tries=3)
     who = getattr(credentials, "service_account_email", "") or "your own account"
     return Finding(True, f"credentials: {who}")
 

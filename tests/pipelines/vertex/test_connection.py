@@ -110,6 +110,13 @@ def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
         reach.check(f"http://{nobody}", advice="")
 
 
+def test_a_region_that_there_is_not_is_the_users_mistake(vertex, command):
+    code, out, err = command("status", "--region", "us-centrall1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "region='us-centrall1' is none that google-cloud-aiplatform knows; did you mean" in err
+    assert vertex.requests == []
+
+
 def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
     with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
