@@ -17,6 +17,7 @@ from kfp import dsl
 from kfp.local.cache import LocalCache
 
 from pipelines.local import files
+from trainer.dataset import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
@@ -41,9 +42,9 @@ class WholeCache(LocalCache):
         return outputs
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
-        half = self._files_of(key).with_suffix(".half")
-        half.write_text(json.dumps(_files(outputs)))
-        half.replace(self._files_of(key))
+        sizes = json.dumps(_files(outputs)).encode()
+        # Runs of one folder may end the same task at the same time.
+        storage.write_whole(str(self._files_of(key)), sizes, shared=True)
         super().put(key, outputs)
 
     def _files_of(self, key: str) -> pathlib.Path:

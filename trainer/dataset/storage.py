@@ -8,6 +8,7 @@ import collections
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -72,13 +73,25 @@ def size(uri: str) -> int:
     return status.st_size
 
 
-def write_whole(uri: str, content: bytes) -> None:
-    """Writes a file that appears under its name only when it is whole."""
-    partial = uri if is_object(uri) else f"{uri}.partial"
-    with open_file(partial, "wb") as file:
-        file.write(content)
-    if partial != uri:
+def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
+    """Writes a file that appears under its name only when it is whole.
+
+    Args:
+        shared: whether others may write the same file at the same time. One of them is the last.
+    """
+    if is_object(uri):
+        with open_file(uri, "wb") as file:
+            file.write(content)
+        return
+    partial = f"{uri}.{secrets.token_hex(4)}.partial" if shared else f"{uri}.partial"
+    try:
+        with open_file(partial, "wb") as file:
+            file.write(content)
         replace(partial, uri)
+    except BaseException:
+        if shared:  # Another's will have another name, and never take this one's place.
+            remove(partial)
+        raise
 
 
 def scan(uri: str) -> list[tuple[str, bool]]:

@@ -137,7 +137,7 @@ class RecordsStore:
             ],
         }
         with storage.writing(self._entry):
-            storage.write_whole(self._entry, json.dumps(content).encode())
+            storage.write_whole(self._entry, json.dumps(content).encode(), shared=True)
 
 
 def unchanged(

@@ -1,0 +1,30 @@
+"""The cache of task outputs, as two runs of one folder use it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from kfp import dsl
+
+from pipelines.local.cache import WholeCache
+
+
+def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_holds(tmp_path):
+    ready = threading.Barrier(2)
+    records = tmp_path / "records"
+    records.mkdir()
+    for number in range(50):
+        (records / f"{number}.tfrecord").write_bytes(b"1234")
+
+    def put(_):
+        cache = WholeCache(str(tmp_path / "cache"))
+        for _ in range(100):
+            ready.wait(10)
+            cache.put("key", {"records": dsl.Dataset(name="records", uri=str(records))})
+        return cache
+
+    with ThreadPoolExecutor(2) as pool:
+        cache, _ = pool.map(put, range(2))
+    assert cache.get("key")["records"].uri == str(records)
+    (records / "7.tfrecord").unlink()
+    assert cache.get("key") is None
+    assert not list((tmp_path / "cache").glob("*.partial"))
