@@ -6,7 +6,6 @@ import pytest
 
 from trainer.cluster import Cluster, from_environment
 from trainer.errors import InputError
-from trainer.strategies import create_strategy
 
 CLUSTER_SPEC = {
     "cluster": {
@@ -93,9 +92,3 @@ def test_tf_config_goes_before_cluster_spec():
 def test_nonsense_is_named_with_its_variable(variable, text):
     with pytest.raises(InputError, match=f"{variable} can't be understood"):
         from_environment({variable: text})
-
-
-def test_a_strategy_for_one_replica_is_refused_for_several():
-    cluster = from_environment(tf_config({"worker": ["a:1", "b:1"]}, "worker"))
-    with pytest.raises(InputError, match=r"'mirrored' trains on one replica, but the job has 2"):
-        create_strategy("mirrored", cluster)

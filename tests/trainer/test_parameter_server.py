@@ -15,9 +15,6 @@ import tensorflow as tf
 from tests import replicas
 from tests.records import digits
 from trainer import checkpoint
-from trainer.cluster import Cluster
-from trainer.errors import InputError
-from trainer.strategies import resolve
 
 ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
 
@@ -138,22 +135,6 @@ def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_pa
     for damage in (data.unlink, lambda: data.write_bytes(b"")):
         damage()
         assert checkpoint.read(path, [variable]) is None
-
-
-@pytest.mark.parametrize(
-    ("strategy", "roles", "message"),
-    [
-        ("parameter_server", {"chief": 1, "worker": 1}, "needs ps_count of at least 1"),
-        ("parameter_server", {"chief": 1, "ps": 1}, "needs worker_count of at least 1"),
-        ("parameter_server", {}, "needs a chief"),
-        ("multi_worker_mirrored", {"chief": 1, "worker": 1, "ps": 1}, "or ps_count=0"),
-        ("one_device", {"chief": 1, "worker": 1}, "use multi_worker_mirrored"),
-    ],
-)
-def test_a_strategy_that_does_not_fit_the_cluster_is_refused(strategy, roles, message):
-    addresses = {role: [f"{role}:{n}" for n in range(count)] for role, count in roles.items()}
-    with pytest.raises(InputError, match=message):
-        resolve(strategy, Cluster(addresses=addresses))
 
 
 def kill(cluster: replicas.Cluster, role: str, index: int = 0) -> None:

@@ -1,0 +1,59 @@
+"""Which strategy a replica trains under, and which it must not."""
+
+import pytest
+import tensorflow as tf
+
+from trainer.cluster import Cluster
+from trainer.config import STRATEGIES
+from trainer.errors import InputError
+from trainer.strategies import create_strategy, divide_cpu, meet, name_of, resolve
+
+
+def cluster_of(**roles: int) -> Cluster:
+    addresses = {role: [f"{role}:{n}" for n in range(count)] for role, count in roles.items()}
+    return Cluster(addresses=addresses)
+
+
+@pytest.mark.parametrize(
+    ("roles", "strategy"),
+    [
+        ({}, "one_device"),
+        ({"chief": 1, "worker": 1}, "multi_worker_mirrored"),
+        ({"worker": 2}, "multi_worker_mirrored"),
+        ({"chief": 1, "worker": 2, "ps": 1}, "parameter_server"),
+    ],
+)
+def test_auto_takes_what_suits_the_replicas(roles, strategy):
+    assert resolve("auto", cluster_of(**roles)) == strategy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "message"),
+    [
+        ("parameter_server", {"chief": 1, "worker": 1}, "needs ps_count of at least 1"),
+        ("parameter_server", {"chief": 1, "ps": 1}, "needs worker_count of at least 1"),
+        ("parameter_server", {}, "needs a chief"),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1, "ps": 1}, "or ps_count=0"),
+        ("one_device", {"chief": 1, "worker": 1}, "use multi_worker_mirrored"),
+        ("mirrored", {"worker": 2}, "'mirrored' trains on one replica, but the job has 2"),
+    ],
+)
+def test_a_strategy_that_does_not_fit_the_cluster_is_refused(strategy, roles, message):
+    with pytest.raises(InputError, match=message):
+        create_strategy(strategy, cluster_of(**roles))
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored"])
+def test_a_single_replica_is_called_as_its_strategy_was_asked_for(name):
+    strategy = create_strategy(name, Cluster())
+    assert name_of(strategy) == name
+    assert name in STRATEGIES
+    meet(strategy)  # Nobody else is waited for.
+
+
+@pytest.mark.parametrize("text", ["two", "0", "-1", "1.5"])
+def test_a_cpu_is_divided_into_a_number_of_devices_alone(text):
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("with a GPU the CPU stands in for nothing")
+    with pytest.raises(InputError, match=f"LOGICAL_CPUS='{text}' is not a number of devices"):
+        divide_cpu({"LOGICAL_CPUS": text})
