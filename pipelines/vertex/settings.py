@@ -30,6 +30,7 @@ _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+")
+_REPOSITORY = re.compile(r"gs://[a-z0-9][^\s]*|https?://[^\s/]+/[^\s/]+/[^\s/]+/?")
 _ENDPOINT = re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?")
 
 
@@ -115,7 +116,7 @@ class Settings:
                 f"pipeline_root={self.pipeline_root!r} is not a folder in Cloud Storage, such as "
                 "'gs://BUCKET/runs'"
             )
-        if self.template_repository and not re.match(r"(gs|https?)://", self.template_repository):
+        if self.template_repository and not _REPOSITORY.fullmatch(self.template_repository):
             raise InputError(
                 f"template_repository={self.template_repository!r} is neither "
                 "https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY nor gs://BUCKET/FOLDER"

@@ -67,6 +67,7 @@ def test_a_file_may_be_named_by_the_environment(tmp_path):
         ({}, {"VERTEX_AI_TRANSPORT": "soap"}, "", "transport='soap' is not one of"),
         ({}, {}, "projct = 'x'", "vertex.toml: unknown parameter 'projct'; did you mean 'project'"),
         ({}, {}, "pipeline_root = 'bucket'", "is not a folder in Cloud Storage"),
+        ({}, {}, "template_repository = 'https://us-kfp.pkg.dev/p'", "/PROJECT/REPOSITORY nor gs"),
         ({}, {}, "template_repository = 'repo'", "neither https://REGION-kfp.pkg.dev"),
         ({}, {}, "project = ", "can't be read"),
     ],
