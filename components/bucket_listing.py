@@ -50,8 +50,10 @@ def _blobs(client: Any, bucket: str, name: str) -> Iterator[tuple[str, Any]]:
         return client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **others)
 
     if fingerprint.is_pattern(name):
-        # A server that can't match lists more: more files count then, but none is missed.
-        for blob in listed(re.split(r"[*?\[]", name)[0], match_glob=name):
+        # Braces stand for a choice there, and for themselves in a source. Without a pattern, or
+        # from a server that can't match, more files come and count, but none is missed.
+        glob = {} if "{" in name else {"match_glob": name}
+        for blob in listed(re.split(r"[*?\[]", name)[0], **glob):
             yield blob.name, blob
         return
     folder = f"{name.rstrip('/')}/" if name.strip("/") else ""

@@ -100,6 +100,14 @@ def test_the_digest_follows_each_change_of_the_objects_and_no_copy(bucket):
     assert digest("images:/gcs/bucket/photos/") == digests[-1]
 
 
+def test_braces_in_a_pattern_stand_for_themselves(bucket):
+    bucket.objects = {"trips{1,2}/a.csv": (b"1", 1), "trips{1,2}/b.csv": (b"2", 1)}
+    before = digest("csv:gs://bucket/trips{1,2}/*.csv")
+    assert "matchGlob" not in bucket.requests[-1][1]
+    bucket.objects["trips{1,2}/a.csv"] = (b"3", 2)
+    assert digest("csv:gs://bucket/trips{1,2}/*.csv") != before
+
+
 def test_thousands_of_objects_take_a_request_a_thousand(bucket):
     bucket.objects = {f"photos/rose/{n:05}.jpg": (b"%05d" % n, 1) for n in range(2500)}
     before = digest()

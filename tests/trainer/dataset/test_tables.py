@@ -152,6 +152,18 @@ def test_one_file_gzipped_ones_a_folder_and_a_pattern_hold_the_same_rows(tmp_pat
     assert len(counts[1]) == 400
 
 
+def test_rows_of_a_remote_table_are_named_by_its_files(tmp_path):
+    folder = tmp_path / "trips"
+    tables.write_csv(folder / "a.csv", [*tables.lines(300), "1,2"])
+    # Whatever the case of its ending.
+    text = "\n".join([tables.HEADER, *tables.lines(300, seed=1), "1,2"])
+    (folder / "B.CSV.GZ").write_bytes(gzip.compress(text.encode()))
+    dataset = write(f"file://{folder}", tmp_path / "out")
+    assert set(rejected(dataset)) == {"a.csv:302", "B.CSV.GZ:302"}
+    dataset = write(f"file://{folder}/a.csv", tmp_path / "one")
+    assert set(rejected(dataset)) == {"a.csv:302"}
+
+
 def test_equal_rows_lie_in_one_split_and_columns_do_not_move_rows(tmp_path):
     made = tables.lines(200)
     written = write(tables.write_csv(tmp_path / "t.csv", made * 5), tmp_path / "out")

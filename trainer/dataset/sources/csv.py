@@ -12,7 +12,6 @@ gathered on the way, and the rows are left on local disk (spill.py) for the shar
 import contextlib
 import glob
 import itertools
-import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -225,8 +224,12 @@ def _below(folder: str) -> Iterator[str]:
 
 def _short_names(uris: list[str]) -> list[str]:
     """Paths below the folder that holds them all."""
-    start = len(os.path.commonpath([uri.rpartition("/")[0] for uri in uris]))
-    return [uri[start:].lstrip("/") for uri in uris]
+    # Not commonpath, for which gs://bucket is gs:/bucket.
+    parts = [uri.split("/") for uri in uris]
+    levels = zip(*(folders for *folders, _ in parts), strict=False)
+    shared = itertools.takewhile(lambda names: len(set(names)) == 1, levels)
+    start = sum(1 for _ in shared)
+    return ["/".join(one[start:]) for one in parts]
 
 
 def _crossed(cross: Cross) -> Feature:

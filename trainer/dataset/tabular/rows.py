@@ -163,4 +163,4 @@ def _state(row: bytes) -> str:
 
 def _open(uri: str) -> io.BufferedIOBase:
     file = storage.open_file(uri, "rb")
-    return gzip.GzipFile(fileobj=file) if uri.endswith(".gz") else file  # type: ignore
+    return gzip.GzipFile(fileobj=file) if uri.lower().endswith(".gz") else file  # type: ignore
