@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from pipelines.local import failures
 from pipelines.local.board import Board
-from pipelines.local.custom_job import CustomJob
+from pipelines.local.custom_job import CustomJob, Replica
 from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import relative
 from trainer.dataset.storage import is_object
@@ -51,13 +52,31 @@ def failure_of(board: Board, service: VertexService | None, error: str) -> Failu
             return Failure(f"{task.display_name}: {own[-1].error}", task.log)
         assert replica.process
         said = failures.user_error(replica.log, replica.process.returncode)
-        return Failure(f"{task.display_name}: {said or own[-1].error}", replica.log, bool(said))
+        why = said or _killed(replica) or own[-1].error
+        return Failure(f"{task.display_name}: {why}", replica.log, bool(said))
     if not own and service and service.refusals:
         message = f"{task.display_name}: the job was refused: {service.refusals[-1]}"
         return Failure(message, task.log)
     said = failures.user_error(task.log, task.returncode)
     last = failures.last_lines(task.log, 1) or [error or "failed"]
     return Failure(f"{task.display_name}: {said or last[0]}", task.log, bool(said))
+
+
+def _killed(replica: Replica) -> str:
+    """How a signal ended a replica; empty where none did."""
+    assert replica.process
+    code = replica.process.returncode or 0
+    # A container's engine tells of signal n by the status 128 + n.
+    number = -code if code < 0 else code - 128
+    if number not in list(signal.Signals):
+        return ""
+    text = f"{replica.role} {replica.index} was ended by {signal.Signals(number).name}"
+    if number == signal.SIGKILL:
+        text += ", most often for lack of memory"
+    if replica.restarts:
+        times = "once" if replica.restarts == 1 else f"{replica.restarts} times"
+        text += f"; it had been restarted {times}"
+    return text
 
 
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:

@@ -1,6 +1,8 @@
 """What the console shows of a run: a live table on a terminal, else a line a change."""
 
+import collections
 import os
+import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +19,9 @@ from pipelines.local.failures import progress
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
+_ECHO = 3
+"""Columns that stay free: what a key echoes after the table, such as ^C, must not wrap."""
+
 _MARKS = {
     "PENDING": ("·", "dim"),
     "SUCCEEDED": ("✓", "green"),
@@ -36,7 +41,11 @@ def view_of(board: Board, jobs: list[CustomJob], console: Console) -> "LiveView 
 
 
 class LiveView:
-    """A table that is drawn anew in its place: a row a task, and a row a replica."""
+    """A table that is drawn anew in its place: a row a task, and a row a replica.
+
+    Of replicas that do not fit on the screen only those that were restarted or failed have a
+    row, and the chief; a line counts the others.
+    """
 
     def __init__(self, board: Board, jobs: list[CustomJob], console: Console) -> None:
         self._board = board
@@ -56,26 +65,34 @@ class LiveView:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._live.update(self._table(), refresh=True)
+        # What is shown last stays: all rows, for it may scroll, and no clock.
+        self._live.update(self._table(list(_rows(self._board, self._jobs))), refresh=True)
         self._live.stop()
 
     def update(self) -> None:
         """Draws the table, unless it was drawn just now."""
         if time.monotonic() - self._drawn > 1 / _REFRESHES_A_SECOND:
             self._drawn = time.monotonic()
-            self._live.update(self._table(), refresh=True)
+            rows = list(_rows(self._board, self._jobs))
+            room = self._live.console.height - 2
+            clock = _clock(self._drawn - self._board.started)
+            head = Text(f"{relative(_folder(self._board))}  {clock}", "dim", no_wrap=True)
+            table = self._table(rows if len(rows) <= room else list(_folded(rows)))
+            self._live.update(Group(head, table), refresh=True)
 
     def note(self, text: str) -> None:
         self._live.console.print(text, style="yellow", highlight=False)
 
-    def _table(self) -> Group:
+    def _table(self, rows: list["Row"]) -> Table:
         table = Table.grid(padding=(0, 1))
+        table.width = max(1, self._live.console.width - _ECHO)
         table.add_column(width=1)
         table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        table.expand = True
-        for name, state, seconds, text in _rows(self._board, self._jobs):
+        for name, state, seconds, text in rows:
+            if state == "RUNNING" and name.startswith("  chief"):
+                text = text or "starting"
             mark: Spinner | Text
             if state == "RUNNING":
                 mark = self._spinners.setdefault(name, Spinner("dots", style="blue"))
@@ -87,7 +104,7 @@ class LiveView:
             if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
                 text = state.lower().replace("_", " ")
             table.add_row(mark, Text(name, style), Text(clock, "dim"), Text(text, "dim"))
-        return Group(table)
+        return table
 
 
 class PlainView:
@@ -128,8 +145,39 @@ class PlainView:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[tuple[str, str, float, str]]:
-    """Name, state, seconds and last word of every task, and below a job's of its replicas."""
+Row = tuple[str, str, float, str]
+"""Name, state, seconds and last word of a task, or, with spaces before its name, of a replica."""
+
+
+def _folder(board: Board) -> pathlib.Path:
+    return next(iter(board.tasks.values())).log.parent.parent
+
+
+def _folded(rows: list[Row]) -> Iterator[Row]:
+    """The rows without those of replicas of which there is nothing to say, and their number."""
+    hidden: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        name, state, _, text = row
+        quiet = name.startswith(" ") and state != "FAILED" and not text.startswith("restart")
+        if quiet and not name.startswith("  chief"):
+            hidden[state] += 1
+            continue
+        if hidden and not name.startswith(" "):
+            yield _count(hidden)
+            hidden.clear()
+        yield row
+    if hidden:
+        yield _count(hidden)
+
+
+def _count(hidden: collections.Counter[str]) -> Row:
+    listed = ", ".join(f"{times} {state.lower()}" for state, times in hidden.items())
+    state = "RUNNING" if hidden["RUNNING"] else hidden.most_common(1)[0][0]
+    return "  others", state, 0.0, listed
+
+
+def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
+    """A row of every task, and below a job's of its replicas."""
     waiting = list(jobs)
     for task in list(board.tasks.values()):
         text = progress(task.log) if task.state == "RUNNING" else ""
@@ -138,16 +186,18 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[tuple[str, str, float
             text = ""
         yield task.display_name, task.state, task.seconds, text
         for job in own:
-            yield from _replica_rows(job)
+            yield from _replica_rows(job, _folder(board))
 
 
-def _replica_rows(job: CustomJob) -> Iterator[tuple[str, str, float, str]]:
+def _replica_rows(job: CustomJob, folder: pathlib.Path) -> Iterator[Row]:
     for replica in job.replicas:
-        text = progress(replica.log) if replica.state in ("RUNNING", "SUCCEEDED") else ""
-        if replica.restarts:
+        text = progress(replica.log) if replica.state != "FAILED" else ""
+        if replica.state == "STOPPED" and job.state == "SUCCEEDED":
+            text = "shut down with the job"
+        elif replica.restarts:
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
-        if replica.state == "STOPPED":
-            text = "shut down with the job" if job.state == "SUCCEEDED" else ""
+        # Its own folder stands above the table.
+        text = text.replace(f"{folder}/", "")
         seconds = seconds_between(replica.started, replica.ended)
         yield f"  {replica.role} {replica.index}", replica.state, seconds, text
 

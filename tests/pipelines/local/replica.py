@@ -4,9 +4,9 @@
 
 Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
 finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError),
-crash (a traceback), serve (until killed), save (serve, and write <base>/checkpoint on
-SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the first start, finish on the
-next), wait (finish once <base>/go exists).
+crash (a traceback), die (by SIGKILL), serve (until killed), save (serve, and write
+<base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the first
+start, finish on the next), wait (finish once <base>/go exists).
 """
 
 import argparse
@@ -58,6 +58,8 @@ if action == "wait":
 if action == "complain":
     print("error: learning_rate=-1.0 is out of range: it must be above 0", file=sys.stderr)
     sys.exit(2)
+if action == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
 if action == "crash":
     raise RuntimeError("the loss is not a number")
 if action.startswith("exit:"):

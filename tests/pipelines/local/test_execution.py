@@ -146,6 +146,17 @@ def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, t
     assert "chief-0.log" in shown
 
 
+def test_a_chief_that_is_killed_each_time_is_told_with_the_signal_and_its_restarts(
+    small_package, tmp_path
+):
+    result, shown = start(small_package, tmp_path, "--chief=die")
+    assert result.summary["error"] == (
+        "Train: chief 0 was ended by SIGKILL, most often for lack of memory; it had been "
+        "restarted 5 times"
+    )
+    assert "chief-0.log" in shown
+
+
 def test_the_mistake_of_a_user_is_one_line(small_package, tmp_path):
     result, shown = start(small_package, tmp_path, "--chief=complain")
     assert result.state == "FAILED"

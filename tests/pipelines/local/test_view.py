@@ -1,5 +1,6 @@
 import io
 import pathlib
+import re
 import types
 
 import pytest
@@ -20,27 +21,60 @@ def board(tmp_path):
     return board
 
 
+def replica(folder, role, index, text="", **changes):
+    log = folder / f"{role}-{index}.log"
+    log.write_text(text)
+    values = {
+        "role": role, "index": index, "log": log, "state": "RUNNING", "restarts": 0,
+        "started": 1.0, "ended": 0.0,
+    }  # fmt: skip
+    return types.SimpleNamespace(**{**values, **changes})
+
+
 @pytest.fixture
 def job(tmp_path):
-    (tmp_path / "chief-0.log").write_text("epoch 3 of 10, 812 images/s\n")
-    replica = types.SimpleNamespace(
-        role="chief", index=0, log=tmp_path / "chief-0.log", state="RUNNING",
-        restarts=1, started=1.0, ended=0.0,
-    )  # fmt: skip
-    return types.SimpleNamespace(launched_by="train", replicas=[replica], state="RUNNING")
+    chief = replica(tmp_path, "chief", 0, "epoch 3 of 10, 812 images/s\n", restarts=1)
+    return types.SimpleNamespace(launched_by="train", replicas=[chief], state="RUNNING")
 
 
-def test_a_terminal_gets_a_table_that_is_drawn_in_its_place(board, job):
+def drawn(board, job, **size):
+    """What a terminal shows of a view that is drawn once, with the escape codes removed."""
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=100, _environ={"TERM": "xterm"})
-    with view_of(board, [job], console) as view:
-        assert isinstance(view, LiveView)
+    console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
+    view = view_of(board, [job], console)
+    assert isinstance(view, LiveView)
+    with view:
         view.update()
-    text = file.getvalue()
+        text = file.getvalue()
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
+
+
+def test_a_terminal_gets_a_table_that_is_drawn_in_its_place(board, job, tmp_path):
+    text = drawn(board, job, width=100)
     assert "Create TFRecords" in text
     assert "chief 0" in text
     assert "restart 1 of 5" in text
     assert "epoch 3 of 10, 812 images/s" in text
+    assert tmp_path.parent.name in text
+
+
+def test_the_end_of_a_line_stays_free_for_what_a_key_echoes(board, job):
+    assert max(len(line.strip("\r")) for line in drawn(board, job, width=40).splitlines()) <= 37
+
+
+def test_replicas_that_do_not_fit_on_the_screen_are_counted(board, job, tmp_path):
+    job.replicas += [replica(tmp_path, "worker", index) for index in range(40)]
+    job.replicas[7].state, job.replicas[9].restarts = "FAILED", 2
+    text = drawn(board, job, width=80, height=24)
+    assert re.findall(r"worker \d+", text) == ["worker 6", "worker 8"]
+    assert "38 running" in text
+    assert "worker 39" in drawn(board, job, width=80, height=50)
+
+
+def test_a_chief_that_has_not_said_anything_yet_is_starting(board, job):
+    job.replicas[0].log.write_text("")
+    job.replicas[0].restarts = 0
+    assert "starting" in drawn(board, job, width=100)
 
 
 def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
