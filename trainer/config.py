@@ -1,13 +1,9 @@
-"""What training can be told: one typed config, and its way to and from flags."""
+"""What training can be told: one typed config, and its way to flags."""
 
-import argparse
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any
 
-from trainer import fields
 from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
@@ -141,27 +137,32 @@ class TrainingConfig:
         options = read_options(self.model, self.model_options)
         if self.model in FINE_TUNED and self.fine_tune_epochs:
             options.check_fine_tuned(self.fine_tune_layers)
+        self._check_effects()
+        if self.strategy == "parameter_server":
+            check_for_parameter_servers(self)
+
+    def _check_effects(self) -> None:
+        """Raises InputError for a value that would change nothing."""
         if self.model in WIDE and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
                 "rows of a table; set augmentation=none"
             )
-        if self.strategy == "parameter_server":
-            check_for_parameter_servers(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """A replica's whole command line: where to read and write, and the config.
-
-    Attributes:
-        evaluator_pool: the worker pool, by its position, that holds the evaluator; 0: none.
-    """
-
-    dataset: str
-    base_output_directory: str
-    config: TrainingConfig
-    evaluator_pool: int = 0
+        if self.augmentation != "none" and not self.augmentation_operations:
+            raise InputError(
+                f"augmentation={self.augmentation!r} with augmentation_operations=[] does nothing; "
+                "name an operation, or set augmentation=none"
+            )
+        if self.weight_decay and self.optimizer != "adamw":
+            raise InputError(
+                f"weight_decay={self.weight_decay} is of adamw alone, but optimizer="
+                f"{self.optimizer!r}; set optimizer=adamw, or weight_decay=0"
+            )
+        if self.warmup_steps and self.schedule == "one_cycle":
+            raise InputError(
+                f"warmup_steps={self.warmup_steps}, but schedule='one_cycle' warms up by itself; "
+                "set warmup_steps=0"
+            )
 
 
 def check_for_parameter_servers(config: TrainingConfig) -> None:
@@ -196,68 +197,8 @@ def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
 
 
 def to_flags(config: TrainingConfig) -> list[str]:
-    """The command line that `parse` reads back as `config`, one `--name=value` a field."""
+    """The flags that `trainer.job.parse` reads back as `config`, one `--name=value` a field."""
     return [
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in dataclasses.asdict(config).items()
     ]
-
-
-def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
-    """Reads a replica's command line.
-
-    Args:
-        arguments: flags, without the program's name.
-        environment: where AIP_MODEL_DIR stands in for --base_output_directory, as Vertex AI
-            sets it to `<base_output_directory>/model/`.
-
-    Raises:
-        InputError: an unknown flag, or a value that is missing, mistyped or out of range.
-    """
-    parser = _Parser(prog="python -m trainer.task", allow_abbrev=False)
-    parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
-    parser.add_argument(
-        "--base_output_directory",
-        default="",
-        help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
-    )
-    parser.add_argument(
-        "--evaluator_pool",
-        choices=range(4),
-        default=0,
-        type=int,
-        help="Position of the evaluator's worker pool in the job; 0: there is none.",
-    )
-    for field in dataclasses.fields(TrainingConfig):
-        shown = json.dumps(fields.default_of(field)).replace("%", "%%")
-        parser.add_argument(
-            f"--{field.name}",
-            default=argparse.SUPPRESS,
-            metavar=fields.type_of(TrainingConfig, field.name).__name__.upper(),
-            help=f"{field.metadata['help']} Default: {shown}.",
-        )
-    values: dict[str, Any] = vars(parser.parse_args(arguments))
-    dataset = values.pop("dataset")
-    base = values.pop("base_output_directory")
-    evaluator_pool = values.pop("evaluator_pool")
-    if not base:
-        model_directory = environment.get("AIP_MODEL_DIR", "")
-        if not model_directory:
-            raise InputError(
-                "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as "
-                "Vertex AI does"
-            )
-        base = model_directory.rstrip("/").rpartition("/")[0]
-    return Job(
-        dataset=dataset,
-        base_output_directory=base,
-        config=fields.build(TrainingConfig, values),
-        evaluator_pool=evaluator_pool,
-    )
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are InputErrors."""
-
-    def error(self, message: str) -> Any:
-        raise InputError(message)

@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from trainer import checkpoint, files, steps
 from trainer.cluster import Cluster
-from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, join, limited
+from trainer.job import Job
 from trainer.models import prepare_model
 from trainer.network import build_network
 from trainer.strategies import create_strategy

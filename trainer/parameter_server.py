@@ -35,10 +35,11 @@ import tensorflow as tf
 
 from trainer import evaluator, steps
 from trainer.cluster import Cluster
-from trainer.config import Job, check_for_parameter_servers
+from trainer.config import check_for_parameter_servers
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, load_to_train
 from trainer.dataset.stream import endless_batches
+from trainer.job import Job
 from trainer.models import build_model
 from trainer.run import Run, TerminatedError, Trained
 from trainer.strategies import create_strategy

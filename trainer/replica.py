@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from trainer import evaluator, files, parameter_server, strategies, synchronous
 from trainer.cluster import from_environment
-from trainer.config import Job
 from trainer.dataset.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.export import export
+from trainer.job import Job
 from trainer.run import TerminatedError, Trained
 
 TERMINATED = 143

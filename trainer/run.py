@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from trainer import checkpoint, logs, steps
 from trainer.cluster import Cluster
-from trainer.config import Job
 from trainer.dataset.reader import InputShare
 from trainer.dataset.schema import Dataset, join, limited
 from trainer.errors import InputError
+from trainer.job import Job
 from trainer.models import FINE_TUNED, prepare_model, unfreeze
 from trainer.network import build_network
 from trainer.optimization import Schedule, create_optimizer

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from trainer import steps
 from trainer.cluster import Cluster
-from trainer.config import Job
 from trainer.dataset import reader
 from trainer.dataset.schema import load_to_train
+from trainer.job import Job
 from trainer.run import Run, TerminatedError, Trained
 from trainer.strategies import create_strategy
 

@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:
-        from trainer.config import parse
+        from trainer.job import parse
 
         job = parse(arguments, dict(os.environ))
         from trainer import replica

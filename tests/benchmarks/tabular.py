@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from tests import tables
 from trainer.cluster import Cluster
-from trainer.config import Job, TrainingConfig
+from trainer.config import TrainingConfig
 from trainer.dataset.reader import InputShare, training_batches
 from trainer.dataset.schema import Dataset
+from trainer.job import Job
 from trainer.models import build_model
 from trainer.synchronous import SynchronousRun
 

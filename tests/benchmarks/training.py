@@ -19,8 +19,9 @@ import numpy as np
 from tests import replicas
 from tests.records import write_records
 from trainer.cluster import Cluster
-from trainer.config import Job, TrainingConfig
+from trainer.config import TrainingConfig
 from trainer.dataset.schema import Dataset
+from trainer.job import Job
 
 EXAMPLES = 4096
 BATCH = 128

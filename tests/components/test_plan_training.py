@@ -12,8 +12,9 @@ from components.vertex_client import model_client
 from pipelines.lint import check_worker_pools
 from tests.components.artifacts import artifact
 from tests.model_service import ModelService
-from trainer.config import TrainingConfig, parse
+from trainer.config import TrainingConfig
 from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
+from trainer.job import parse
 from trainer.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}

@@ -64,6 +64,12 @@ SERVERS = {"ps_count": 1, "worker_count": 1}
         ),
         ({**TABLE, "model_options": {"hidden_units": [8, -8]}}, "hidden_units=-8 is out of range"),
         ({**TABLE, "augmentation": "model"}, "augmentation='model' is for images, but model='wid"),
+        (
+            {"augmentation": "model", "augmentation_operations": []},
+            "augmentation='model' with augmentation_operations=[] does nothing",
+        ),
+        ({"weight_decay": 0.1}, "weight_decay=0.1 is of adamw alone, but optimizer='adam'; set op"),
+        ({"warmup_steps": 5, "schedule": "one_cycle"}, "'one_cycle' warms up by itself; set warm"),
         ({**SERVERS, "strategy": "parameter_server", "xla": True}, "set xla=false"),
         ({**SERVERS, "xla": True}, "xla=true can't be used with parameter servers"),
     ],

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from trainer import synchronous
 from trainer.cluster import from_environment
-from trainer.config import parse
+from trainer.job import parse
 
 
 def main() -> None:

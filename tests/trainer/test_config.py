@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from trainer import fields
-from trainer.config import TrainingConfig, parse, to_flags
+from trainer.config import TrainingConfig, to_flags
 from trainer.errors import InputError
+from trainer.job import parse
 
 LOCATIONS = ["--dataset=gs://b/records", "--base_output_directory=gs://b/run"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests import replicas
 from trainer.cluster import Cluster, from_environment
-from trainer.config import parse
+from trainer.job import parse
 
 MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 

@@ -7,7 +7,8 @@ import tensorflow as tf
 from tests.records import digits
 from trainer import fields
 from trainer.cluster import Cluster
-from trainer.config import Job, TrainingConfig
+from trainer.config import TrainingConfig
+from trainer.job import Job
 from trainer.optimization import Schedule, create_optimizer
 from trainer.progress import Progress
 from trainer.synchronous import train

@@ -11,8 +11,9 @@ from tests import replicas
 from tests.records import write_records
 from trainer import checkpoint, fields
 from trainer.cluster import Cluster
-from trainer.config import Job, TrainingConfig
+from trainer.config import TrainingConfig
 from trainer.errors import InputError
+from trainer.job import Job
 from trainer.models import backbones, build_model, prepare_model
 from trainer.models.options import Transfer
 from trainer.synchronous import train

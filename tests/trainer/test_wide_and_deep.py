@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from tests import tables
 from trainer.cluster import Cluster
-from trainer.config import Job, TrainingConfig
+from trainer.config import TrainingConfig
 from trainer.dataset import reader
 from trainer.dataset.schema import Dataset, limited
 from trainer.dataset.tabular.inputs import Encoder, categories, parse_columns
 from trainer.errors import InputError
 from trainer.evaluation import evaluate
 from trainer.export import export
+from trainer.job import Job
 from trainer.models import build_model
 from trainer.optimization import WIDE_LAYER, Schedule, create_optimizer
 from trainer.report import write_report

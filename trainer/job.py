@@ -1,0 +1,85 @@
+"""The command line of a replica: where to read and write, and the config."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from trainer import fields
+from trainer.config import TrainingConfig
+from trainer.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A replica's whole command line: where to read and write, and the config.
+
+    Attributes:
+        evaluator_pool: the worker pool, by its position, that holds the evaluator; 0: none.
+    """
+
+    dataset: str
+    base_output_directory: str
+    config: TrainingConfig
+    evaluator_pool: int = 0
+
+
+def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
+    """Reads a replica's command line.
+
+    Args:
+        arguments: flags, without the program's name.
+        environment: where AIP_MODEL_DIR stands in for --base_output_directory, as Vertex AI
+            sets it to `<base_output_directory>/model/`.
+
+    Raises:
+        InputError: an unknown flag, or a value that is missing, mistyped or out of range.
+    """
+    parser = _Parser(prog="python -m trainer.task", allow_abbrev=False)
+    parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
+    parser.add_argument(
+        "--base_output_directory",
+        default="",
+        help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
+    )
+    parser.add_argument(
+        "--evaluator_pool",
+        choices=range(4),
+        default=0,
+        type=int,
+        help="Position of the evaluator's worker pool in the job; 0: there is none.",
+    )
+    for field in dataclasses.fields(TrainingConfig):
+        shown = json.dumps(fields.default_of(field)).replace("%", "%%")
+        parser.add_argument(
+            f"--{field.name}",
+            default=argparse.SUPPRESS,
+            metavar=fields.type_of(TrainingConfig, field.name).__name__.upper(),
+            help=f"{field.metadata['help']} Default: {shown}.",
+        )
+    values: dict[str, Any] = vars(parser.parse_args(arguments))
+    dataset = values.pop("dataset")
+    base = values.pop("base_output_directory")
+    evaluator_pool = values.pop("evaluator_pool")
+    if not base:
+        model_directory = environment.get("AIP_MODEL_DIR", "")
+        if not model_directory:
+            raise InputError(
+                "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as "
+                "Vertex AI does"
+            )
+        base = model_directory.rstrip("/").rpartition("/")[0]
+    return Job(
+        dataset=dataset,
+        base_output_directory=base,
+        config=fields.build(TrainingConfig, values),
+        evaluator_pool=evaluator_pool,
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are InputErrors."""
+
+    def error(self, message: str) -> Any:
+        raise InputError(message)
