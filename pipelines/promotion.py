@@ -5,13 +5,15 @@ somebody has looked at, and a champion that has to go.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from pipelines import recipe as recipes
 from pipelines.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
@@ -83,6 +85,8 @@ def _registry(
         from pipelines.local import environment
         from pipelines.local import model_registry as loopback
 
+        # Read by the client of the server that is started here.
+        os.environ.update(environment.beside_proxies(os.environ))
         server = stack.enter_context(loopback.ModelRegistry(runs_directory / loopback.FOLDER_NAME))
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
         yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
@@ -92,10 +96,10 @@ def _show(console: Console, model: str, versions: list[Any]) -> None:
     if not versions:
         _print(console, f"{model} has no version yet")
         return
-    table = Table("Version", "Aliases", "Run", "Model", box=None)
+    table = Table("Version", "Aliases", "Run", Column("Model", overflow="fold"), box=None)
     for one in versions:
         aliases = ", ".join(sorted(one.aliases))
-        table.add_row(one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
+        table.add_row(one.version, aliases, one.labels.get("run", ""), Text(one.artifact_uri))
     console.print(table)
 
 

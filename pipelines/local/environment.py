@@ -16,6 +16,7 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
 _VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
+_THIS_MACHINE = ("127.0.0.1", "localhost")
 
 # Only defaults: what the user has set wins.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
@@ -26,7 +27,7 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
 
     This interpreter comes first on PATH and the repository first on PYTHONPATH, in place
     of the container's image. Nothing that makes a process believe it were a replica is
-    passed on.
+    passed on, and no proxy stands between the processes of this machine.
     """
     source = os.environ if environment is None else environment
     kept = {
@@ -37,10 +38,18 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
     return {
         **QUIET,
         **kept,
+        **beside_proxies(kept),
         "PATH": _prepend(pathlib.Path(sys.executable).parent, kept.get("PATH")),
         "PYTHONPATH": _prepend(_REPOSITORY, kept.get("PYTHONPATH")),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that let this machine be reached without the proxies of `environment`."""
+    given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
+    return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def of_replica(

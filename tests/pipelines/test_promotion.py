@@ -30,12 +30,12 @@ def promote(capfd):
     return run
 
 
-def register(environment, parent, *runs):
+def register(environment, parent, *runs, folder=""):
     registry = ModelRegistry(model_client("us-central1", environment), parent)
     rival = ""
     for run in runs:
         candidate = Candidate(
-            artifact_uri=f"/{run}/model",
+            artifact_uri=f"{folder}/{run}/model",
             serving_image="image",
             description=run,
             labels={"run": run},
@@ -66,6 +66,21 @@ def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, t
     assert promote("--local", "--rollback")[1].startswith(
         "digits@1 is the champion of digits again"
     )
+
+
+def test_a_proxy_of_the_user_is_not_asked_and_a_folder_keeps_its_name(
+    promote, tmp_path, monkeypatch
+):
+    place = "/data/[bold]/" + "long-" * 20
+    with loopback.ModelRegistry(tmp_path / "runs" / loopback.FOLDER_NAME) as server:
+        register(server.environment, LOCAL, "one", folder=place)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "intranet")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "120")
+    code, shown = promote("--local")
+    assert code == 0
+    assert f"{place}/one/model" in "".join(line.split()[-1] for line in shown.splitlines())
 
 
 def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch):

@@ -126,6 +126,17 @@ def test_a_branch_that_is_not_taken_is_skipped(small_package, tmp_path):
     assert "verdict" not in result.summary
 
 
+def test_a_proxy_does_not_stand_between_the_processes_of_a_run(
+    small_package, tmp_path, monkeypatch
+):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    result, _ = start(small_package, tmp_path)
+    assert result.state == "SUCCEEDED"
+
+
 def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, tmp_path):
     result, shown = start(small_package, tmp_path, "--chief=crash")
     assert result.state == "FAILED"
