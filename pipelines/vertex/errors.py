@@ -22,6 +22,8 @@ _CAPACITY = re.compile(
 # A TensorFlow that is out of memory says RESOURCE_EXHAUSTED, too.
 _EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
 _MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
+# http.client's, of a first line that is none of HTTP; and ssl's, of what is no or no trusted TLS.
+_OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
 _HINTS = {
     401: "sign in: gcloud auth application-default login",
     403: "`python -m pipelines doctor` tells which role is missing",
@@ -56,10 +58,10 @@ def is_retryable(error: BaseException) -> bool:
     """Whether the same request may go through if it is sent again a little later.
 
     A server's fault, too many requests in a minute, and a connection that broke are; a quota
-    that is used up is not.
+    that is used up, and a server that speaks something else, are not.
     """
     if is_dropped(error):
-        return True
+        return not _OTHER_PROTOCOL.search(str(error))
     text = str(error)
     used_up = _QUOTA.search(text) and not _RATE.search(text)
     return status_of(error) in _RETRYABLE_STATUS and not used_up
@@ -100,9 +102,15 @@ def translated(doing: str) -> Iterator[None]:
     from google.api_core import exceptions
     from google.auth import exceptions as auth
     from google.auth.transport.requests import requests
+    from google.protobuf import json_format
 
     try:
         yield
+    except json_format.ParseError as error:
+        raise CloudError(
+            f"{doing}: the answer is none of Vertex AI's ({_line(error)[:200]}); check the setting "
+            "endpoint"
+        ) from None
     except auth.DefaultCredentialsError:
         raise CloudError(
             f"{doing}: no credentials of Google Cloud; sign in: gcloud auth application-default "

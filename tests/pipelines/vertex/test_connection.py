@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import socket
+import socketserver
+import threading
 
 import grpc
 import pytest
@@ -134,6 +136,33 @@ def test_pauses_double_and_tries_end():
     assert len(pauses) == len(told) == 7
     assert pauses[1:5] == [2 * pause for pause in pauses[:4]]
     assert max(pauses) <= 30
+
+
+@pytest.mark.parametrize(
+    ("answer", "scheme", "message"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "http", "no connection (ConnectionError: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "https", "no connection (SSLError: "),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is none of Vertex AI's ("),
+    ],
+)
+def test_a_server_of_something_else_is_told_at_once(command, monkeypatch, answer, scheme, message):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            if self.request.recv(9999):
+                self.request.sendall(answer)
+
+    monkeypatch.setattr(connections, "_FIRST_PAUSE_SECONDS", 1000)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        endpoint = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        code, out, err = command("status", "--project", "my-project", "--endpoint", endpoint)
+        server.shutdown()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"error: listing the runs: {message}")
+    assert "check the" in err
+    assert "setting endpoint" in err
 
 
 @pytest.mark.parametrize(
