@@ -78,6 +78,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(length) or b"{}"
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
         try:
+            self._check_sender()
             code, content = 200, answer(self.models, verb, path, body)
         except RefusedError as error:
             code = error.code
@@ -88,6 +89,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
+
+    def _check_sender(self) -> None:
+        """Refuses a page in this machine's browser, which can reach every port of it."""
+        host = f"127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
+        if self.headers.get("Origin") or self.headers.get("Host") != host:
+            raise RefusedError(403, "PERMISSION_DENIED", "this server is for processes alone")
 
 
 def answer(models: ModelStore, verb: str, path: str, body: bytes) -> dict[str, Any]:

@@ -162,14 +162,19 @@ class ModelStore:
     @contextlib.contextmanager
     def _changed(self) -> Iterator[Content]:
         """The content, written back whole at the end; one process at a time."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            content = self._content()
-            yield content
-            half = self._path.with_suffix(".half")
-            half.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            half.replace(self._path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                content = self._content()
+                yield content
+                half = self._path.with_suffix(".half")
+                half.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+                half.replace(self._path)
+        except OSError as error:
+            raise RefusedError(
+                400, "FAILED_PRECONDITION", f"{self._path} can't be written: {error.strerror}"
+            ) from None
 
 
 def _is_entry(entry: Any) -> bool:

@@ -102,6 +102,28 @@ def test_what_the_service_refuses_is_refused_in_its_way(served, call, error, mes
         call(served)
 
 
+@pytest.mark.parametrize("headers", [{"Origin": "https://a.example"}, {"Host": "a.example:80"}])
+def test_a_page_in_a_browser_can_not_register_a_model(tmp_path, headers):
+    with ModelRegistry(tmp_path) as server:
+        request = urllib.request.Request(
+            f"{server.endpoint}/v1/{PARENT}/models:upload",
+            data=b'{"model": {"displayName": "digits"}}',
+            headers=headers,
+        )
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(request)
+    assert raised.value.code == 403
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_not_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with ModelRegistry(tmp_path / "file" / ".registry") as server:
+        client = model_client("local", server.environment)
+        with pytest.raises(exceptions.BadRequest, match=r"file/.registry/models.json can't be"):
+            upload(client, "one", model_id="digits")
+
+
 def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
     with ModelRegistry(tmp_path) as server:
         request = urllib.request.Request(
