@@ -26,18 +26,19 @@ def make(
     except OSError as error:
         raise _refused(runs_directory, error) from None
     name = f"{recipe}.yaml"
+    link = directory.with_name(f".latest-{directory.name}")
     try:
         if root:
             files.write_first(f"{root}/{directory.name}/{name}", package_path.read_bytes())
         shutil.copyfile(package_path, directory / name)
-        link = directory.with_name(f".latest-{directory.name}")
         link.symlink_to(directory.name)
         link.replace(directory.with_name("latest"))
-    except OSError as error:
-        raise _refused(runs_directory, error) from None
-    except InputError:
-        directory.rmdir()
-        raise
+    except (OSError, InputError) as error:
+        link.unlink(missing_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        if isinstance(error, InputError):
+            raise
+        raise _refused(pathlib.Path(error.filename2 or runs_directory), error) from None
     return directory
 
 

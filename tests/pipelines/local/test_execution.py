@@ -242,3 +242,10 @@ def test_a_folder_that_can_not_be_written_is_refused(small_package, tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(InputError, match="choose another folder"):
         start(small_package, tmp_path / "runs")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match="choose another folder"):
+        start(small_package, tmp_path / "loop")
+    (tmp_path / "taken" / "latest").mkdir(parents=True)
+    with pytest.raises(InputError, match="latest can't be written"):
+        start(small_package, tmp_path / "taken")
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["latest"]
