@@ -88,6 +88,8 @@ def run(
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-")))
+        # It may hold all rows of a table.
+        guardian.after_death(["rm", "-rf", str(scratch)])
         containers = None
         if engine:
             containers = stack.enter_context(

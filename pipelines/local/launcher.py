@@ -2,8 +2,8 @@
 
     python -m pipelines.local.launcher < request.json
 
-The request, one line, is `{"endpoint": "127.0.0.1:port", "task": the pipeline's task, "log":
-path, "arguments": [...]}`.
+The request, one line, is `{"endpoint": "unix:PATH", "task": the pipeline's task, "log": path,
+"arguments": [...]}`.
 It may come long after the start: importing Google's SDK takes seconds, which pass while
 the pipeline's first tasks run. The end of the input means that nothing is to be launched.
 

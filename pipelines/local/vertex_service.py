@@ -7,6 +7,7 @@ with VertexService(directory, guardian) as service:
 
 import concurrent.futures
 import pathlib
+import tempfile
 import threading
 from typing import Any
 
@@ -20,10 +21,13 @@ from pipelines.local.processes import Guardian
 _SERVICE = "google.cloud.aiplatform.v1.JobService"
 _DEADLINE_EXCEEDED = 4
 _INTERNAL = 13
+_LONG_PATH = 80
 
 
 class VertexService:
-    """Serves create, get, list and cancel of CustomJobs on a port of 127.0.0.1.
+    """Serves create, get, list and cancel of CustomJobs on a socket that its user alone may open.
+
+    Whoever reached it could run any command as this user: a port is open to all users.
 
     A context manager; leaving it cancels what still runs. Importing Google's protos takes
     a second: the server comes up in the background, and `address` waits for it.
@@ -43,6 +47,11 @@ class VertexService:
         self._guardian = guardian
         self._lock = threading.Lock()
         self._resources: dict[str, Any] = {}
+        place = tempfile.gettempdir()
+        # A socket's path has at most 103 characters.
+        short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
+        self._folder = tempfile.TemporaryDirectory(prefix="jobs-", dir=short)
+        guardian.after_death(["rm", "-rf", self._folder.name])
         self._starting = concurrent.futures.ThreadPoolExecutor(1, "vertex-service")
         self._started = self._starting.submit(self._start)
 
@@ -54,10 +63,11 @@ class VertexService:
         self.join()
         self._started.result()[0].stop(grace=None)
         self._starting.shutdown()
+        self._folder.cleanup()
 
     @property
     def address(self) -> str:
-        """127.0.0.1:port, once the server listens there."""
+        """As gRPC has it, unix:PATH, once the server listens there."""
         return self._started.result()[1]
 
     def cancel(self) -> None:
@@ -99,9 +109,10 @@ class VertexService:
         }
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "vertex-rpc"))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-        port = server.add_insecure_port("127.0.0.1:0")
+        address = f"unix:{self._folder.name}/service"
+        server.add_insecure_port(address)
         server.start()
-        return server, f"127.0.0.1:{port}"
+        return server, address
 
     def _create(self, request: Any, context: grpc.ServicerContext) -> Any:
         job = request.custom_job

@@ -1,12 +1,16 @@
 import json
 import os
+import pathlib
 import re
 import signal
 import sys
+import tempfile
 
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
 
+from pipelines.local.processes import Guardian
+from pipelines.local.vertex_service import VertexService
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 
 PARENT = "projects/p/locations/l"
@@ -206,6 +210,18 @@ def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
     container["command"] = ["python3", "-c", code]
     finish(client, job)
     assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
+
+
+def test_no_other_user_of_the_machine_can_start_a_process(tmp_path, monkeypatch):
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with Guardian() as guardian, VertexService(tmp_path / "logs", guardian) as service:
+        scheme, _, path = service.address.partition(":")
+        assert scheme == "unix"
+        assert pathlib.Path(path).is_socket()
+        assert pathlib.Path(path).parent.stat().st_mode & 0o077 == 0
+    assert not pathlib.Path(path).parent.exists()
 
 
 def test_jobs_are_listed_and_a_missing_one_is_not_found(client, tmp_path):

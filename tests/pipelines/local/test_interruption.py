@@ -22,6 +22,7 @@ print(result.state)
 def running(small_package, tmp_path):
     """A run in a process of its own, whose replicas serve; its folder, and their pids."""
     actions = ["--chief=save", "--worker=serve"]
+    (tmp_path / "t").mkdir()
     process = subprocess.Popen(
         [
             sys.executable,
@@ -35,6 +36,7 @@ def running(small_package, tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
         cwd=REPLICA.parents[3],
+        env={**os.environ, "TMPDIR": str(tmp_path / "t")},
     )
     latest = tmp_path / "latest"
     notes = latest / "artifacts" / "plan" / "training"
@@ -78,9 +80,10 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running, number):
     assert (latest / "artifacts" / "plan" / "training" / "checkpoint").exists()
 
 
-def test_a_run_that_is_killed_leaves_no_process(running):
+def test_a_run_that_is_killed_leaves_no_process_and_no_temporary_file(running, tmp_path):
     process, _, _ = running
     children = children_of(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_for(lambda: not any(map(is_alive, children)))
+    wait_for(lambda: not list((tmp_path / "t").iterdir()))
