@@ -38,14 +38,14 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
-    evaluation = None
+    scorer = None
     while True:
         # Read first: whatever was saved before the results is among the checkpoints below.
         done = tf.io.gfile.exists(results)
         paths = checkpoint.listed(checkpoints)
-        if paths and evaluation is None:
-            evaluation = _Evaluation(job, dataset)
-        new = evaluation.score_new(paths) if evaluation else 0
+        if paths and scorer is None:
+            scorer = _Scorer(job, dataset)
+        new = scorer.score_new(paths) if scorer else 0
         if done and not new:
             return
         time.sleep(POLL_SECONDS)
@@ -68,7 +68,9 @@ def scored(base: str, step: int, seconds: float) -> dict[int, dict[str, Any]]:
         time.sleep(_WAIT_SECONDS)
 
 
-class _Evaluation:
+class _Scorer:
+    """The model, to be scored with the weights of one checkpoint after the other."""
+
     def __init__(self, job: Job, dataset: Dataset) -> None:
         config = job.config
         self._base = job.base_output_directory

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import evaluator, files, parameter_server, strategies, synchronous
+from trainer import asynchronous, evaluator, files, parameter_server, strategies, synchronous
 from trainer.cluster import from_environment
 from trainer.dataset.schema import join, load_to_train
 from trainer.errors import InputError
@@ -42,17 +42,17 @@ def run(job: Job) -> int:
     if cluster.role == "evaluator":
         evaluator.evaluate(job, load_to_train(job.dataset), results)
         return 0
-    asynchronous = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
-    if asynchronous and not cluster.is_chief:
+    has_servers = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
+    if has_servers and not cluster.is_chief:
         parameter_server.serve(cluster)
-    if not asynchronous:
+    if not has_servers:
         tf.config.experimental.enable_op_determinism()
     started = time.monotonic()
     try:
-        trained = (parameter_server if asynchronous else synchronous).train(job, cluster)
+        trained = (asynchronous if has_servers else synchronous).train(job, cluster)
         if cluster.is_chief:
             _write_results(trained, job, time.monotonic() - started)
-        if not asynchronous:
+        if not has_servers:
             _part(trained.strategy, results)
     except TerminatedError as stop:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)

@@ -1,7 +1,7 @@
 """A run on one replica: phases of epochs, each of them validated and kept in a checkpoint.
 
 Every way of training goes this way. How the steps of an epoch are taken is what they differ
-in: trainer/synchronous.py and trainer/parameter_server.py.
+in: trainer/synchronous.py and trainer/asynchronous.py.
 """
 
 import abc
