@@ -51,6 +51,7 @@ def create_tfrecords(
     arguments = dict(locals())
     import os
 
+    from components import artifact_metadata
     from trainer.dataset.engines import open_engine
     from trainer.dataset.options import EngineOptions, RecordOptions
     from trainer.dataset.writer import create_tfrecords
@@ -68,7 +69,8 @@ def create_tfrecords(
             environment=os.environ,
         )
         dataset = create_tfrecords(options, records.uri, engine=engine, progress=print)
-    records.metadata["classes"] = dataset.classes
+    if artifact_metadata.fits({"classes": dataset.classes}):
+        records.metadata["classes"] = dataset.classes
     records.metadata["rejected"] = dataset.rejected["count"]
     for name, split in dataset.splits.items():
         records.metadata[f"{name}_examples"] = split.examples

@@ -53,6 +53,7 @@ def evaluate_model(
     arguments = dict(locals())
     import os
 
+    from components import artifact_metadata
     from components.model_evaluation import classification_metrics
     from components.model_registry import find_champion
     from trainer import champion, gate
@@ -92,6 +93,11 @@ def evaluate_model(
     for name, value in judged.scalars().items():
         metrics.log_metric(name, value)
     classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
+    if not artifact_metadata.fits(classification.metadata):
+        del classification.metadata["confusionMatrix"]
+        print(
+            f"The console can't hold the matrix of {len(judged.classes):,} classes; see the report"
+        )
     curve = judged.roc
     if curve:
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)

@@ -121,6 +121,21 @@ def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_
     json.dumps([artifact.metadata for artifact in artifacts.values()], allow_nan=False)
 
 
+def test_a_matrix_that_is_too_large_for_the_console_is_left_to_the_report(tmp_path, capsys):
+    classes = [f"class-{number:03}" for number in range(300)]
+    pixels = np.eye(2, len(classes), dtype=np.uint8)
+    write_records(tmp_path / "records", classes, np.array([0, 1]), pixels)
+    write_model(tmp_path / "model", classes)
+    training = tmp_path / "training"
+    training.mkdir()
+    (training / "metrics.json").write_text("{}")
+    (training / "history.csv").write_text("epoch\n1\n")
+    _, artifacts = evaluate(tmp_path, tmp_path)
+    assert "the matrix of 300 classes; see the report\n" in capsys.readouterr().out
+    assert all(len(json.dumps(one.metadata)) < 200_000 for one in artifacts.values())
+    assert artifacts["metrics"].metadata["examples"] == 2
+
+
 def test_the_evaluation_is_in_the_words_of_the_registrys_schema(folder, tmp_path):
     evaluate(folder, tmp_path)
     metrics = json.loads((tmp_path / "evaluation").read_text())
