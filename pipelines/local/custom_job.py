@@ -114,7 +114,8 @@ class CustomJob:
                 self._start(replica)
             self._set_state("RUNNING")
             state, self.error = self._watch()
-        except OSError as error:
+        # Whatever it is: a job without a final state would be waited for without end.
+        except Exception as error:
             state, self.error = "FAILED", f"a replica could not be started: {error}"
         cancelled = state == "CANCELLED"
         self._stop(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)

@@ -174,6 +174,12 @@ def test_nothing_is_restarted_in_vain(client, service, tmp_path, action, schedul
     assert service.jobs[0].replicas[0].restarts == 0
 
 
+def test_a_command_that_no_process_can_have_fails_the_job(client, service, tmp_path):
+    job = finish(client, job_of(tmp_path, 1, chief="exit 0\0"))
+    assert job.state.name == "JOB_STATE_FAILED"
+    assert job.error.message == "a replica could not be started: embedded null byte"
+
+
 def test_a_job_ends_at_its_timeout(client, service, tmp_path):
     job = finish(client, job_of(tmp_path, 1, chief="serve", scheduling={"timeout": "0.5s"}))
     assert job.state.name == "JOB_STATE_FAILED"
