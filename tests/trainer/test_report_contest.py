@@ -77,8 +77,11 @@ def test_without_a_comparison_the_reason_stands_alone_and_is_text():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "<strong>Accepted</strong>: accuracy 0.9788 against 0.7725 of the champion"),
-        ({}, "It becomes the champion."),
+        (
+            {"reason": "better than the champion digits@1 at 95% confidence: and more"},
+            "<strong>Accepted</strong>: better than the champion digits@1 at 95% confidence, "
+            "accuracy 0.9788 against 0.7725. It becomes the champion.",
+        ),
         (
             {"champion": "", "comparison": None, "role": "", "reason": "accuracy 0.9 is enough"},
             "<strong>Accepted</strong>: accuracy 0.9 is enough. It is not registered.",

@@ -10,6 +10,7 @@ from trainer.files import write_text
 from trainer.gate import Verdict
 from trainer.report import background, pictures, quality, tables
 from trainer.report.contest import contest
+from trainer.report.learning import learning
 from trainer.report.page import page
 from trainer.report.summary import summary
 
@@ -40,7 +41,7 @@ def write_report(
     sections = [
         summary(evaluation, dataset, training, history, details, verdict),
         contest(verdict) if verdict and verdict.champion else Markup(),
-        background.learning(training, history),
+        learning(training, history),
         quality.confusion(evaluation),
         quality.curves(evaluation),
         quality.calibration(evaluation),
@@ -51,7 +52,7 @@ def write_report(
         background.balance(dataset),
         background.data(dataset),
         background.recipe(details),
-        background.environment(evaluation, training, history),
+        background.environment(evaluation, training, history, details),
     ]
     subtitle = f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"
     text = page(title, subtitle, sections)

@@ -1,4 +1,4 @@
-"""Sections on where the model comes from: training, data, recipe, versions, timings."""
+"""Sections on where the model comes from: data, recipe, versions, timings."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from trainer.config import TrainingConfig
 from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.fields import default_of
-from trainer.report import plots
+from trainer.report.learning import column
 from trainer.report.markup import (
     UNDEFINED,
     bar,
@@ -18,7 +18,6 @@ from trainer.report.markup import (
     count,
     duration,
     facts,
-    figure,
     folded,
     join,
     name,
@@ -32,80 +31,6 @@ from trainer.worker_pools import MachineOptions
 
 _BALANCE_SHOWN = 20
 _FEATURES_SHOWN = 6
-
-
-def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
-    """Loss, accuracy and learning rate over the epochs.
-
-    Args:
-        history: rows of history.csv, as numbers or as text; columns may be missing.
-    """
-    rows = [row for row in history if number(row.get("epoch")) is not None]
-    if not rows:
-        return section("learning", "Learning curves", lead="The run left no history.")
-    epochs = [number(row["epoch"]) or 0.0 for row in rows]
-    if len(rows) == 1:
-        return _one_epoch(training, rows[0])
-    best = number(training.get("best_epoch"))
-    drawn = []
-    for metric in ("loss", "accuracy"):
-        lines = [(1, "train", _column(rows, metric))]
-        lines.append((2, "validation", _column(rows, f"validation_{metric}")))
-        lines = [line for line in lines if any(value is not None for value in line[2])]
-        if lines:
-            description = f"{metric.capitalize()} by epoch. " + " ".join(
-                f"{label}: {_ends(values)}." for _, label, values in lines
-            )
-            svg = plots.lines(
-                epochs,
-                [values for _, _, values in lines],
-                y_label=metric,
-                best=best,
-                description=description,
-                first_series=lines[0][0],
-            )
-            legend = [(series, label) for series, label, _ in lines]
-            drawn.append(figure(svg, metric.capitalize(), legend))
-    rate = _column(rows, "learning_rate")
-    rates = {value for value in rate if value is not None}
-    if len(rates) > 1:
-        description = f"Learning rate by epoch: {_ends(rate)}"
-        svg = plots.lines(
-            epochs, [rate], y_label="learning rate", description=description, first_series=3
-        )
-        drawn.append(figure(svg, "Learning rate", [(3, "learning rate")]))
-    lead = f"{count(len(rows), 'epoch')}."
-    if best is not None:
-        lead += f" The dotted line is the best one, {best:.0f}."
-    if len(rates) == 1:
-        lead += f" The learning rate was {rates.pop():g} throughout."
-    if None in (scored := _column(rows, "validation_loss")) and set(scored) != {None}:
-        lead += " Validation has a point where the evaluator scored a checkpoint."
-    return section("learning", "Learning curves", columns(*drawn), lead=lead + _stopped(training))
-
-
-def _one_epoch(training: dict[str, Any], row: dict[str, Any]) -> Markup:
-    """What there is to say of a training of one epoch, of which no curve can be drawn."""
-    names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
-    known = [(name, number(row.get(name))) for name in names]
-    pairs = [
-        (name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value
-    ]
-    lead = "1 epoch." + _stopped(training)
-    return section("learning", "Learning curves", facts(pairs), lead=lead)
-
-
-def _stopped(training: dict[str, Any]) -> str:
-    return f" Training stopped early: {training['stopped']}." if training.get("stopped") else ""
-
-
-def _column(rows: list[dict[str, Any]], title: str) -> list[float | None]:
-    return [number(row.get(title)) for row in rows]
-
-
-def _ends(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"from {known[0]:.4g} to {known[-1]:.4g}"
 
 
 def balance(dataset: Dataset) -> Markup:
@@ -150,6 +75,8 @@ def recipe(details: dict[str, Any]) -> Markup:
     }
     order = {parameter: place for place, parameter in enumerate(defaults)}
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
+    # The image is a place, and stands with the others.
+    pairs = [pair for pair in pairs if pair[0] != "image_uri"]
     own = [pair for pair in pairs if pair[0] not in defaults or pair[1] != defaults[pair[0]]]
     rest = [pair for pair in pairs if pair not in own]
     title = (
@@ -233,15 +160,21 @@ def _rejected(rejected: dict[str, Any]) -> Markup:
 
 
 def environment(
-    evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
+    evaluation: Evaluation,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+    details: dict[str, Any],
 ) -> Markup:
     """Versions and timings."""
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
-    epochs = [value for value in _column(history, "seconds") if value is not None]
-    waits = [value for value in _column(history, "input_wait_fraction") if value is not None]
+    epochs = [value for value in column(history, "seconds") if value is not None]
+    waits = [value for value in column(history, "input_wait_fraction") if value is not None]
+    # A job that was restarted has its last start's time alone.
+    rest = -1.0 if seconds is None else seconds - sum(epochs)
     timings = facts(
         [
             ("Training", None if seconds is None else duration(seconds)),
+            ("of it start, validation, checkpoints", duration(rest) if rest >= 0 else None),
             ("First epoch", duration(epochs[0]) if epochs else None),
             (
                 "Later epochs, mean",
@@ -258,7 +191,13 @@ def environment(
     )
     versions = training.get("versions") or {}
     listed = facts(sorted(versions.items())) if versions else Markup("<p>{}</p>").format(UNDEFINED)
-    place = facts([("Model", evaluation.model), ("Records", evaluation.dataset)])
+    place = facts(
+        [
+            ("Model", evaluation.model),
+            ("Records", evaluation.dataset),
+            ("Image", details.get("image_uri")),
+        ]
+    )
     return section(
         "environment",
         "Timings and versions",

@@ -8,7 +8,7 @@ from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.gate import CHAMPION, Verdict
 from trainer.report.findings import findings
-from trainer.report.markup import breakable, count, decimal, duration, join, name, number, percent
+from trainer.report.markup import breakable, count, decimal, duration, join, number, percent
 
 
 def summary(
@@ -45,11 +45,14 @@ def summary(
 
 def outcome(verdict: Verdict) -> Markup:
     """What the gate said, why, and what it means for the registry, before any figure."""
-    champion, result = name(verdict.champion), verdict.comparison
-    why: str | Markup = verdict.reason
+    result = verdict.comparison
+    why = verdict.reason
     if result:
-        why = Markup("{} {:.4f} against {:.4f} of the champion {}").format(
-            result.metric.replace("_", " "), result.candidate, result.champion, champion
+        why = "{}, {} {:.4f} against {:.4f}".format(
+            verdict.reason.partition(": ")[0],
+            result.metric.replace("_", " "),
+            result.candidate,
+            result.champion,
         )
     if verdict.accepted:
         follows = (
