@@ -16,13 +16,18 @@ resource "google_storage_bucket" "this" {
     retention_duration_seconds = 7 * 24 * 3600
   }
 
-  lifecycle_rule {
-    condition {
-      age            = var.run_retention_days
-      matches_prefix = ["runs/"]
-    }
-    action {
-      type = "Delete"
+  # An age knows neither of the cache, which then names records that are gone, nor of the
+  # champion, with whose model every candidate is compared. `python -m pipelines clean` does.
+  dynamic "lifecycle_rule" {
+    for_each = var.run_retention_days == 0 ? [] : [var.run_retention_days]
+    content {
+      condition {
+        age            = lifecycle_rule.value
+        matches_prefix = ["runs/"]
+      }
+      action {
+        type = "Delete"
+      }
     }
   }
 

@@ -73,13 +73,13 @@ variable "alert_emails" {
 }
 
 variable "run_retention_days" {
-  description = "Days until what runs have left, checkpoints and records too, is deleted. Registered models are Vertex AI's own copies and stay."
+  description = "Days until what runs have left is deleted, whether or not the cache or the champion still needs it. 0: never; python -m pipelines clean deletes what nothing needs."
   type        = number
-  default     = 90
+  default     = 0
 
   validation {
-    condition     = var.run_retention_days >= 1
-    error_message = "Give 1 day or more."
+    condition     = var.run_retention_days >= 0 && floor(var.run_retention_days) == var.run_retention_days
+    error_message = "Give a whole number of days, or 0."
   }
 }
 
