@@ -13,14 +13,11 @@ https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
 """
 
 import dataclasses
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from components.vertex_client import UNSAFE_SECONDS, again, in_one_line, model_client
-from trainer.dataset import storage
-from trainer.dataset.schema import FILE_NAME, join
 from trainer.errors import InputError
 from trainer.gate import CHALLENGER, CHAMPION
 
@@ -282,15 +279,6 @@ def _version(model: str, message: Any) -> Version:
         aliases=tuple(message.version_aliases),
         labels=dict(message.labels),
     )
-
-
-def dataset_digest(folder: str) -> str:
-    """SHA-256, in hexadecimal digits, of a data set's dataset.json, which has those of all shards.
-
-    Args:
-        folder: its URI.
-    """
-    return hashlib.sha256(storage.read(join(folder, FILE_NAME))).hexdigest()
 
 
 def label(text: str) -> str:

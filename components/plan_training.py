@@ -104,8 +104,7 @@ def plan_training(
     arguments = dict(locals())
     import os
 
-    from components.model_registry import dataset_digest
-    from components.trained_versions import find_version, training_labels
+    from components.trained_versions import dataset_digest, find_version, training_labels
     from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
@@ -118,9 +117,9 @@ def plan_training(
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_together(config, machines)
         configuration = configuration_digest(config, machines.image_uri)
+        labels = training_labels(dataset_digest(records.uri), configuration)
         known = None
         if skip_if_unchanged:
-            labels = training_labels(dataset_digest(records.uri), configuration)
             known = find_version(model_name, labels, project, location, os.environ)
         if not known:
             prepare(config, machines, records.uri, training.uri)

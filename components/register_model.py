@@ -47,8 +47,8 @@ def register_model(
     import json
     import os
 
-    from components.model_registry import MADE_BY, Candidate, ModelRegistry, dataset_digest, label
-    from components.trained_versions import training_labels
+    from components.model_registry import MADE_BY, Candidate, ModelRegistry, label
+    from components.trained_versions import dataset_digest, training_labels
     from components.vertex_client import in_one_line, model_client
     from trainer.dataset import storage
     from trainer.errors import exit_on_input_error

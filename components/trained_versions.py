@@ -1,13 +1,37 @@
 """Versions in the Model Registry by what they were trained on."""
 
+import hashlib
 from collections.abc import Mapping
 
 from components.model_registry import ModelRegistry, Version
 from components.vertex_client import in_one_line, model_client
+from trainer.dataset import storage
+from trainer.dataset.schema import FILE_NAME, join
+from trainer.errors import InputError
 from trainer.gate import CHAMPION
 
 DATASET_DIGITS = 16
 """Of a data set's digest, those that its label holds."""
+
+
+def dataset_digest(folder: str) -> str:
+    """SHA-256, in hexadecimal digits, of a data set's dataset.json, which has those of all shards.
+
+    Args:
+        folder: its URI.
+
+    Raises:
+        InputError: there are no such records.
+    """
+    uri = join(folder, FILE_NAME)
+    try:
+        return hashlib.sha256(storage.read(uri)).hexdigest()
+    except FileNotFoundError:
+        # Vertex AI's cache does not look whether what it names is still there.
+        raise InputError(
+            f"{uri} is missing: the records were deleted, by hand or by the bucket's rules, since "
+            "the cache has noted them; run once more with --no-cache"
+        ) from None
 
 
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:

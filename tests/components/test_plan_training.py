@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from kfp import dsl
 
-from components.model_registry import Candidate, ModelRegistry, dataset_digest
+from components.model_registry import Candidate, ModelRegistry
 from components.plan_training import plan_training
-from components.trained_versions import training_labels
+from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines.lint import check_worker_pools
 from tests.components.artifacts import artifact
@@ -130,6 +130,18 @@ def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, capsys, c
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_records_that_the_cache_names_but_that_are_gone_are_told_with_the_remedy(
+    tmp_path, capsys, skip
+):
+    with pytest.raises(SystemExit) as ended:
+        planned(tmp_path, records=tmp_path / "gone", skip_if_unchanged=skip)
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n")) == (2, 1)
+    assert f"{tmp_path}/gone/dataset.json is missing: the records were deleted" in error
+    assert "--no-cache" in error
 
 
 def test_a_batch_larger_than_the_training_split_is_warned_of(tmp_path, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from components.model_registry import dataset_digest
+from components.trained_versions import dataset_digest
 from tests.gcs.proxy import FaultyProxy
 from trainer import checkpoint, files, results
 from trainer.dataset import storage
