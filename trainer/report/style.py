@@ -124,6 +124,7 @@ th.text { text-align: left; }
 .confusion thead th { text-align: center; padding: 4px 2px; max-width: var(--cell); }
 .confusion thead td { height: auto; background: none; min-width: 0; }
 .confusion tbody th { text-align: right; padding: 0 8px 0 0; }
+.confusion:is(.many, .crowded) tbody th { min-width: 76px; }
 .confusion.many thead th bdi { writing-mode: vertical-rl; transform: rotate(180deg);
   max-height: 120px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .axis { text-align: center; color: var(--muted); font-size: 12.5px; }
