@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from trainer.errors import InputError
+from trainer.errors import InputError, one_line
 
 T = TypeVar("T")
 
@@ -67,11 +67,9 @@ def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[Non
     try:
         yield
     except exceptions.Forbidden as error:
-        raise InputError(f"{doing}: {_line(error)}; the account of the run needs {role}") from None
+        raise InputError(
+            f"{doing}: {one_line(error)}; the account of the run needs {role}"
+        ) from None
     # A connection that breaks in the REST transport is an OSError.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        raise InputError(f"{doing}: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        raise InputError(f"{doing}: {one_line(error)}") from None

@@ -30,7 +30,7 @@ from pipelines.parameters import PARAMETERS
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import GivenSettings, with_settings
-from trainer.errors import EXIT_CODE, InputError
+from trainer.errors import EXIT_CODE, InputError, one_line
 from trainer.fields import default_of, type_of
 
 FAILED = 1
@@ -55,7 +55,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     except InputError as error:
         message = str(error)
     except CloudError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return FAILED
     except typer.Abort:
         return INTERRUPTED
@@ -73,7 +73,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if not message:
             return EXIT_CODE
         message = f"{message.rstrip('.')}; --help shows what there is"
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {one_line(message)}", file=sys.stderr)
     return EXIT_CODE
 
 

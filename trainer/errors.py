@@ -17,11 +17,19 @@ EXIT_CODE = 2
 """Exit code of a process that ends on an `InputError` (the shell's usage error)."""
 
 
+def one_line(text: object) -> str:
+    """Text as one line that is safe to show: a file's name may hold codes that rule a terminal."""
+    line = " ".join(str(text).split())
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line
+    )
+
+
 @contextlib.contextmanager
 def exit_on_input_error() -> Iterator[None]:
     """Ends the process with one line on stderr, and no stack trace, on an InputError."""
     try:
         yield
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         sys.exit(EXIT_CODE)

@@ -43,6 +43,17 @@ def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, capsys):
     assert not (tmp_path / "records" / "dataset.json").exists()
 
 
+def test_names_of_files_can_not_write_on_the_terminal(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "\x1b[2J\nerror: \u202egpj.é.jpg").write_text("none")
+    with pytest.raises(SystemExit):
+        run(artifact(dsl.Dataset, tmp_path / "records"), source=f"images:{tmp_path / 'in'}")
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert r"cat/\x1b[2J error: \u202egpj.é.jpg: content is not JPEG" in error
+
+
 def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(
     tmp_path, capsys, monkeypatch
 ):
