@@ -14,6 +14,7 @@ from pipelines.parameters import ParameterSet
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.storage import is_remote
 from trainer.errors import InputError
+from trainer.models import FINE_TUNED, read_options
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -43,6 +44,12 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         changed["data_dir"] = str(_folder("data_dir", records.data_dir))
     if records.records_store and not is_remote(records.records_store):
         changed["records_store"] = str(_writable("records_store", records.records_store))
+    training = parameters.training
+    if training.model in FINE_TUNED:
+        weights = read_options(training.model, training.model_options).weights_file
+        if weights and not is_remote(weights):
+            file = str(_file("model_options: weights", weights))
+            changed["model_options"] = {**training.model_options, "weights": file}
     return changed
 
 
@@ -77,6 +84,13 @@ def _folder(name: str, location: str) -> Path:
     if not folder.is_dir():
         raise InputError(f"{name}: {location!r} is a file; give the folder that holds the classes")
     return folder.resolve()
+
+
+def _file(name: str, location: str) -> Path:
+    file = _absolute(name, location)
+    if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
+        raise InputError(f"{name}: there is no file {location!r}; give one that is there")
+    return file
 
 
 def _writable(name: str, location: str) -> Path:

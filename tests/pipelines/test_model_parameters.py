@@ -56,6 +56,10 @@ SERVERS = {"ps_count": 1, "worker_count": 1}
             {**PHOTOS, "model_options": MOBILENET_V3},
             "backbone_options: minimalistic=1.5 is not true or false",
         ),
+        (
+            {**PHOTOS, "model_options": {"weights": "imagnet"}},
+            "weights='imagnet' is neither imagenet, none nor the URI of a weights file of Keras",
+        ),
         ({**PHOTOS, "fine_tune_layers": 428}, "fine_tune_layers=428: DenseNet121 has 427 layers"),
         (
             {**PHOTOS, "fine_tune_layers": 3},

@@ -44,6 +44,21 @@ def test_a_local_place_becomes_absolute(photos):
         assert changes(source=f"csv:{place}", **TABLE) == {"source": f"csv:{photos.parent}/{place}"}
 
 
+def test_a_local_file_of_weights_becomes_absolute(photos):
+    (photos / "mine.weights.h5").touch()
+
+    def options(weights):
+        values = {"model": "transfer", "model_options": {"dropout": 0.1, "weights": weights}}
+        return changes(source="tfds:tf_flowers", **values)
+
+    absolute = {"dropout": 0.1, "weights": str(photos / "mine.weights.h5")}
+    assert options("photos/mine.weights.h5") == {"model_options": absolute}
+    for elsewhere in ("imagenet", "none", "gs://bucket/mine.weights.h5"):
+        assert options(elsewhere) == {}
+    with pytest.raises(InputError, match=r"weights: there is no file 'photos/nowhere.h5'; give"):
+        options("photos/nowhere.h5")
+
+
 @pytest.mark.parametrize("source", ["digits", "tfds:mnist", "images:gs://bucket/photos"])
 def test_other_sources_are_left_as_they_are(source):
     assert changes(source=source) == {}

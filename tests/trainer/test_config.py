@@ -15,7 +15,7 @@ LOCATIONS = ["--dataset=gs://b/records", "--base_output_directory=gs://b/run"]
 def test_flags_read_back_as_the_same_config():
     config = TrainingConfig(
         model="transfer",
-        model_options={"dropout": 0.5, "weights": "a 'quoted' = word"},
+        model_options={"dropout": 0.5, "weights": "a 'quoted' = word.h5"},
         learning_rate=3e-5,
         xla=True,
         augmentation_operations=["vertical_flip"],

@@ -18,12 +18,10 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.errors import InputError
-from trainer.models.options import IMAGENET, NO_WEIGHTS, Transfer
+from trainer.models.options import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """How long a server may stay silent; a dead one else holds a download for minutes."""
-
-_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
 
 
 @keras.saving.register_keras_serializable("trainer")
@@ -64,12 +62,12 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     Raises:
         InputError: any of these can't be used.
     """
-    name, weights = options.backbone, options.weights
+    name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
     arguments = {
         **options.backbone_arguments(),
         "include_top": False,
         "input_shape": shape,
-        "weights": IMAGENET if weights == IMAGENET else None,
+        "weights": weights,
     }
     try:
         with _impatience():
@@ -77,15 +75,15 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     # What it dislikes it says by ValueError; what it can't download by a bare Exception.
     except Exception as error:
         reason = _first_line(error)
-        if weights == IMAGENET and not isinstance(error, (ValueError, TypeError)):
+        if weights and not isinstance(error, (ValueError, TypeError)):
             raise InputError(
                 f"model_options: weights='imagenet': those of {name} can't be downloaded "
                 f"({reason}); fetch that file where there is a network, and give its URI, gs:// "
                 "or local, as weights"
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
-    if weights not in (IMAGENET, NO_WEIGHTS):
-        _load(backbone, name, weights)
+    if options.weights_file:
+        _load(backbone, name, options.weights_file)
     return backbone
 
 
@@ -101,9 +99,7 @@ def _load(backbone: keras.Model, name: str, uri: str) -> None:
     place = f"model_options: weights={uri!r}"
     if not tf.io.gfile.exists(uri) or tf.io.gfile.isdir(uri):
         raise InputError(f"{place} is no file; give imagenet, none or the URI of a weights file")
-    suffix = next((suffix for suffix in _SUFFIXES if uri.endswith(suffix)), "")
-    if not suffix:
-        raise InputError(f"{place} is not a weights file of Keras: {', '.join(_SUFFIXES)}")
+    suffix = next(suffix for suffix in WEIGHTS_SUFFIXES if uri.endswith(suffix))
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, f"backbone{suffix}"))
         tf.io.gfile.copy(uri, file)

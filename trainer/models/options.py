@@ -14,6 +14,8 @@ from trainer.fields import nearest, option
 from trainer.models.catalog import CATALOG
 
 IMAGENET, NO_WEIGHTS = "imagenet", "none"
+WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
+"""By which Keras tells files of weights."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,16 @@ class Transfer:
                 f"{nearest(self.backbone, CATALOG)}"
             )
         self.backbone_arguments()
+        if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
+            raise InputError(
+                f"weights={self.weights!r} is neither imagenet, none nor the URI of a weights file "
+                f"of Keras ({', '.join(WEIGHTS_SUFFIXES)})"
+            )
+
+    @property
+    def weights_file(self) -> str:
+        """The URI of the backbone's weights; empty where they are no file of the user's."""
+        return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
     def backbone_arguments(self) -> dict[str, Any]:
         """`backbone_options` with their types: JSON has one kind of number."""
