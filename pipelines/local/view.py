@@ -127,7 +127,8 @@ class PlainView:
         """Prints what has changed."""
         now = time.monotonic()
         for name, state, seconds, text in _rows(self._board, self._jobs):
-            if state != self._states.get(name, "PENDING"):
+            # What never ran after a failure is told by summary.json; here it would hide the reason.
+            if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
                 took = f" in {_clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name.strip()} {state}{took}{detail}")
@@ -192,6 +193,7 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
 def _replica_rows(job: CustomJob, folder: pathlib.Path) -> Iterator[Row]:
     for replica in job.replicas:
         text = progress(replica.log) if replica.state != "FAILED" else ""
+        text = text.removeprefix(f"{replica.role} {replica.index}: ")
         if replica.state == "STOPPED" and job.state == "SUCCEEDED":
             text = "shut down with the job"
         elif replica.restarts:

@@ -13,7 +13,8 @@ from pipelines.local.view import LiveView, PlainView, view_of
 
 @pytest.fixture
 def board(tmp_path):
-    tasks = [PackageTask("create-tfrecords", "Create TFRecords"), PackageTask("train", "Train")]
+    names = {"create-tfrecords": "Create TFRecords", "train": "Train", "register": "Register"}
+    tasks = [PackageTask(key, name) for key, name in names.items()]
     board = Board(tasks, tmp_path)
     board.set_state("create-tfrecords", "RUNNING")
     board.set_state("create-tfrecords", "SUCCEEDED")
@@ -83,10 +84,11 @@ def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
         assert isinstance(view, PlainView)
         for _ in range(3):
             view.update()
-        pathlib.Path(job.replicas[0].log).write_text("epoch 4 of 10\n")
+        pathlib.Path(job.replicas[0].log).write_text("chief 0: epoch 4 of 10\n")
         view.update()
         job.replicas[0].state = "SUCCEEDED"
         board.set_state("train", "FAILED")
+        board.set_state("register", "NOT_TRIGGERED")
     lines = [line.partition("] ")[2] for line in file.getvalue().splitlines()]
     assert lines[0].startswith("Create TFRecords SUCCEEDED in")
     assert lines[1] == "Train RUNNING"
@@ -95,4 +97,6 @@ def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
     assert lines[3].endswith("epoch 3 of 10, 812 images/s")
     assert lines[4].startswith("Train FAILED in")
     assert lines[5].startswith("chief 0 SUCCEEDED in")
+    assert lines[5].endswith("s: epoch 4 of 10")
+    # What never ran would hide why.
     assert len(lines) == 6
