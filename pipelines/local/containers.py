@@ -162,7 +162,9 @@ class Containers:
 def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
     """What containers of a run see: its folder of runs, and local paths among the arguments."""
     found = {runs_directory.resolve(): True}
-    for value in arguments:
+    # A file of weights is in the model's options.
+    values = [v for one in arguments for v in (one.values() if isinstance(one, dict) else [one])]
+    for value in values:
         location = value.rpartition(":")[2] if isinstance(value, str) else ""
         if location.startswith("/") and not location.startswith(("//", "/gcs/")):
             # A pattern's folder is the first that is there.

@@ -59,13 +59,12 @@ def test_containers_are_for_runs_on_this_machine(tmp_path):
 
 
 def test_containers_see_the_runs_and_the_sources_and_may_write_only_the_runs(tmp_path):
-    photos, runs = tmp_path / "photos", tmp_path / "runs"
+    photos, runs, weights = tmp_path / "photos", tmp_path / "runs", tmp_path / "mine.h5"
     photos.mkdir()
+    weights.touch()
     arguments = [f"images:{photos}", f"csv:{tmp_path}/photos/*.csv", "gs://bucket/x", 3, "digits"]
-    assert containers.mounts(runs, [*arguments, "/gcs/bucket/x", "images:gs://bucket/y"]) == {
-        runs: True,
-        photos: False,
-    }
+    arguments += ["/gcs/bucket/x", "images:gs://bucket/y", {"weights": str(weights), "units": 8}]
+    assert containers.mounts(runs, arguments) == {runs: True, photos: False, weights: False}
 
 
 def test_what_a_killed_run_has_left_is_removed_after_its_death(tmp_path):
