@@ -97,6 +97,6 @@ def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
     assert lines[3].endswith("epoch 3 of 10, 812 images/s")
     assert lines[4].startswith("Train FAILED in")
     assert lines[5].startswith("chief 0 SUCCEEDED in")
-    assert lines[5].endswith("s: epoch 4 of 10")
+    assert lines[5].endswith("restart 1 of 5  epoch 4 of 10")
     # What never ran would hide why.
     assert len(lines) == 6
