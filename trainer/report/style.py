@@ -210,7 +210,6 @@ details > :nth-child(2) { margin-top: 12px; }
   .scroll, .scroll.tall { overflow: visible; max-height: none; border: 0; }
   figure, tr, .hero, .facts div { break-inside: avoid; }
   .confusion { break-inside: avoid; }
-  details::details-content { content-visibility: visible; block-size: auto; }
   h2, h3, .lead { break-after: avoid; }
 }
 """
