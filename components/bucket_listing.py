@@ -17,12 +17,13 @@ from trainer.dataset.fingerprint import File
 _FIELDS = "items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
-def list_files(location: str) -> Iterator[File]:
+def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     """As `trainer.dataset.fingerprint.list_files`; of objects the version is their content's.
 
     Args:
         location: any; /gcs/BUCKET, where Vertex AI mounts it, is listed as the bucket, for the
             mount, too, asks once a file. STORAGE_EMULATOR_HOST leads to another server.
+        matching: as there.
 
     Raises:
         InputError: the bucket can't be listed.
@@ -30,26 +31,26 @@ def list_files(location: str) -> Iterator[File]:
     """
     place = re.sub(r"^/gcs/", "gs://", location)
     if not place.startswith("gs://"):
-        yield from fingerprint.list_files(location)
+        yield from fingerprint.list_files(location, matching=matching)
         return
     from google.cloud import storage
 
     bucket, _, name = place.removeprefix("gs://").partition("/")
     with in_one_line(f"listing {place}", role="roles/storage.objectViewer"):
         # No project is asked for: listing a bucket needs none.
-        for path, blob in _blobs(storage.Client(project=None), bucket, name):
+        for path, blob in _blobs(storage.Client(project=None), bucket, name, matching):
             # A copy with the same content is no change. What was composed has no MD5.
             version = blob.md5_hash or f"{blob.crc32c} {blob.generation}"
             yield File(path, blob.size or 0, version)
 
 
-def _blobs(client: Any, bucket: str, name: str) -> Iterator[tuple[str, Any]]:
+def _blobs(client: Any, bucket: str, name: str, matching: bool) -> Iterator[tuple[str, Any]]:
     """Objects in the order of their names, each with its path below the folder `name`."""
 
     def listed(prefix: str, **others: Any) -> Iterator[Any]:
         return client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **others)
 
-    if fingerprint.is_pattern(name):
+    if matching:
         # Braces stand for a choice there, and for themselves in a source. Without a pattern, or
         # from a server that can't match, more files come and count, but none is missed.
         glob = {} if "{" in name else {"match_glob": name}

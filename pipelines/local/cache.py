@@ -62,7 +62,7 @@ def fingerprint(command: Sequence[str]) -> str:
     while pending:
         for path in _modules(pending.pop()):
             if path not in found:
-                found[path] = path.read_text()
+                found[path] = path.read_text(encoding="utf-8")
                 pending += _imports(found[path])
     digest = hashlib.sha256()
     for path in sorted(found):

@@ -246,7 +246,7 @@ def _signals_interrupt() -> Iterator[None]:
 def _kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
     """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
     stream = console.file
-    with log.open("w", buffering=1) as file:
+    with log.open("w", buffering=1, encoding="utf-8") as file:
         handler = logging.StreamHandler(file)
         root = logging.getLogger()
         with contextlib.ExitStack() as stack:

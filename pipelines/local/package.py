@@ -107,7 +107,7 @@ def load(path: pathlib.Path) -> Package:
         InputError: there is no such file, or it is not one compiled pipeline.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"{path} can't be read ({error.strerror}); run python compile.py first"

@@ -108,6 +108,15 @@ def test_braces_in_a_pattern_stand_for_themselves(bucket):
     assert digest("csv:gs://bucket/trips{1,2}/*.csv") != before
 
 
+def test_brackets_in_the_name_of_a_folder_of_images_are_no_pattern(bucket):
+    bucket.objects = {"photos[1]/rose/a.jpg": (b"1", 1), "photos1/rose/a.jpg": (b"2", 1)}
+    before = digest("images:gs://bucket/photos[1]")
+    bucket.objects["photos1/rose/a.jpg"] = (b"3", 2)
+    assert digest("images:gs://bucket/photos[1]") == before
+    bucket.objects["photos[1]/rose/a.jpg"] = (b"4", 2)
+    assert digest("images:gs://bucket/photos[1]") != before
+
+
 def test_thousands_of_objects_take_a_request_a_thousand(bucket):
     bucket.objects = {f"photos/rose/{n:05}.jpg": (b"%05d" % n, 1) for n in range(2500)}
     before = digest()

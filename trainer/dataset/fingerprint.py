@@ -10,9 +10,9 @@ import glob
 import hashlib
 import importlib.metadata
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trainer.dataset import storage
 from trainer.dataset.options import RecordOptions
@@ -48,15 +48,24 @@ def is_pattern(location: str) -> bool:
     return any(sign in location for sign in "*?[")
 
 
-def list_files(location: str) -> Iterator[File]:
+class Listing(Protocol):
+    """Lists files, as `list_files` does."""
+
+    def __call__(self, location: str, *, matching: bool) -> Iterable[File]: ...
+
+
+def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     """Files of a folder and all below it, those that match a pattern, or one file, in order.
+
+    Args:
+        matching: `location` is a pattern; else brackets and the like are part of a name.
 
     Raises:
         OSError: there is no such file or folder, or it can't be read.
     """
     if storage.is_remote(location):
-        yield from _by_tensorflow(location)
-    elif is_pattern(location):
+        yield from _by_tensorflow(location, matching)
+    elif matching:
         for path in sorted(glob.glob(location, recursive=True)):  # noqa: PTH207 - a pattern
             yield _file(path, Path(path).stat())
     elif Path(location).is_dir():
@@ -65,14 +74,12 @@ def list_files(location: str) -> Iterator[File]:
         yield _file("", Path(location).stat())
 
 
-def fingerprint(
-    source: str, data_dir: str, listing: Callable[[str], Iterable[File]] = list_files
-) -> Fingerprint:
+def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fingerprint:
     """The fingerprint of a source.
 
     Args:
         source, data_dir: as `RecordOptions` has them.
-        listing: lists a location, as `list_files` does.
+        listing: of other places than `list_files` knows.
 
     Raises:
         InputError: no such source, nothing in it, or it can't be listed.
@@ -86,9 +93,10 @@ def fingerprint(
 
         info = load_info(place, RecordOptions(source=source, data_dir=data_dir))
         name, location = info.full_name, str(info.data_dir)
+    matching = scheme == "csv" and is_pattern(location)
     try:
-        files = listing(location)
-        if scheme == "csv" and not is_pattern(location):
+        files = listing(location, matching=matching)
+        if scheme == "csv" and not matching:
             files = _tables(files)
         found = _digest(name, files)
     except OSError as error:
@@ -139,13 +147,13 @@ def _file(path: str, status: os.stat_result) -> File:
     return File(path, status.st_size, str(status.st_mtime_ns))
 
 
-def _by_tensorflow(location: str) -> Iterator[File]:
+def _by_tensorflow(location: str, matching: bool) -> Iterator[File]:
     """For file systems that only TensorFlow can reach, with a request a file."""
     import tensorflow as tf
 
     gfile = tf.io.gfile
     try:
-        if is_pattern(location):
+        if matching:
             paths = sorted(gfile.glob(location))
         elif gfile.isdir(location):
             paths = [

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.dataset import storage
+from trainer.dataset.fingerprint import is_pattern
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.processes import available_cores, write_in_processes
 from trainer.dataset.records import Values
@@ -184,7 +185,7 @@ def _check_header(uri: str, header: tuple[str, ...], schema: TableSchema) -> Non
 
 def _files(location: str, source: str) -> list[str]:
     """The files that `location` means, sorted."""
-    if any(sign in location for sign in "*?["):
+    if is_pattern(location):
         found = [uri for uri in _matching(location) if not storage.is_folder(uri)]
     elif storage.is_folder(location):
         found = list(_below(location.rstrip("/") or "/"))
