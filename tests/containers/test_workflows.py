@@ -64,6 +64,15 @@ def test_only_a_version_tag_releases_and_only_after_the_checks():
     assert needs == {"version": None, "ci": "version", "image": "ci", "pipeline": "image"}
 
 
+def test_terraform_which_no_runner_has_is_set_up_before_it_is_used():
+    for path in WORKFLOWS:
+        for job in load(path)["jobs"].values():
+            ready = False
+            for step in job.get("steps", []):
+                ready = ready or "hashicorp/setup-terraform@" in step.get("uses", "")
+                assert ready or not re.search(r"^terraform ", step.get("run", ""), re.MULTILINE)
+
+
 def test_the_commands_of_workflows_exist():
     from typer.testing import CliRunner
 
