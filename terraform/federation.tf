@@ -6,17 +6,19 @@ resource "google_iam_workload_identity_pool" "github" {
 }
 
 resource "google_iam_workload_identity_pool_provider" "github" {
+  #checkov:skip=CKV_GCP_125:it wants assertion.sub, whose form hangs on the repository's age
   workload_identity_pool_id          = google_iam_workload_identity_pool.github.workload_identity_pool_id
   workload_identity_pool_provider_id = "release"
   display_name                       = "Releases"
 
   attribute_mapping = {
-    "google.subject" = "assertion.sub"
+    "google.subject" = "'repository:' + assertion.repository_id + ':environment:' + assertion.environment"
   }
 
-  # This repository's environment "release", which GitHub guards, for a tag; and the
-  # repository's number, which nobody can take over together with its name.
-  attribute_condition = "assertion.sub == 'repo:${var.github_owner}/${var.github_repository}:environment:release' && assertion.repository_id == '${var.github_repository_id}' && assertion.ref.startsWith('refs/tags/v')"
+  # The repository by its number, which nobody can take over with its name; its environment
+  # "release", which GitHub guards; for a tag. Not by GitHub's own subject: since July 2026 it holds
+  # numbers, too, in new and renamed repositories.
+  attribute_condition = "assertion.repository_id == '${var.github_repository_id}' && assertion.environment == 'release' && assertion.ref.startsWith('refs/tags/v')"
 
   oidc {
     issuer_uri = "https://token.actions.githubusercontent.com"
@@ -26,5 +28,5 @@ resource "google_iam_workload_identity_pool_provider" "github" {
 resource "google_service_account_iam_member" "github_as_releaser" {
   service_account_id = google_service_account.releaser.name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "principal://iam.googleapis.com/${google_iam_workload_identity_pool.github.name}/subject/repo:${var.github_owner}/${var.github_repository}:environment:release"
+  member             = "principal://iam.googleapis.com/${google_iam_workload_identity_pool.github.name}/subject/repository:${var.github_repository_id}:environment:release"
 }

@@ -9,28 +9,8 @@ variable "region" {
   default     = "us-central1"
 }
 
-variable "github_owner" {
-  description = "User or organization on GitHub that has the repository."
-  type        = string
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9-]+$", var.github_owner))
-    error_message = "Give the OWNER of github.com/OWNER/NAME."
-  }
-}
-
-variable "github_repository" {
-  description = "Name of the repository whose releases are trusted."
-  type        = string
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9._-]+$", var.github_repository))
-    error_message = "Give the NAME of github.com/OWNER/NAME."
-  }
-}
-
 variable "github_repository_id" {
-  description = "Its number, which nobody can take over with the name: gh api repos/OWNER/NAME --jq .id"
+  description = "Number of the GitHub repository whose releases are trusted: gh api repos/OWNER/NAME --jq .id"
   type        = string
 
   validation {

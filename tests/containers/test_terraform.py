@@ -54,8 +54,12 @@ def test_no_account_is_given_more_than_its_part():
 
 def test_github_is_trusted_for_one_repository_one_environment_and_tags():
     provider = body("google_iam_workload_identity_pool_provider", "github")
-    for part in (":environment:release", "repository_id ==", "refs/tags/v"):
+    for part in ("environment == 'release'", "repository_id ==", "refs/tags/v"):
         assert part in provider
+    # GitHub gives it in two forms, by the repository's age.
+    assert "assertion.sub" not in re.sub("#.*", "", provider)
+    binding = body("google_service_account_iam_member", "github_as_releaser")
+    assert "subject/repository:${var.github_repository_id}:environment:release" in binding
 
 
 def test_nothing_in_the_files_of_delivery_belongs_to_anyone():
