@@ -203,6 +203,12 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
 def _check_sources(values: Mapping[str, Any]) -> None:
     """Raises InputError for a place that machines of the cloud can't see."""
     kind, _, location = values["source"].partition(":")
+    if kind == "tfds" and not values["data_dir"]:
+        raise InputError(
+            f"source={values['source']!r} needs a data_dir that Vertex AI can read: prepare it "
+            f"with `tfds build {location.partition(':')[0]} --data_dir=FOLDER`, copy FOLDER to a "
+            "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
+        )
     places = {name: values[name] for name in ("data_dir", "records_store")}
     if kind not in ("digits", "tfds"):
         places["source"] = location

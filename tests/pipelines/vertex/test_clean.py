@@ -28,7 +28,8 @@ def run(vertex, command, bucket):
     """Makes a run that ended days ago, with a file in its folder."""
 
     def make(name, days, recipe="digits", state="SUCCEEDED"):
-        assert command("run", recipe, "--name", name, "--detach")[0] == 0
+        source = () if recipe == "digits" else ("--set", "data_dir=gs://bucket/tfds")
+        assert command("run", recipe, "--name", name, "--detach", *source)[0] == 0
         vertex.finish(name, Outcome(state))
         ended = now() - datetime.timedelta(days=days)
         job = vertex.pipeline_jobs[name]

@@ -21,11 +21,11 @@ def declared(tmp_path, monkeypatch):
     """The digits recipe with [retraining]; the function changes its text."""
     from pipelines import recipe
 
-    text = (recipe.DIRECTORY / "digits.toml").read_text() + RETRAINING
+    text, _, _ = (recipe.DIRECTORY / "digits.toml").read_text().partition("[retraining]")
     folder = tmp_path / "recipes"
     folder.mkdir()
-    (folder / "digits.toml").write_text(text)
-    (folder / "plain.toml").write_text((recipe.DIRECTORY / "digits.toml").read_text())
+    (folder / "digits.toml").write_text(text + RETRAINING)
+    (folder / "plain.toml").write_text(text)
     monkeypatch.setattr(recipe.load, "__defaults__", (folder,))
     monkeypatch.setattr(recipe.names, "__defaults__", (folder,))
 
@@ -67,7 +67,7 @@ def test_applying_twice_sends_one_create_and_nothing_more(vertex, command, decla
 
 
 def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, command):
-    code, out, err = command("schedule", "apply", "flowers")
+    code, out, err = command("schedule", "apply", "digits")
     assert (code, err) == (0, "")
     assert out.startswith("created: ")
     (request,) = vertex.sent("CreateSchedule")
