@@ -1,7 +1,8 @@
 """What a run would train on and cost, in a table. Asks no server."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,13 @@ from pipelines import cost
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
 from trainer.price import UnknownPriceError, affordable_timeout
-from trainer.worker_pools import worker_pool_specs
+from trainer.worker_pools import DISK_TYPES, worker_pool_specs
+
+Line = tuple[str, str]
+"""A label, and what stands beside it."""
+
+_LABEL = 10
+"""Columns of labels."""
 
 
 def check_affordable(parameters: ParameterSet) -> None:
@@ -42,46 +49,130 @@ def show(
     timeout = parameters.job.timeout
     try:
         timeout = _timeout(parameters, pools, prices)
-        seconds = Decimal(timeout.removesuffix("s"))
-        priced = list(_prices(pools, prices, minutes, seconds))
+        priced = list(_prices(parameters, pools, prices, minutes, _seconds(timeout)))
     except UnknownPriceError as error:
-        priced = [f"price     {error}"]
+        priced = [("price", str(error))]
     console.print(_pool_table(parameters, pools, prices))
     strategy = parameters.pipeline.scheduling_strategy
 
-    def say(line: str = "") -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    def say(lines: Iterable[tuple[str, str]] = (("", ""),)) -> None:
+        for label, text in lines:
+            line = f"{label:{_LABEL}}{text}"
+            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
     say()
-    for quota in cost.quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES):
-        say(f"quota     {quota.amount:>6} of {quota.metric}")
-    for machine_type in cost.unknown_machines(pools):
-        say(
-            f"quota     unknown for the vCPUs of {machine_type}, which is not a machine type that "
-            "Vertex AI is known here to train on"
-        )
+    say(_quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES))
     say()
-    for line in priced:
-        say(line)
+    say(priced)
     if not minutes:
-        say("          the recipe has no expected_minutes; give --minutes for the price of a run")
-    say(f"pipeline  {cost.money(prices.run):>7} {prices.currency} a run")
-    say(f"prices    of {prices.region}, {prices.date}, without discounts: pipelines/prices.toml")
-    say(
-        f"spot      is taken as {100 * prices.spot_discount:.0f}% off machines, the least seen: "
-        "it changes daily, and no discount is promised"
+        say([("", "the recipe has no expected_minutes; give --minutes for the price of a run")])
+    say(_cut_off(parameters, pools, prices, timeout, minutes))
+    say(_grounds(parameters, pools, prices, own))
+    say([("excluded", ", ".join([*_dataflow(parameters), cost.NOT_INCLUDED]))])
+    provided = f"{parameters.training.strategy}, provisioned as {strategy}"
+    say([("strategy", f"{provided}, ended after {_duration(_seconds(timeout))} at most")])
+
+
+def _quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool) -> Iterator[Line]:
+    needed = cost.quotas(pools, preemptible=preemptible)
+    width = max((len(str(quota.amount)) for quota in needed), default=0)
+    for quota in needed:
+        yield "quota", f"{quota.amount:>{width}} of {quota.metric}"
+    for machine_type in cost.unknown_machines(pools):
+        yield (
+            "quota",
+            f"unknown for the vCPUs of {machine_type}, which is not a machine type that "
+            "Vertex AI is known here to train on",
+        )
+
+
+def _prices(
+    parameters: ParameterSet,
+    pools: Sequence[Mapping[str, Any]],
+    prices: cost.PriceTable,
+    minutes: float,
+    seconds: Decimal,
+) -> Iterator[Line]:
+    """An hour, the expected time and the longest, on demand and spot; and the fee of a run."""
+    own = _own_price(parameters)
+    # What spot machines are to that price nobody has said.
+    hourly = {"on demand": own or cost.price(pools, prices)}
+    if not own:
+        hourly["spot"] = cost.price(pools, prices, spot=True)
+    width = max(len(cost.money(price)) for price in [*hourly.values(), prices.run])
+    for name, price in hourly.items():
+        line = f"{cost.money(price):>{width}} {prices.currency} an hour"
+        if minutes:
+            total = price * Decimal(str(minutes)) / 60
+            line += f", {cost.money(total)} for the expected {minutes:g} min"
+        longest = cost.money(price * seconds / 3600)
+        yield name, f"{line}, {longest} at most, when it is ended after {_duration(seconds)}"
+    yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
+
+
+def _own_price(parameters: ParameterSet) -> Decimal:
+    """The job's price an hour that its parameters name; 0 where they name none."""
+    return Decimal(str(parameters.pipeline.price_per_hour))
+
+
+def _cut_off(
+    parameters: ParameterSet,
+    pools: Sequence[Mapping[str, Any]],
+    prices: cost.PriceTable,
+    timeout: str,
+    minutes: float,
+) -> Iterator[Line]:
+    """Says so where the job would be ended before the time that it is expected to take."""
+    if _seconds(timeout) >= Decimal(str(minutes)) * 60:
+        return
+    shortened = timeout != parameters.job.timeout
+    reason, remedy = f"timeout={timeout}", f"set it to {math.ceil(minutes * 60)}s or more"
+    if shortened:
+        hour = _own_price(parameters) or cost.price(pools, prices)
+        enough = (hour * Decimal(str(minutes)) / 60).quantize(Decimal("0.01"), ROUND_UP)
+        reason = f"max_cost={parameters.pipeline.max_cost:g}"
+        remedy = f"set it to {enough} or more, or take cheaper machines"
+    yield (
+        "cut off",
+        f"{reason} ends the job after {_duration(_seconds(timeout))}, before the expected "
+        f"{minutes:g} min are over: {remedy}",
     )
-    if strategy == "FLEX_START":
-        say("          FLEX_START is billed below on demand, at prices that are not in the table")
-    for name, why in cost.doubts(pools, prices).items():
-        say(f"doubtful  the price of {name} is unconfirmed: {why}")
-    if own:
-        say(f"          of your own: {', '.join(f'{k} {v:g}' for k, v in own.items())}")
-    say(f"excluded  {', '.join([*_dataflow(parameters), cost.NOT_INCLUDED])}")
-    say(
-        f"strategy {parameters.training.strategy}, provisioned as "
-        f"{strategy}, ended after {timeout} at most"
-    )
+
+
+def _grounds(
+    parameters: ParameterSet,
+    pools: Sequence[Mapping[str, Any]],
+    prices: cost.PriceTable,
+    own: Mapping[str, float],
+) -> Iterator[Line]:
+    """What the prices rest on."""
+    job = parameters.pipeline.price_per_hour
+    # Disks have no spot price.
+    machines = [name for name in cost.part_names(pools) if name not in DISK_TYPES]
+    discounted = [name for name in machines if name not in own]
+    if job:
+        yield "prices", f"the job's is the parameter price_per_hour={job:g}"
+    else:
+        given = ", ".join(f"{name} {rate:g}" for name, rate in own.items())
+        yield (
+            "prices",
+            f"of {prices.region}, {prices.date}, without discounts: pipelines/prices.toml"
+            + (f"; by --rate: {given}" if given else ""),
+        )
+        if discounted:
+            apart = [name for name in machines if name in own]
+            yield (
+                "spot",
+                f"is taken as {100 * prices.spot_discount:.0f}% off machines, the least seen: it "
+                "changes daily, and no discount is promised"
+                + (f"; nothing is taken off --rate {', '.join(apart)}" if apart else ""),
+            )
+        else:
+            yield "spot", "is priced as on demand: nothing is taken off the rates of --rate"
+        for name, why in cost.doubts(pools, prices).items():
+            yield "doubtful", f"the price of {name} is unconfirmed: {why}"
+    if parameters.pipeline.scheduling_strategy == "FLEX_START":
+        yield "", "FLEX_START is billed below on demand, at prices that are not in the table"
 
 
 def _timeout(
@@ -104,33 +195,28 @@ def _dataflow(parameters: ParameterSet) -> Iterator[str]:
         )
 
 
-def _prices(
-    pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable, minutes: float, seconds: Decimal
-) -> Iterator[str]:
-    """An hour, the expected time and the longest, on demand and spot."""
-    for name in ("on demand", "spot"):
-        price = cost.price(pools, prices, spot=name == "spot")
-        line = f"{name:9} {cost.money(price):>7} {prices.currency} an hour"
-        if minutes:
-            total = price * Decimal(str(minutes)) / 60
-            line += f", {cost.money(total)} for the expected {minutes:g} min"
-        longest = cost.money(price * seconds / 3600)
-        yield f"{line}, {longest} at most, when it is ended after {seconds}s"
+def _seconds(timeout: str) -> Decimal:
+    return Decimal(timeout.removesuffix("s"))
+
+
+def _duration(seconds: Decimal) -> str:
+    """45 s, 48 min, 1 h 30 min; never more than it is."""
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if not minutes:
+        return f"{seconds.normalize():f} s"
+    rest = minutes - 60 * hours
+    return " ".join(([f"{hours} h"] if hours else []) + ([f"{rest} min"] if rest else []))
 
 
 def _pool_table(
     parameters: ParameterSet, pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable
 ) -> Table:
-    table = Table(
-        "Role",
-        "Replicas",
-        "Machine",
-        "Accelerators",
-        "Disk",
-        f"{prices.currency}/h",
-        "Spot",
-        box=None,
-    )
+    table = Table("Role", box=None)
+    table.add_column("Replicas", justify="right")
+    for title in ("Machine", "Accelerators", "Disk"):
+        table.add_column(title)
+    for title in (f"{prices.currency}/h", "Spot"):
+        table.add_column(title, justify="right")
     for role, pool in zip(parameters.machines.replicas, pools, strict=True):
         machine, disk = pool["machine_spec"], pool["disk_spec"]
         accelerators = "none"

@@ -171,7 +171,7 @@ def test_options_that_are_empty_are_not_sent(pipeline):
     assert set(job) == {"display_name", "job_spec"}
     assert set(job["job_spec"]) == {"worker_pool_specs", "scheduling", "base_output_directory"}
     assert job["job_spec"]["scheduling"] == {
-        "timeout": "86400s",
+        "timeout": "3600s",
         "restart_job_on_worker_restart": True,
         "strategy": "STANDARD",
         "max_wait_duration": "86400s",
