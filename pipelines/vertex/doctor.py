@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pipelines import cost
 from pipelines.vertex import runs
 from pipelines.vertex.connection import Connection, attempt, is_loopback
-from pipelines.vertex.errors import CloudError, described, status_of
+from pipelines.vertex.errors import CloudError, described, status_of, translated
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 
@@ -27,11 +27,7 @@ OWN_PERMISSIONS = (
 RUNNING_ROLES = ("roles/aiplatform.user", "roles/logging.logWriter")
 """What the account of runs needs in the project; its right to the bucket is checked apart."""
 
-BUCKET_ROLES = (
-    "roles/storage.admin",
-    "roles/storage.objectAdmin",
-    "roles/storage.objectUser",
-)
+BUCKET_ROLES = ("roles/storage.admin", "roles/storage.objectAdmin", "roles/storage.objectUser")
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
     r"(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -63,24 +59,20 @@ def examine(
 ) -> Iterator[Finding]:
     """Checks one thing after the other; each that goes wrong leaves the others to go on.
 
+    Without credentials nothing else can be looked at: one line says so.
+
     Args:
         pools: worker pools that there must be quota for.
         preemptible: whether they are spot or flex-start machines.
     """
-    settings = connection.settings
-    yield _checked("credentials", lambda: _credentials(connection))
-    yield _checked("Vertex AI", lambda: _vertex(connection))
-    for api in APIS:
-        yield _checked(f"API {api}.googleapis.com", functools.partial(_api, connection, api))
-    yield _checked("own rights", lambda: _own_rights(connection))
-    yield _checked("bucket", lambda: _bucket(connection))
-    yield _checked("pipeline repository", lambda: _pipeline_repository(connection))
-    yield _checked("image", lambda: _image(connection))
-    if settings.service_account:
-        yield _checked("service account", lambda: _roles(connection))
-    for quota in cost.quotas(pools, preemptible=preemptible):
-        name = quota.metric.rpartition("/")[2]
-        yield _checked(f"quota {name}", functools.partial(_quota, connection, quota))
+    signed_in = _checked("credentials", lambda: _credentials(connection))
+    yield signed_in
+    checks = _checks(connection, cost.quotas(pools, preemptible=preemptible))
+    if signed_in.ok:
+        for name, check in checks.items():
+            yield _checked(name, check)
+    else:
+        yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
     for machine_type in cost.unknown_machines(pools):
         yield Finding(
             None,
@@ -88,6 +80,22 @@ def examine(
             "see that Vertex AI has it: "
             "https://cloud.google.com/vertex-ai/docs/training/configure-compute",
         )
+
+
+def _checks(
+    connection: Connection, quotas: Sequence[cost.Quota]
+) -> dict[str, Callable[[], Finding]]:
+    """By name, all that only who is signed in may look at."""
+    checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
+    for api in APIS:
+        checks[f"API {api}.googleapis.com"] = functools.partial(_api, api=api)
+    checks |= {"own rights": _own_rights, "bucket": _bucket}
+    checks |= {"pipeline repository": _pipeline_repository, "image": _image}
+    if connection.settings.service_account:
+        checks["service account"] = _roles
+    for quota in quotas:
+        checks[f"quota {quota.metric.rpartition('/')[2]}"] = functools.partial(_quota, quota=quota)
+    return {name: functools.partial(check, connection) for name, check in checks.items()}
 
 
 def _checked(name: str, check: Callable[[], Finding]) -> Finding:
@@ -110,7 +118,8 @@ def _credentials(connection: Connection) -> Finding:
     if is_loopback(connection.settings.endpoint):
         return Finding(True, "credentials: none needed for a server of this machine")
     credentials = connection.credentials
-    attempt(lambda: credentials.refresh(Request()), tries=3)
+    with translated("signing in"):
+        attempt(lambda: credentials.refresh(Request()), tries=3)
     who = getattr(credentials, "service_account_email", "") or "your own account"
     return Finding(True, f"credentials: {who}")
 
@@ -211,9 +220,8 @@ def _image(connection: Connection) -> Finding:
     if not repository.ok:
         return repository
     name = quote(match["name"], safe="")
-    version = f"versions/{match['digest']}" if match["digest"] else f"tags/{match['tag']}"
-    if not match["digest"] and not match["tag"]:
-        version = "tags/latest"
+    tag = f"tags/{match['tag'] or 'latest'}"
+    version = f"versions/{match['digest']}" if match["digest"] else tag
     path = (
         f"v1/projects/{match['project']}/locations/{match['location']}/repositories/"
         f"{match['repository']}/packages/{name}/{version}"

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.pipelines.vertex.servers import ApiError, Server
 from tests.pipelines.vertex.stores import StorageServer
@@ -64,6 +66,15 @@ class CloudServer(Server):
         if match["tag"] in self.gone:
             raise ApiError(404, "NOT_FOUND", "no such tag")
         return {}
+
+
+class TokenServer(Server):
+    """OAuth's token endpoint, to which no key is good."""
+
+    routes = (("POST", "/token", "Refresh", "refuse"),)
+
+    def refuse(self, match, query, headers, body):
+        raise ApiError(400, "invalid_grant", "the key was revoked")
 
 
 @pytest.fixture
@@ -143,9 +154,36 @@ def test_a_machine_type_that_nobody_knows_has_no_quota_to_compare(cloud, command
     assert "custom_model_training_cpus" not in out
 
 
-def test_without_credentials_it_says_how_to_sign_in(monkeypatch, command, tmp_path):
+def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
+    monkeypatch, command, tmp_path
+):
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    code, out, err = command("doctor", "--project", "my-project")
-    assert code == 1
-    assert "gcloud auth application-default login" in out + err
+    code, out, err = command("doctor", "digits", "--project", "my-project")
+    assert (code, err) == (1, "")
+    first, second = out.splitlines()
+    assert first.startswith("✗ credentials: signing in: no credentials")
+    assert first.endswith("gcloud auth application-default login")
+    assert second.startswith("? not checked without credentials: Vertex AI, API aiplatform.goog")
+    for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+        assert f", {name}" in second
+
+
+def test_credentials_that_no_longer_hold_are_told_once(monkeypatch, command, tmp_path):
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    with TokenServer() as server:
+        expired = {
+            "type": "service_account", "client_email": ACCOUNT, "private_key": pem,
+            "token_uri": f"{server.url}/token",
+        }  # fmt: skip
+        file = tmp_path / "expired.json"
+        file.write_text(json.dumps(expired))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        code, out, err = command("doctor", "--project", "my-project")
+    assert (code, err) == (1, "")
+    first, second = out.splitlines()
+    assert first.startswith("✗ credentials: signing in: ")
+    assert "the key was revoked" in first
+    assert "gcloud auth application-default login" in first
+    assert second.startswith("? not checked without credentials: ")
