@@ -77,15 +77,15 @@ def not_empty(option: str, value: str) -> str:
     return value
 
 
-def confirm(question: str) -> None:
-    """Asks on the terminal before something is deleted.
+def confirm(question: str) -> bool:
+    """The answer on the terminal, before something is deleted.
 
     Raises:
-        typer.Abort: the answer is no, or Ctrl-C.
+        typer.Abort: it is Ctrl-C.
         InputError: there is nobody to answer.
     """
     try:
-        typer.confirm(question, abort=True)
+        return typer.confirm(question)
     except typer.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise

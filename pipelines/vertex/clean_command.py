@@ -55,8 +55,9 @@ def clean(
     if dry_run:
         say(f"{len(found.items)} would be deleted; nothing was (--dry-run)")
         return
-    if not yes:
-        confirm(f"Delete these {len(found.items)}?")
+    if not yes and not confirm(f"Delete these {len(found.items)}?"):
+        say("nothing was deleted")
+        return
     for item in found.items:
         item.delete()
     say(f"{len(found.items)} deleted")

@@ -92,8 +92,9 @@ def delete(
 
     connection = Connection(settings().require("project"))
     schedules.find(connection, recipe)
-    if not yes:
-        confirm(f"Delete the schedule of {recipe}?")
+    if not yes and not confirm(f"Delete the schedule of {recipe}?"):
+        _say("nothing was deleted")
+        return
     schedules.delete(connection, recipe)
     _say(f"the schedule of {recipe} is deleted")
 

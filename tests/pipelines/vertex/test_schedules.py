@@ -1,5 +1,7 @@
 """Schedules become what the recipe declares, once, and stay pinned to a template."""
 
+import io
+
 import pytest
 from google.protobuf import json_format
 
@@ -145,6 +147,15 @@ def test_schedules_are_listed_paused_resumed_and_deleted(vertex, command, declar
     code, _, err = command("schedule", "delete", "digits", "--yes")
     assert code == 2
     assert err.startswith("error: recipe 'digits' has no schedule in projects/my-project")
+
+
+def test_a_no_leaves_the_schedule(vertex, command, declared, monkeypatch):
+    assert command("schedule", "apply", "digits")[0] == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    code, out, err = command("schedule", "delete", "digits")
+    assert (code, err) == (0, "")
+    assert out.endswith("nothing was deleted\n")
+    assert len(vertex.schedules) == 1
 
 
 def test_a_schedule_that_somebody_else_made_is_left_alone(vertex, command, declared):
