@@ -140,7 +140,10 @@ class ProcessTasks:
 
     def _launch(self, task: str, command: Sequence[str]) -> Process:
         assert self._service
-        process, self._warm = self._warm or self._start_launcher(), None
+        process, self._warm = self._warm, None
+        # It may have been killed while it waited: it is among the largest processes.
+        if process is None or process.finished.is_set():
+            process = self._start_launcher()
         assert process.stdin
         request = {
             "endpoint": self._service.address,

@@ -18,26 +18,30 @@ print(result.state)
 """
 
 
-@pytest.fixture
-def running(small_package, tmp_path):
-    """A run in a process of its own, whose replicas serve; its folder, and their pids."""
-    actions = ["--chief=save", "--worker=serve"]
-    (tmp_path / "t").mkdir()
-    process = subprocess.Popen(
+def started(package, folder, *actions):
+    """A run in a process of its own, whose replicas do as they are told."""
+    (folder / "t").mkdir()
+    return subprocess.Popen(
         [
             sys.executable,
             "-c",
             PROGRAM,
-            str(small_package),
-            str(tmp_path),
+            str(package),
+            str(folder),
             json.dumps({"replica": [str(REPLICA), *actions]}),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=REPLICA.parents[3],
-        env={**os.environ, "TMPDIR": str(tmp_path / "t")},
+        env={**os.environ, "TMPDIR": str(folder / "t")},
     )
+
+
+@pytest.fixture
+def running(small_package, tmp_path):
+    """A run in a process of its own, whose replicas serve; its folder, and their pids."""
+    process = started(small_package, tmp_path, "--chief=save", "--worker=serve")
     latest = tmp_path / "latest"
     notes = latest / "artifacts" / "plan" / "training"
     wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
@@ -45,6 +49,13 @@ def running(small_package, tmp_path):
     yield process, latest, [replica["pid"] for replica in job["replicas"]]
     process.kill()
     process.communicate()
+
+
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def children_of(pid):
@@ -87,3 +98,16 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_temporary_file(running, t
     process.wait()
     wait_for(lambda: not any(map(is_alive, children)))
     wait_for(lambda: not list((tmp_path / "t").iterdir()))
+
+
+def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_package, tmp_path):
+    process = started(small_package, tmp_path)
+    try:
+        launchers = wait_for(
+            lambda: [pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid)]
+        )
+        os.kill(launchers[0], signal.SIGKILL)
+        shown, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert shown.splitlines()[-1] == "SUCCEEDED"
