@@ -2,8 +2,9 @@
 
 kfp.local's own takes an artifact's folder for good as soon as it exists, and knows nothing
 of the code behind a component. Here an entry also holds every file with its size, and its
-key the source of what the component imports from this repository: a rerun after an edit of
-the trainer writes records again exactly when the edit is in code that the writing uses.
+key the source of what the component imports from this repository, and the packages' lock: a
+rerun after an edit of the trainer writes records again exactly when the edit is in code that
+the writing uses.
 """
 
 import ast
@@ -54,6 +55,9 @@ class WholeCache(LocalCache):
 def fingerprint(command: Sequence[str]) -> str:
     """Hash of all modules of this repository that a component imports, directly or not.
 
+    And of the packages that are locked: other versions may write other records. On Vertex AI
+    all that is the image.
+
     Args:
         command: of the component's container; one of its words is the component's source.
     """
@@ -65,6 +69,9 @@ def fingerprint(command: Sequence[str]) -> str:
                 found[path] = path.read_text(encoding="utf-8")
                 pending += _imports(found[path])
     digest = hashlib.sha256()
+    lock = _ROOT / "requirements.lock"
+    if lock.is_file():
+        digest.update(lock.read_bytes())
     for path in sorted(found):
         digest.update(f"{path.relative_to(_ROOT)}\0{found[path]}\0".encode())
     return digest.hexdigest()

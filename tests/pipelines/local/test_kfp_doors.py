@@ -130,3 +130,7 @@ def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch):
     assert write(models="B = 2") == first
     assert write(schema="A = 2") != first
     assert write(schema="A = 1") == first
+    (tmp_path / "requirements.lock").write_text("pillow==12.1.0")
+    locked = write()
+    (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
+    assert len({first, locked, write()}) == 3
