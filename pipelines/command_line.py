@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import promotion, sources
+from pipelines import parameter_list, promotion, sources
 from pipelines import recipe as recipes
 from pipelines.arguments import (
     Rates,
@@ -26,12 +26,10 @@ from pipelines.arguments import (
     parse_settings,
     runs_folder,
 )
-from pipelines.parameters import PARAMETERS
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import GivenSettings, with_settings
 from trainer.errors import EXIT_CODE, InputError, one_line
-from trainer.fields import default_of, type_of
 
 FAILED = 1
 INTERRUPTED = 130
@@ -95,18 +93,20 @@ def list_recipes() -> None:
 
 
 @app.command("parameters")
-def list_parameters() -> None:
+def list_parameters(
+    word: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORD]",
+            help=f"Only those that it is about: {', '.join(parameter_list.TOPICS)}, or part of a "
+            "name or of a description.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """List the pipeline's parameters, which --set takes."""
-    table = Table("Parameter", "Type", "Default", "What it does", box=None)
-    for name, (group, field) in PARAMETERS.items():
-        default = default_of(field)
-        text = field.metadata["help"]
-        choices = [choice for choice in field.metadata["choices"] if choice != ""]
-        if choices:
-            text += f" One of {', '.join(map(str, choices))}."
-        shown = f'"{default}"' if default == "" else str(default)
-        table.add_row(name, type_of(group, name).__name__, shown, text)
-    Console().print(table)
+    word = "" if word is None else not_empty("WORD", word)
+    parameter_list.show(word, Console())
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """python -m pipelines: what it shows, and that no mistake of a user's goes further than a line."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from pipelines import recipe
 from pipelines.command_line import app, run
+from pipelines.parameters import PARAMETERS, ParameterSet
 
 METRICS = "aiplatform.googleapis.com/custom_model_training"
 
@@ -46,6 +48,33 @@ def test_parameters_are_listed_with_their_descriptions(capsys):
     assert "learning_rate" in shown
     assert "Peak learning rate." in shown
     assert "One of sgd, adam, adamw." in shown
+
+
+def test_parameters_stand_below_their_topic_each_once(capsys):
+    assert run(app, ["parameters"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    topics = [field.name for field in dataclasses.fields(ParameterSet)]
+    assert [name for name in names if name in topics] == topics
+    assert sorted(set(names) - set(topics)) == sorted(PARAMETERS)
+    assert len(names) == len(PARAMETERS) + len(topics)
+    assert names.index("machines") < names.index("worker_count") < names.index("pipeline")
+
+
+@pytest.mark.parametrize(
+    ("word", "listed", "left_out"),
+    [
+        ("gate", "min_accuracy", "scheduling_strategy"),
+        ("Learning_Rate", "fine_tune_learning_rate", "seed"),
+        ("us dollars", "price_per_hour", "timeout"),
+        ("adamw", "optimizer", "epochs"),
+    ],
+)  # fmt: skip
+def test_parameters_can_be_asked_for_by_topic_name_or_description(capsys, word, listed, left_out):
+    assert run(app, ["parameters", word]) == 0
+    names = [line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed in names
+    assert left_out not in names
 
 
 def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
@@ -167,6 +196,15 @@ def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
         (["run"], "Missing argument 'RECIPE'"),
         (["plan", "digits", "more"], "unexpected extra argument"),
         (["pln", "digits"], "No such command 'pln'"),
+        (
+            ["parameters", "lerning_rate"],
+            "in its name or description; did you mean 'learning_rate'?",
+        ),
+        (
+            ["parameters", "xyzzy"],
+            "; topics are records, engine, training, machines, pipeline, gate",
+        ),
+        (["parameters", ""], "WORD '' is empty"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(tmp_path, capfd, arguments, message):
