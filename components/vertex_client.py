@@ -47,11 +47,17 @@ def model_client(location: str, environment: Mapping[str, str]) -> Any:
 
 def again(call: Callable[[], T]) -> T:
     """Calls, for two minutes at most, until the service is there. For what may be done twice."""
-    from google.api_core import retry
+    from google.api_core import exceptions, retry
 
-    return retry.Retry(
-        predicate=retry.if_transient_error, initial=_FIRST_PAUSE_SECONDS, timeout=_RETRY_SECONDS
-    )(call)()
+    # Google's own predicate knows 429, 500, 503 and broken connections.
+    passing = (exceptions.BadGateway, exceptions.GatewayTimeout, exceptions.Aborted)
+
+    def passes(error: BaseException) -> bool:
+        return retry.if_transient_error(error) or isinstance(error, passing)
+
+    return retry.Retry(predicate=passes, initial=_FIRST_PAUSE_SECONDS, timeout=_RETRY_SECONDS)(
+        call
+    )()
 
 
 @contextlib.contextmanager

@@ -232,7 +232,15 @@ def test_an_unknown_version_is_refused_with_those_that_there_are(registry):
         registry.promote("digits", "7")
 
 
-@pytest.mark.parametrize(("code", "status"), [(429, "RESOURCE_EXHAUSTED"), (503, "UNAVAILABLE")])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (429, "RESOURCE_EXHAUSTED"),
+        (502, "UNKNOWN"),
+        (503, "UNAVAILABLE"),
+        (504, "DEADLINE_EXCEEDED"),
+    ],
+)
 def test_what_passes_is_waited_for(registry, service, code, status):
     promote_each(registry, "one")
     service.fail("ListModelVersions", code, status, times=2)
