@@ -189,20 +189,25 @@ class CustomJob:
             assert replica.process
             replica.process.terminate()
         deadline = time.monotonic() + grace_seconds
-        for replica in running:
-            assert replica.process
-            if not replica.process.finished.wait(max(0, deadline - time.monotonic())):
-                replica.process.kill()
-                replica.process.finished.wait()
-            self._note_end(replica)
-            if replica.process.returncode:
-                replica.state = "STOPPED"
+        while running:
+            if time.monotonic() > deadline:
+                deadline = float("inf")
+                for replica in running:
+                    assert replica.process
+                    replica.process.kill()
+            # Whichever ends first is seen to have: a view may be looking on.
+            running[0].process.finished.wait(_POLL_SECONDS)  # type: ignore[union-attr]
+            for replica in list(running):
+                assert replica.process
+                if replica.process.finished.is_set():
+                    self._note_end(replica, failed="STOPPED")
+                    running.remove(replica)
 
-    def _note_end(self, replica: Replica) -> None:
+    def _note_end(self, replica: Replica, *, failed: str = "FAILED") -> None:
         assert replica.process
         replica.ended = time.monotonic()
         replica.peak_memory = max(replica.peak_memory, replica.process.peak_memory)
-        replica.state = "FAILED" if replica.process.returncode else "SUCCEEDED"
+        replica.state = failed if replica.process.returncode else "SUCCEEDED"
 
     def _set_state(self, state: str) -> None:
         self.state = state

@@ -21,7 +21,7 @@ from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
 from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
 from pipelines.local.vertex_service import VertexService
-from pipelines.local.view import view_of
+from pipelines.local.view import LiveView, PlainView, view_of
 
 _FRAME_SECONDS = 0.1
 
@@ -142,7 +142,7 @@ def run(
                 error = thread.error
             except KeyboardInterrupt:
                 state = "CANCELLED"
-                _cancel(tasks, thread, view.note)
+                _cancel(tasks, thread, view)
             board.close(state)
         failure = closing.failure_of(board, service, error) if state == "FAILED" else None
         content = summary.summarize(
@@ -212,13 +212,15 @@ def _call(
         LocalExecutionConfig.instance = None
 
 
-def _cancel(tasks: ProcessTasks, thread: _Thread, note: Callable[[str], None]) -> None:
-    note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
+def _cancel(tasks: ProcessTasks, thread: _Thread, view: LiveView | PlainView) -> None:
+    """Ends what runs, and shows how it ends."""
+    view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
     stopper = _Thread("cancel", tasks.cancel)
     while not (stopper.finished.is_set() and thread.finished.is_set()):
         try:
-            stopper.finished.wait()
-            thread.finished.wait()
+            waited = thread if stopper.finished.is_set() else stopper
+            waited.finished.wait(_FRAME_SECONDS)
+            view.update()
         except KeyboardInterrupt:
             tasks.kill()
 

@@ -39,9 +39,10 @@ def started(package, folder, *actions):
 
 
 @pytest.fixture
-def running(small_package, tmp_path):
+def running(small_package, tmp_path, request):
     """A run in a process of its own, whose replicas serve; its folder, and their pids."""
-    process = started(small_package, tmp_path, "--chief=save", "--worker=serve")
+    actions = getattr(request, "param", ("--chief=save", "--worker=serve"))
+    process = started(small_package, tmp_path, *actions)
     latest = tmp_path / "latest"
     notes = latest / "artifacts" / "plan" / "training"
     wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
@@ -89,6 +90,21 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running, number):
     assert tasks["custom-training-job"] == "CANCELLED"
     assert tasks["collect"] == "NOT_TRIGGERED"
     assert (latest / "artifacts" / "plan" / "training" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("running", [["--chief=stubborn", "--worker=serve"]], indirect=True)
+def test_while_a_run_is_cancelled_each_replica_that_ends_is_shown(running):
+    process, _, (chief, worker) = running
+    process.send_signal(signal.SIGINT)
+    assert any("worker 0 STOPPED" in line for line in process.stdout)
+    # Deaf to SIGTERM: it has its 30 s, unless it is told again.
+    assert is_alive(chief)
+    assert not is_alive(worker)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert "chief 0 STOPPED" in output
+    assert output.rstrip().endswith("CANCELLED")
+    assert not is_alive(chief)
 
 
 def test_a_run_that_is_killed_leaves_no_process_and_no_temporary_file(running, tmp_path):
