@@ -1,16 +1,19 @@
 """The first pass over a source, and processes that are started while it goes on.
 
-A process takes 0.3 s until it can write. Where the source turns out to hold enough work
-for several, they are started before the plan is made, and wait for it.
+A process takes 0.2 s until it can write. Where the source turns out to hold enough work
+for several, they are started before the plan is made; until then they share the pass itself,
+which else would take as long on 32 cores as on one.
 """
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from trainer.dataset import storage
 from trainer.dataset.pixels import RejectedError
-from trainer.dataset.processes import Spares
+from trainer.dataset.processes import Spares, write_in_processes
 from trainer.dataset.progress import ProgressLines
 from trainer.dataset.sources import Example, Reference, Rejection, Source
 
@@ -19,6 +22,12 @@ CHECK_EVERY = 250
 
 SAMPLE = 8
 """Examples that are encoded to tell how long one takes."""
+
+PIECE = 64
+"""Files that a process looks at before it answers."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def listed(
@@ -35,7 +44,18 @@ def listed(
     early = count > 1 and not source.is_spilled and not storage.is_remote(source.location)
     sample: list[Reference] = []
     examples, seconds_each = 0, 0.0
-    for one in source.examples():
+
+    def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """`map`, in this process until there are others."""
+        waiting = iter(items)
+        for item in waiting:
+            yield function(item)
+            if spares.started:
+                break
+        if spares.started:
+            yield from _in_processes(function, waiting, spares)
+
+    for one in source.examples(mapped):
         lines.advance(1)
         yield one
         if not early or spares.started or isinstance(one, Rejection):
@@ -47,6 +67,37 @@ def listed(
             seconds_each = seconds_each or _seconds_each(source, sample)
             if examples * seconds_each >= pays_seconds:
                 spares.start(count, ("trainer.dataset.shards", type(source).__module__))
+
+
+def _in_processes(
+    function: Callable[[Item], Result], items: Iterator[Item], spares: Spares
+) -> Iterator[Result]:
+    """`map` in all that `spares` has; results keep the order of items."""
+    pieces = iter(lambda: list(itertools.islice(items, PIECE)), [])
+    results = write_in_processes(
+        _Pieces(function), enumerate(pieces), spares.started, lambda _: None, spares
+    )
+    early: dict[int, list[Result]] = {}
+    with contextlib.closing(results):
+        wanted = 0
+        for number, piece in results:
+            early[number] = piece
+            while wanted in early:
+                yield from early.pop(wanted)
+                wanted += 1
+
+
+class _Pieces:
+    """What a process does with a piece of a list."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def write(
+        self, task: tuple[int, list[Any]], report: Callable[[int], None]
+    ) -> tuple[int, list[Any]]:
+        number, items = task
+        return number, [self._function(item) for item in items]
 
 
 def _seconds_each(source: Source, sample: list[Reference]) -> float:

@@ -1,4 +1,4 @@
-"""Shards written, or tables parsed, by several processes: the pool and its workers.
+"""Files listed, shards written, or tables parsed by several processes: the pool and its workers.
 
 Not multiprocessing's pool, because its processes import the caller's main module, and with
 that mostly TensorFlow (4 s), and live on when their parent is killed. These import what a
@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 from trainer.errors import InputError
 
 _REPORT_SECONDS = 0.25
+_WRITER, _TASK = "writer", "task"
 
 MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 """Lets glibc keep what an image took for the next one (mallopt(3), in bytes). To hand it back
@@ -55,7 +56,7 @@ class Spares:
         spares.start(2, ["trainer.dataset.shards"])
         write_in_processes(writer, tasks, 2, report, spares)
 
-    Those that nobody has taken end with the block.
+    Who is done with all its tasks comes back to them. They end with the block.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,10 @@ class Spares:
         """One that waits; where there is none, a new one."""
         return self._waiting.popitem() if self._waiting else _start()
 
+    def put_back(self, workers: Mapping[Connection, subprocess.Popen]) -> None:
+        """Keeps those that have nothing left to do for the next writer."""
+        self._waiting.update(workers)
+
     def __enter__(self) -> "Spares":
         return self
 
@@ -89,21 +94,25 @@ def write_in_processes(
 ) -> Generator[Result]:
     """Writes `tasks` with `count` processes; yields results as they come, in any order.
 
-    The processes, of `spares` as far as it has any, end with this generator, however it ends.
+    The processes are of `spares` as far as it has any, and go back there when all is done.
+    Those that are not done, or of no `spares`, end with this generator, however it ends.
 
     Raises:
         InputError: as ShardWriter.write.
         RuntimeError: a process failed or was killed.
     """
+    if spares is None:
+        with Spares() as spares:
+            yield from write_in_processes(writer, tasks, count, report, spares)
+        return
     workers: dict[Connection, subprocess.Popen] = {}
     connection = None
-    spares = spares or Spares()
     try:
         for _ in range(count):
             connection, process = spares.take()
             workers[connection] = process
         for connection in workers:
-            connection.send(writer)
+            connection.send((_WRITER, writer))
         waiting = iter(tasks)
         busy = set()
         for connection in workers:
@@ -120,6 +129,8 @@ def write_in_processes(
                     if not _give(connection, waiting):
                         busy.discard(connection)
                     yield message
+        spares.put_back(workers)
+        workers = {}
     except (EOFError, ConnectionError):
         assert connection is not None
         raise _death(workers[connection]) from None
@@ -153,7 +164,7 @@ def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
     """Sends the next task, if there is one."""
     task = next(tasks, None)
     if task is not None:
-        connection.send(task)
+        connection.send((_TASK, task))
     return task is not None
 
 
@@ -167,16 +178,19 @@ def _death(process: subprocess.Popen) -> RuntimeError:
 
 
 def main(descriptor: int, modules: Iterable[str]) -> None:
-    """A worker: receives a Writer, then tasks; sends counts, results and exceptions."""
+    """A worker: receives a Writer, then tasks, and so on; sends counts, results, exceptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     for name in modules:
         importlib.import_module(name)
-    writer: Writer[Any, Any] = received.get()
     while True:
-        connection.send(_answer(writer, received.get(), connection))
+        kind, content = received.get()
+        if kind == _WRITER:
+            writer: Writer[Any, Any] = content
+        else:
+            connection.send(_answer(writer, content, connection))
 
 
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:

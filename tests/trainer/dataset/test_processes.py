@@ -58,10 +58,13 @@ def early(monkeypatch) -> list:
     return started
 
 
-def test_processes_start_while_a_large_source_is_listed_and_write_the_same_bytes(
+def test_processes_start_in_the_middle_of_a_listing_share_its_rest_and_write_the_same_bytes(
     tmp_path, early, monkeypatch
 ):
-    source = two_classes(tmp_path / "in", 150)
+    source = two_classes(tmp_path / "in", 300)
+    (source / "dog" / "137.png").write_bytes((source / "cat" / "002.png").read_bytes())
+    (source / "dog" / "200.png").write_bytes(b"")
+    (source / "dog" / "notes.txt").write_text("what the dogs are called")
     write(source, tmp_path / "early")
     assert [process.poll() is not None for process in early] == [True, True]
     monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 1000.0)

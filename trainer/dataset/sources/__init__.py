@@ -9,8 +9,8 @@ when a source is opened, so that naming one costs nothing.
 import dataclasses
 import hashlib
 import importlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.records import Values
@@ -25,6 +25,9 @@ SOURCES = {
     "tfds": "trainer.dataset.sources.tfds",
 }
 DIGEST_BYTES = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _SPLIT_NAMES = {
     "train": "train",
@@ -76,6 +79,14 @@ class Rejection:
     tolerated: bool = False
 
 
+class Mapped(Protocol):
+    """`map`, or what does the same with several processes: its function is pickled."""
+
+    def __call__(
+        self, function: Callable[[Item], Result], items: Iterable[Item], /
+    ) -> Iterator[Result]: ...
+
+
 class Source(Protocol):
     """A readable source; picklable, so that writing processes get a copy.
 
@@ -99,8 +110,12 @@ class Source(Protocol):
     label_order: list[int]
     details: dict[str, Any]
 
-    def examples(self) -> Iterator[Example | Rejection]:
-        """Lists everything given, in an order that repeats."""
+    def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
+        """Lists everything given, in an order that repeats.
+
+        Args:
+            mapped: for what can be looked at one by one, on this machine.
+        """
         ...
 
     def fetch(self, reference: Reference) -> Any:

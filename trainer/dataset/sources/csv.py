@@ -22,7 +22,7 @@ from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.processes import available_cores, write_in_processes
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature, join
-from trainer.dataset.sources import DIGEST_BYTES, Example, Reference, Rejection
+from trainer.dataset.sources import DIGEST_BYTES, Example, Mapped, Reference, Rejection
 from trainer.dataset.tabular.columns import Cross, TableSchema, read_schema
 from trainer.dataset.tabular.parsing import BlockParser, ParsedBlock, features_of
 from trainer.dataset.tabular.rows import Block, read_blocks, read_header
@@ -66,7 +66,7 @@ class Table:
         self._spill = Spill()
         weakref.finalize(self, self._spill.remove)
 
-    def examples(self) -> Iterator[Example | Rejection]:
+    def examples(self, _: Mapped = map, /) -> Iterator[Example | Rejection]:
         """Lists every row; then classes, features and label_order are known.
 
         label_order: by label as listed, its index in `classes`.

@@ -12,7 +12,7 @@ from PIL import Image
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.pixels import PixelFormat
 from trainer.dataset.records import Values
-from trainer.dataset.sources import Example, Reference, digest
+from trainer.dataset.sources import Example, Mapped, Reference, digest
 from trainer.errors import InputError
 
 
@@ -37,7 +37,7 @@ class Digits:
         self.classes = [str(name) for name in bunch.target_names]
         self.features = [self._format.feature]
 
-    def examples(self) -> Iterator[Example]:
+    def examples(self, _: Mapped = map, /) -> Iterator[Example]:
         for index, (scan, label) in enumerate(zip(self._scans, self._labels, strict=True)):
             reference = Reference(f"digits/{index}", index)
             yield Example(reference, int(label), digest(scan.tobytes()), "")

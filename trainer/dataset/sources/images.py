@@ -8,6 +8,7 @@ by name nor by content are images, are rejected but tolerated; an image outside 
 rejected as any unusable image is.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from trainer.dataset.pixels import (
 )
 from trainer.dataset.records import Values
 from trainer.dataset.schema import join
-from trainer.dataset.sources import Example, Reference, Rejection, digest, split_named
+from trainer.dataset.sources import Example, Mapped, Reference, Rejection, digest, split_named
 from trainer.errors import InputError
 
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
@@ -74,11 +75,11 @@ class ImageFolder:
                     "every class needs images to train on"
                 )
 
-    def examples(self) -> Iterator[Example | Rejection]:
+    def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
         """Lists and digests every file under the folder, sorted by path."""
-        remote = storage.is_remote(self.location)
-        threads = storage.REMOTE_READERS if remote else 1
-        yield from storage.read_ahead(self._listed, self._files(), threads=threads)
+        if storage.is_remote(self.location):
+            mapped = functools.partial(storage.read_ahead, threads=storage.REMOTE_READERS)
+        return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:
         """The content of a file."""

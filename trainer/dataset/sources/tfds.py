@@ -14,7 +14,7 @@ from trainer.dataset import records, storage
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.pixels import PixelFormat
 from trainer.dataset.records import Values
-from trainer.dataset.sources import Example, Reference, Rejection, digest, split_named
+from trainer.dataset.sources import Example, Mapped, Reference, Rejection, digest, split_named
 from trainer.errors import InputError
 
 FILE_BITS = 40
@@ -52,7 +52,7 @@ class PreparedDataset:
         self._format = PixelFormat.of(options)
         self.features = [self._format.feature]
 
-    def examples(self) -> Iterator[Example | Rejection]:
+    def examples(self, _: Mapped = map, /) -> Iterator[Example | Rejection]:
         """Reads every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`."""
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
