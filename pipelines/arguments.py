@@ -105,6 +105,10 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise InputError(f"--set {setting!r} is not NAME=VALUE, such as --set epochs=3")
+        try:
+            setting.encode()
+        except UnicodeEncodeError:  # No place for it in the pipeline's JSON.
+            raise InputError(f"--set {setting!r} is not UTF-8; rename what it names") from None
         name = name.strip()
         if values.setdefault(name, value) != value:
             raise InputError(

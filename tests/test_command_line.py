@@ -127,6 +127,7 @@ def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
         (["run", "digits"], "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         (["run", "digits", "--local", "--set", "epochs"], "--set 'epochs' is not NAME=VALUE"),
         (["run", "digits", "--local", "--set", "=3"], "--set '=3' is not NAME=VALUE"),
+        (["run", "digits", "--local", "--set", "source=images:\udcff"], "is not UTF-8; rename"),
         (["run", "digits", "--local", "--set", "epoch=3"], "did you mean 'epochs'?"),
         (["run", "digits", "--local", "--set", "epochs=0"], "it must be at least 1"),
         (["run", "digits", "--local", "--set", "epochs=-5"], "epochs=-5 is out of range"),

@@ -18,10 +18,17 @@ EXIT_CODE = 2
 
 
 def one_line(text: object) -> str:
-    """Text as one line that is safe to show: a file's name may hold codes that rule a terminal."""
-    line = " ".join(str(text).split())
+    """Text as one line that is safe to show."""
+    return printable(" ".join(str(text).split()))
+
+
+def printable(line: str) -> str:
+    """A line with every sign spelled out that rules a terminal, as the name of a file may."""
+    if line.isprintable():
+        return line
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in line.expandtabs()
     )
 
 

@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from trainer.errors import EXIT_CODE
+from trainer.errors import EXIT_CODE, printable
 
 LAST_LINES = 20
 
@@ -25,7 +25,7 @@ _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
     """The last whole lines of a log, at most `size` bytes; [] where there is none.
 
-    A carriage return starts a line anew, as on a terminal.
+    A carriage return starts a line anew, as on a terminal; what else rules one is spelled out.
     """
     try:
         with log.open("rb") as file:
@@ -34,7 +34,7 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
             lines = file.read().decode(errors="replace").replace("\r\n", "\n").split("\n")
     except OSError:
         return []
-    return [line.rsplit("\r", 1)[-1] for line in (lines[1:] if start else lines)]
+    return [printable(line.rsplit("\r", 1)[-1]) for line in (lines[1:] if start else lines)]
 
 
 def progress(log: pathlib.Path) -> str:

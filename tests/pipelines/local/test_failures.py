@@ -55,3 +55,8 @@ def test_the_last_lines_are_shown_without_the_stack(tmp_path):
     lines = failures.last_lines(log_of(tmp_path, text))
     assert len(lines) == 20
     assert lines[-3:] == ["step 29", "epoch 3 of 10", "ValueError: no"]
+
+
+def test_what_rules_a_terminal_is_spelled_out(tmp_path):
+    log = log_of(tmp_path, "Reading \x1b[2Ja\x07b\tof 3\n")
+    assert failures.progress(log) == r"Reading \x1b[2Ja\x07b of 3"
