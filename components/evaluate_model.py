@@ -43,7 +43,7 @@ def evaluate_model(
         model: SavedModel to judge.
         records: Records whose test split judges it.
         training: Directory where the job wrote metrics.json and history.csv; its metadata are
-            the parameters of the job.
+            the parameters of the job and, where it is known, its price.
         title: Heading of the report.
         slice_columns: Columns of a table to cut the split by; empty: those of few values.
         model_name: Model in the Model Registry whose champion is met; empty for none.
@@ -56,12 +56,14 @@ def evaluate_model(
     from components import artifact_metadata
     from components.model_evaluation import classification_metrics
     from components.model_registry import find_champion
+    from components.vertex_client import LOCAL_PROJECT
     from trainer import champion, gate
     from trainer.dataset import schema
     from trainer.errors import exit_on_input_error
     from trainer.evaluation import evaluate
     from trainer.fields import build, pick
     from trainer.files import write_json
+    from trainer.price import JobPrice
     from trainer.report import write_report
     from trainer.results import load
 
@@ -76,6 +78,8 @@ def evaluate_model(
         current = find_champion(model_name, project, location, os.environ)
         rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
         verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
+        details = dict(training.metadata)
+        price = details.pop("price", None)
         write_report(
             report.uri,
             evaluation=judged,
@@ -83,8 +87,10 @@ def evaluate_model(
             training=results.metrics,
             history=results.history,
             title=title,
-            details=training.metadata,
+            details=details,
             verdict=verdict,
+            price=JobPrice(**price) if price else None,
+            on_vertex=project != LOCAL_PROJECT,
         )
         write_json(evaluation.uri, classification_metrics(judged))
         write_json(decision.uri, verdict.figures())

@@ -67,6 +67,7 @@ def plan_training(
     max_cost: float,
     price_per_hour: float,
     rates: dict,
+    rates_of: str,
     skip_if_unchanged: bool,
     model_name: str,
     project: str,
@@ -95,6 +96,7 @@ def plan_training(
         max_cost: Most that the job may cost; the timeout is shortened to fit. 0: no limit.
         price_per_hour: Price of the whole job; 0: from the rates.
         rates: Prices an hour, by machine type, accelerator and GB of disk.
+        rates_of: Their region and date.
         skip_if_unchanged: Train only where no version of the model was trained on the same
             records with the same configuration.
         model_name: Model in the Model Registry whose versions count.
@@ -102,6 +104,7 @@ def plan_training(
         location: Its region.
     """
     arguments = dict(locals())
+    import dataclasses
     import os
 
     from components.trained_versions import dataset_digest, find_version, training_labels
@@ -109,7 +112,7 @@ def plan_training(
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
     from trainer.preparation import check_together, prepare
-    from trainer.price import affordable_timeout
+    from trainer.price import affordable_timeout, job_price
     from trainer.worker_pools import MachineOptions, worker_pool_specs
 
     with exit_on_input_error():
@@ -125,7 +128,10 @@ def plan_training(
             prepare(config, machines, records.uri, training.uri)
         pools = worker_pool_specs(machines, to_flags(config))
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
+        price = job_price(pools, price_per_hour, rates, rates_of)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
+    if price:
+        training.metadata["price"] = dataclasses.asdict(price)
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = worker_pool_specs(machines, [*locations, *to_flags(config)])
     name = known.name if known else ""

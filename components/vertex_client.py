@@ -11,6 +11,9 @@ T = TypeVar("T")
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
+# No project's: those have 6 characters at least.
+LOCAL_PROJECT = "local"
+"""The project of a run on this machine."""
 UNSAFE_SECONDS = 120.0
 """Time for an answer to a call that must not be sent twice."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -69,6 +69,7 @@ def training(parameters: dict[str, Any]) -> None:
             max_cost=parameters["max_cost"],
             price_per_hour=parameters["price_per_hour"],
             rates=cost.table().rates,
+            rates_of=f"{cost.table().region}, {cost.table().date}",
             skip_if_unchanged=parameters["skip_if_unchanged"],
             **registry,
         )

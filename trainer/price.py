@@ -1,5 +1,7 @@
 """What worker pools cost an hour, and how long they may run for a sum of money."""
 
+import collections
+import dataclasses
 import decimal
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -13,6 +15,21 @@ _LEAST_SECONDS = 60
 
 class UnknownPriceError(InputError):
     """Something that a job needs has no price."""
+
+
+@dataclasses.dataclass(frozen=True)
+class JobPrice:
+    """What the machines of a training job cost.
+
+    Attributes:
+        machines: such as "2 x n1-standard-8".
+        per_hour: of all replicas, in US dollars.
+        basis: what the price rests on, as it follows "0.93 USD an hour".
+    """
+
+    machines: str
+    per_hour: float
+    basis: str
 
 
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
@@ -45,6 +62,45 @@ def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
     """The price of one pool's replicas for an hour; raises KeyError for what has no rate."""
     return pool["replica_count"] * sum(
         (amount * Decimal(str(rates[name])) for name, amount in _parts(pool)), Decimal(0)
+    )
+
+
+def job_price(
+    pools: Sequence[Mapping[str, Any]],
+    price_per_hour: float,
+    rates: Mapping[str, float],
+    rates_of: str,
+) -> JobPrice | None:
+    """The price of a job, for a reader; None where something has no rate.
+
+    Args:
+        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
+        rates_of: region and date of `rates`.
+    """
+    basis = f"at the list prices of {rates_of}, without discounts"
+    if price_per_hour:
+        basis = "by the parameter price_per_hour"
+    try:
+        price = price_per_hour or float(hourly_price(pools, rates))
+    except UnknownPriceError:
+        return None
+    return JobPrice(machines=_machines(pools), per_hour=price, basis=basis)
+
+
+def _machines(pools: Sequence[Mapping[str, Any]]) -> str:
+    """1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each."""
+    replicas: collections.Counter[str] = collections.Counter()
+    for pool in pools:
+        machine = pool["machine_spec"]
+        name = machine["machine_type"]
+        if machine.get("accelerator_count"):
+            name += f" with {machine['accelerator_count']} x {machine['accelerator_type']}"
+        replicas[name] += pool["replica_count"]
+    each = {True: " each", False: ""}
+    return " and ".join(
+        f"{count} x {name}{each[' with ' in name and count > 1]}"
+        for name, count in replicas.items()
+        if count
     )
 
 

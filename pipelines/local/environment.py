@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PROJECT = "local"
+from components.vertex_client import LOCAL_PROJECT
+
+PROJECT = LOCAL_PROJECT
 LOCATION = "local"
 
 ROLES = ("chief", "worker", "ps", "evaluator")

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
     write_model(folder / "worse", CLASSES[::-1])
     training = folder / "training"
     training.mkdir()
-    (training / "metrics.json").write_text(json.dumps({"epochs": 1, "steps": 5}))
+    (training / "metrics.json").write_text(json.dumps({"epochs": 1, "steps": 5, "seconds": 720}))
     (training / "history.csv").write_text("epoch,loss,accuracy,seconds\n1,0.5,0.8,2.0\n")
     return folder
 
@@ -46,11 +46,12 @@ def service(tmp_path, monkeypatch):
         yield service
 
 
-def evaluate(folder, out, model_name="", **options):
+def evaluate(folder, out, model_name="", price=None, project="my-project", **options):
+    parameters = {"optimizer": "adamw", **({"price": price} if price else {})}
     artifacts = {
         "model": dsl.Model(uri=str(folder / "model")),
         "records": dsl.Dataset(uri=str(folder / "records")),
-        "training": dsl.Artifact(uri=str(folder / "training"), metadata={"optimizer": "adamw"}),
+        "training": dsl.Artifact(uri=str(folder / "training"), metadata=parameters),
         "metrics": artifact(dsl.Metrics, out / "metrics"),
         "classification": artifact(dsl.ClassificationMetrics, out / "classification"),
         "report": artifact(dsl.HTML, out / "report"),
@@ -62,7 +63,7 @@ def evaluate(folder, out, model_name="", **options):
         title="flowers-1",
         slice_columns=[],
         model_name=model_name,
-        **PLACE,
+        **{**PLACE, "project": project},
         **artifacts,
         **options,
     )
@@ -100,6 +101,28 @@ def put_champion(service, artifact_uri):
         artifact_uri=artifact_uri, serving_image="image", description="", labels={}, metrics={}
     )
     return registry.register("flowers", candidate, "champion", "")
+
+
+def test_the_report_tells_what_the_training_cost_where_it_cost_that(folder, tmp_path):
+    price = {"machines": "2 x n1-standard-8", "per_hour": 1.5, "basis": "at the list prices of X"}
+
+    def report(name, **options):
+        evaluate(folder, tmp_path / name, **options)
+        return (tmp_path / name / "report.html").read_text()
+
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "unknown").mkdir()
+    # 12 minutes: a fifth of 1.50.
+    there = report("there", price=price)
+    assert "2 x n1-standard-8 cost 1.50 USD an hour at the list prices of X." in there
+    assert "The training took 12 min 0 s, which is 0.30 USD" in there
+    here = report("here", price=price, project="local")
+    assert "On Vertex AI 2 x n1-standard-8 would cost 1.50 USD an hour at the list pric" in here
+    assert "0.30 USD" not in here
+    assert "USD" not in report("unknown")
+    # It is none of the parameters that the report lists.
+    assert "per_hour" not in there + here
 
 
 def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_path, capsys):

@@ -51,7 +51,8 @@ def planned(tmp_path, records="", **changes):
     records = records or describe(tmp_path / "described")
     values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
     training = artifact(dsl.Artifact, tmp_path / "training")
-    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0, "rates": {}}
+    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0}
+    values |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
     outputs = plan_training.python_func(
         records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
     )
@@ -62,6 +63,29 @@ def planned(tmp_path, records="", **changes):
 def plan(tmp_path, **changes):
     outputs, training = planned(tmp_path, **changes)
     return outputs["worker_pool_specs"], outputs["base_output_directory"], training
+
+
+def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):
+    rates = {"n1-standard-4": 0.2, "n1-standard-8": 0.4, "NVIDIA_TESLA_T4": 0.5, "pd-ssd": 0.001}
+    machines = {"worker_count": 3, "worker_machine_type": "n1-standard-8"}
+    _, training = planned(tmp_path, rates=rates, **machines)
+    # A replica of 0.20, three of 0.40, and four times 100 GB of 0.001.
+    assert training.metadata["price"] == {
+        "machines": "1 x n1-standard-4 and 3 x n1-standard-8",
+        "per_hour": pytest.approx(1.8),
+        "basis": "at the list prices of us-central1, 2030-01-02, without discounts",
+    }
+    gpus = {"worker_count": 1, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+    _, training = planned(tmp_path, rates=rates, **gpus)
+    assert training.metadata["price"]["machines"] == (
+        "2 x n1-standard-4 with 2 x NVIDIA_TESLA_T4 each"
+    )
+    assert training.metadata["price"]["per_hour"] == pytest.approx(2 * (0.2 + 2 * 0.5 + 0.1))
+    _, training = planned(tmp_path, price_per_hour=7.0)
+    assert training.metadata["price"]["per_hour"] == 7
+    assert training.metadata["price"]["basis"] == "by the parameter price_per_hour"
+    _, training = planned(tmp_path)
+    assert "price" not in training.metadata
 
 
 def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):

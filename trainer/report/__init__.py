@@ -8,10 +8,12 @@ from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.files import write_text
 from trainer.gate import Verdict
+from trainer.price import JobPrice
 from trainer.report import background, pictures, quality, tables
 from trainer.report.contest import contest
 from trainer.report.learning import learning
 from trainer.report.page import page
+from trainer.report.price import price as price_line
 from trainer.report.summary import summary
 
 
@@ -25,6 +27,8 @@ def write_report(
     title: str,
     details: dict[str, Any],
     verdict: Verdict | None = None,
+    price: JobPrice | None = None,
+    on_vertex: bool = False,
 ) -> None:
     """Writes the report of a run to the file at `uri`.
 
@@ -37,9 +41,19 @@ def write_report(
         title: heading of the page.
         details: parameters of the run, by name.
         verdict: of the gate.
+        price: of the training job's machines; None where it is not known.
+        on_vertex: whether they were used, and the run not one of this machine.
     """
     sections = [
-        summary(evaluation, dataset, training, history, details, verdict),
+        summary(
+            evaluation,
+            dataset,
+            training,
+            history,
+            details,
+            verdict,
+            price_line(price, training, on_vertex=on_vertex),
+        ),
         contest(verdict) if verdict and verdict.champion else Markup(),
         learning(training, history),
         quality.confusion(evaluation),

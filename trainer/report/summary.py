@@ -18,6 +18,7 @@ def summary(
     history: list[dict[str, Any]],
     details: dict[str, Any],
     verdict: Verdict | None,
+    price: Markup,
 ) -> Markup:
     """The first section.
 
@@ -25,6 +26,7 @@ def summary(
         training: content of metrics.json; any key may be missing.
         details: parameters of the run; any may be missing.
         verdict: of the gate; None where none was asked.
+        price: what the machines cost, where that is known.
     """
     listed = join(
         Markup("<li{}>{}</li>").format(
@@ -34,12 +36,13 @@ def summary(
     )
     return Markup(
         '<section id="summary">{}<div class="hero"><div>{}</div>'
-        '<div><h2>What stands out</h2><ul class="findings">{}</ul></div></div>{}</section>\n'
+        '<div><h2>What stands out</h2><ul class="findings">{}</ul></div></div>{}{}</section>\n'
     ).format(
         outcome(verdict) if verdict else "",
         _score(evaluation),
         listed,
         _tiles(evaluation, dataset, training, details),
+        price,
     )
 
 
