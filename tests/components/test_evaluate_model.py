@@ -118,7 +118,7 @@ def test_the_report_tells_what_the_training_cost_where_it_cost_that(folder, tmp_
     assert "2 x n1-standard-8 cost 1.50 USD an hour at the list prices of X." in there
     assert "The training took 12 min 0 s, which is 0.30 USD" in there
     here = report("here", price=price, project="local")
-    assert "On Vertex AI 2 x n1-standard-8 would cost 1.50 USD an hour at the list pric" in here
+    assert "On Vertex AI, 2 x n1-standard-8 would cost 1.50 USD an hour at the list pric" in here
     assert "0.30 USD" not in here
     assert "USD" not in report("unknown")
     # It is none of the parameters that the report lists.

@@ -22,7 +22,7 @@ def price(job: JobPrice | None, training: dict[str, Any], *, on_vertex: bool) ->
         return Markup()
     hour = f"{_money(job.per_hour)} an hour {job.basis}"
     if not on_vertex:
-        return Markup('<p class="lead">On Vertex AI {} would cost {}.</p>').format(
+        return Markup('<p class="lead price">On Vertex AI, {} would cost {}.</p>').format(
             job.machines, hour
         )
     seconds = number(training.get("seconds"))
@@ -32,7 +32,7 @@ def price(job: JobPrice | None, training: dict[str, Any], *, on_vertex: bool) ->
             f" The training took {duration(seconds)}, which is {_money(_total(job, seconds))}; the "
             "start of the machines and any restart come on top."
         )
-    return Markup('<p class="lead">{} cost {}.{}</p>').format(job.machines, hour, took)
+    return Markup('<p class="lead price">{} cost {}.{}</p>').format(job.machines, hour, took)
 
 
 def _total(job: JobPrice, seconds: float) -> float:

@@ -33,6 +33,7 @@ p { margin: 0 0 12px; }
 code { font: 12.5px/1.4 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 .subtitle, .lead { color: var(--muted); }
 .lead { max-width: 72ch; }
+.price { margin: 16px 0 0; }
 nav { display: flex; flex-wrap: wrap; gap: 4px 17px; margin: 16px 0 20px; font-size: 13.5px; }
 a { color: var(--s1); text-decoration: none; }
 a:hover, a:focus { text-decoration: underline; }
