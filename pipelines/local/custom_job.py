@@ -127,7 +127,10 @@ class CustomJob:
         deadline = time.monotonic() + seconds if seconds else float("inf")
         while not self._cancelled.wait(_POLL_SECONDS):
             if time.monotonic() > deadline:
-                return "FAILED", f"The job ran longer than its timeout of {seconds:g} s."
+                return "FAILED", (
+                    f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "
+                    "timeout, or max_cost where that is what shortened it."
+                )
             for replica in self.replicas:
                 assert replica.process
                 if replica.state != "RUNNING" or not replica.process.finished.is_set():

@@ -183,7 +183,7 @@ def test_a_command_that_no_process_can_have_fails_the_job(client, service, tmp_p
 def test_a_job_ends_at_its_timeout(client, service, tmp_path):
     job = finish(client, job_of(tmp_path, 1, chief="serve", scheduling={"timeout": "0.5s"}))
     assert job.state.name == "JOB_STATE_FAILED"
-    assert "timeout of 0.5 s" in job.error.message
+    assert "timeout of 0.5 s. Raise the parameter timeout" in job.error.message
     assert not is_alive(service.jobs[0].replicas[0].process.pid)
 
 
