@@ -46,13 +46,11 @@ def listed(
     examples, seconds_each = 0, 0.0
 
     def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """`map`, in this process until there are others."""
+        """`map`, in this process until there are others that are ready."""
         waiting = iter(items)
-        for item in waiting:
-            yield function(item)
-            if spares.started:
-                break
-        if spares.started:
+        while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
+            yield from map(function, piece)
+        if spares.ready:
             yield from _in_processes(function, waiting, spares)
 
     for one in source.examples(mapped):

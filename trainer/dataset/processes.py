@@ -70,6 +70,11 @@ class Spares:
             self._waiting[connection] = process
             self.started += 1
 
+    @property
+    def ready(self) -> bool:
+        """Whether all of them have imported what they need, or have died of it."""
+        return bool(self._waiting) and all(connection.poll() for connection in self._waiting)
+
     def take(self) -> tuple[Connection, subprocess.Popen]:
         """One that waits; where there is none, a new one."""
         return self._waiting.popitem() if self._waiting else _start()
@@ -185,6 +190,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     for name in modules:
         importlib.import_module(name)
+    connection.send(0)  # Of no task is anything done; whoever listens knows that we are ready.
     while True:
         kind, content = received.get()
         if kind == _WRITER:
