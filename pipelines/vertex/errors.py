@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer.errors import InputError
 
+NOT_FOUND = 404
 _RETRYABLE_STATUS = (408, 429, 500, 502, 503, 504)
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 # Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'.
@@ -127,6 +128,16 @@ def translated(doing: str) -> Iterator[None]:
     except OSError as error:
         # A file of the SDK's, such as that of credentials.
         raise CloudError(f"{doing}: {_line(error)}") from None
+
+
+@contextlib.contextmanager
+def tolerated(*statuses: int) -> Iterator[None]:
+    """Passes over an error of one of these HTTP statuses."""
+    try:
+        yield
+    except Exception as error:
+        if status_of(error) not in statuses:
+            raise
 
 
 def described(error: BaseException) -> str:

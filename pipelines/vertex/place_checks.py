@@ -1,0 +1,85 @@
+"""Whether the places that runs read and write are there: bucket, repository of pipelines, image."""
+
+import re
+from urllib.parse import quote
+
+from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.errors import NOT_FOUND, tolerated
+from pipelines.vertex.finding import Finding
+
+_IMAGE = re.compile(
+    r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
+    r"(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_PIPELINES = re.compile(
+    r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"
+)
+
+
+def bucket(connection: Connection) -> Finding:
+    """Whether the bucket of runs is there, in their region."""
+    settings = connection.settings
+    if not settings.bucket:
+        settings.require("pipeline_root")
+    create = (
+        f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
+        f"--location={settings.region} --uniform-bucket-level-access"
+    )
+    with tolerated(NOT_FOUND):
+        found = attempt(lambda: connection.storage.get_bucket(settings.bucket))
+        location = str(found.location).lower()
+        return Finding(
+            location == settings.region,
+            f"bucket gs://{settings.bucket}: in {location}",
+            f"take one in {settings.region}, or reading costs money and time: {create}",
+        )
+    return Finding(False, f"bucket gs://{settings.bucket}: there is none", create)
+
+
+def pipeline_repository(connection: Connection) -> Finding:
+    """Whether the repository of templates, where one is set, is there and holds pipelines."""
+    settings = connection.settings
+    repository = settings.template_repository
+    if not repository or repository.startswith("gs://"):
+        where = repository or "none set; runs and schedules carry their pipeline themselves"
+        return Finding(True, f"pipeline repository: {where}")
+    match = _PIPELINES.match(repository)
+    if not match:
+        return Finding(None, f"pipeline repository {repository}: not in Artifact Registry")
+    return _repository(connection, match, "KFP")
+
+
+def image(connection: Connection) -> Finding:
+    """Whether the image of runs has been pushed."""
+    image = connection.settings.require("image").image
+    match = _IMAGE.fullmatch(image)
+    if not match:
+        return Finding(None, f"image {image}: not in Artifact Registry; could not be checked")
+    repository = _repository(connection, match, "DOCKER")
+    if not repository.ok:
+        return repository
+    name = quote(match["name"], safe="")
+    tag = f"tags/{match['tag'] or 'latest'}"
+    version = f"versions/{match['digest']}" if match["digest"] else tag
+    path = (
+        f"v1/projects/{match['project']}/locations/{match['location']}/repositories/"
+        f"{match['repository']}/packages/{name}/{version}"
+    )
+    with tolerated(NOT_FOUND):
+        connection.rest("artifactregistry", "GET", path)
+        return Finding(True, f"image {image}")
+    return Finding(False, f"image {image}: it is not there", "build it and push it")
+
+
+def _repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
+    location, project, name = match["location"], match["project"], match["repository"]
+    path = f"v1/projects/{project}/locations/{location}/repositories/{name}"
+    create = (
+        f"gcloud artifacts repositories create {name} --project={project} --location={location} "
+        f"--repository-format={kind.lower()}"
+    )
+    with tolerated(NOT_FOUND):
+        found = connection.rest("artifactregistry", "GET", path).get("format", "")
+        what = f"repository {name}: of format {found}, in {location}"
+        return Finding(found == kind, what, f"its format must be {kind}: {create}")
+    return Finding(False, f"repository {name}: there is none in {location}", create)
