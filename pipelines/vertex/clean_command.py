@@ -1,6 +1,7 @@
 """python -m pipelines clean: shows what would go, asks, deletes."""
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -11,6 +12,10 @@ from rich.table import Table
 from pipelines.arguments import Recipe, confirm, of_recipe
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
+
+_AGE = re.compile(r"([0-9]+)([dhw])")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @with_settings
@@ -33,9 +38,8 @@ def clean(
     from pipelines.vertex.connection import Connection
 
     only = of_recipe(recipe)
-    age = cleaning.age(older_than)
+    before = _before(older_than)
     own = settings().require("project")
-    before = datetime.datetime.now(datetime.timezone.utc) - age
     found = cleaning.find(Connection(own), before=before, recipe=only, keep_last=keep_last)
     console = Console()
 
@@ -61,3 +65,15 @@ def clean(
     for item in found.items:
         item.delete()
     say(f"{len(found.items)} deleted")
+
+
+def _before(age: str) -> datetime.datetime:
+    """The time that lies 30d, 12h or 4w back; raises InputError for anything else."""
+    match = _AGE.fullmatch(age)
+    if not match:
+        raise InputError(f"--older-than {age!r} is not an age, such as 30d, 12h or 4w")
+    try:
+        back = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+        return datetime.datetime.now(datetime.timezone.utc) - back
+    except OverflowError:
+        raise InputError(f"--older-than {age!r} is before the calendar; use less") from None
