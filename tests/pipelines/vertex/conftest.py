@@ -7,6 +7,10 @@ from pipelines.vertex import connection, watch
 from tests.pipelines.vertex.emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
+QUOTA_EXCEEDED = (
+    "The following quota metrics exceed quota limits: "
+    "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
+)
 
 
 @pytest.fixture(autouse=True)
