@@ -1,0 +1,99 @@
+"""What the sections of the report tell."""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from tests.trainer.report.document import HISTORY, TRAINING, report
+from tests.trainer.report_samples import write_model, write_records
+from trainer.evaluation import evaluate
+
+
+def test_the_summary_tells_accuracy_interval_time_speed_model_and_replicas(tmp_path, evaluated):
+    evaluation, dataset = evaluated(5)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    right = sum(evaluation.confusion_matrix[index][index] for index in range(5))
+    assert f"{right} of 60 examples right" in page.text
+    low, high = evaluation.accuracy_interval
+    assert f"{100 * evaluation.accuracy:.1f}%" in page.text
+    assert f"95% interval {100 * low:.1f}% to {100 * high:.1f}%" in page.text
+    for words in ("1 min 15 s", "5,321 examples/s", "60,554 parameters"):
+        assert words in page.text
+    assert "small_<wbr>cnn" in page.source
+    assert "MultiWorkerMirrored" in page.text
+
+
+def test_what_was_set_for_the_run_is_told_apart_from_defaults(tmp_path, evaluated):
+    details = {"worker_count": 2.0, "xla": False, "epochs": 12, "learning_rate": 0.001}
+    page = report(tmp_path / "report.html", *evaluated(5), details=details)
+    own, folded = page.section("recipe").split("<details>")
+    assert own.index("epochs") < own.index("worker_<wbr>count")
+    assert "2 more parameters, at their default" in folded
+    assert "xla" in folded and "learning_<wbr>rate" in folded
+    assert "chief, 2 workers" in page.text
+
+
+def test_the_confusion_matrix_shows_every_count(tmp_path, evaluated):
+    evaluation, dataset = evaluated(5)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    body = page.source.split('class="confusion')[1].split("<tbody>")[1].split("</tbody>")[0]
+    shown = [re.findall(r">(\d+)</td>", line) for line in body.split("</tr>")[:-1]]
+    assert [[int(cell) for cell in line] for line in shown] == evaluation.confusion_matrix
+
+
+def test_the_confusion_matrix_of_many_classes_is_a_picture_with_the_commonest(tmp_path, evaluated):
+    evaluation, dataset = evaluated(30)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    assert [image for image in page.all("img") if image.get("class") == "heat"]
+    assert page.source.count("<td") < 30 * 30
+    commonest = max(
+        (cell, row, column)
+        for row, line in enumerate(evaluation.confusion_matrix)
+        for column, cell in enumerate(line)
+        if row != column
+    )
+    assert f">{commonest[0]}</td>" in page.section("confusion")
+
+
+def test_mistakes_are_pictures_with_true_class_predicted_class_confidence_and_key(
+    tmp_path, evaluated
+):
+    evaluation, dataset = evaluated(5)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    section = page.section("mistakes")
+    assert section.count("data:image/png;base64,") == len(evaluation.mistakes) > 0
+    first = evaluation.mistakes[0]
+    for words in (first.key, first.label, first.predicted, f"{100 * first.confidence:.1f}%"):
+        assert words in section
+
+
+def test_examples_without_pictures_are_listed(tmp_path, evaluated):
+    evaluation, dataset = evaluated(5)
+    bare = [dataclasses.replace(mistake, picture=None) for mistake in evaluation.mistakes]
+    evaluation = dataclasses.replace(evaluation, mistakes=bare)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    section = page.section("mistakes")
+    assert "<img" not in section
+    assert all(mistake.key in section for mistake in bare)
+
+
+def test_a_single_epoch_is_told_in_figures(tmp_path, evaluated):
+    evaluation, dataset = evaluated(2)
+    training = {**TRAINING, "epochs": 1, "best_epoch": 1, "stopped": "no better loss in 1 epochs"}
+    page = report(
+        tmp_path / "report.html", evaluation, dataset, training=training, history=HISTORY[:1]
+    )
+    learning = page.section("learning")
+    assert "<svg" not in learning
+    assert "Validation loss</dt><dd>1.1<" in learning
+    assert "Training stopped early: no better loss in 1 epochs" in learning
+
+
+def test_a_split_with_one_class_says_that_curves_are_undefined(tmp_path):
+    names = ["here", "absent"]
+    dataset = write_records(tmp_path / "r", names, [0, 0], np.full((2, 2), 9, np.uint8))
+    evaluation = evaluate(write_model(tmp_path / "m", names), dataset.uri, progress=lambda _: None)
+    page = report(tmp_path / "report.html", evaluation, dataset)
+    assert "Undefined: the split holds examples of a single class." in page.text
+    assert "No example of absent" in page.text.replace(" :", ":")
