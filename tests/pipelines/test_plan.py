@@ -1,0 +1,99 @@
+"""What a plan shows: prices, quota, and when a job would be cut off."""
+
+from decimal import Decimal
+
+from pipelines import command_line, cost, recipe
+from pipelines.compilation import planned_worker_pools
+
+
+def shown_by(capsys, *arguments):
+    """The labeled lines of a plan: texts by label."""
+    assert command_line.run(command_line.app, ["plan", *arguments]) == 0
+    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    texts = {}
+    for line in lines:
+        texts.setdefault(line[:10].rstrip(), []).append(line[10:])
+    return texts
+
+
+def test_each_label_of_a_plan_has_its_text_in_one_column(capsys):
+    for name in recipe.names():
+        labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
+        assert set(shown_by(capsys, name)) == labels
+
+
+def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(capsys):
+    rates = ["--rate", "n1-standard-8=1", "--rate", "NVIDIA_TESLA_V100=2"]
+    own = shown_by(capsys, "cats_vs_dogs", *rates)
+    assert own["on demand"] == own["spot"][:1]
+    assert own["spot"][1:] == ["is priced as on demand: nothing is taken off the rates of --rate"]
+    part = shown_by(capsys, "cats_vs_dogs", *rates[:2])
+    assert part["on demand"] != part["spot"][:1]
+    assert "40% off" in part["spot"][1]
+    assert part["spot"][1].endswith("nothing is taken off --rate n1-standard-8")
+
+
+def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
+    pools = planned_worker_pools(recipe.load("cats_vs_dogs").parameters)
+    hour = cost.price(pools, cost.table())
+    short = shown_by(capsys, "cats_vs_dogs", "--minutes", "90", "--set", "max_cost=5")
+    minutes = int(5 / hour * 60)
+    (line,) = short["cut off"]
+    assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")
+    # What it names as enough is, to the cent.
+    enough = line.partition("set it to ")[2].split()[0]
+    for given, cut in ((enough, False), (str(Decimal(enough) - Decimal("0.01")), True)):
+        flags = ["--minutes", "90", "--set", f"max_cost={given}"]
+        assert ("cut off" in shown_by(capsys, "cats_vs_dogs", *flags)) == cut
+    (line,) = shown_by(capsys, "digits", "--minutes", "10", "--set", "timeout=300s")["cut off"]
+    assert line.startswith("timeout=300s ends the job after 5 min")
+    assert line.endswith("set it to 600s or more")
+    exact = shown_by(capsys, "digits", "--minutes", "10", "--set", "timeout=600s")
+    assert "cut off" not in exact
+
+
+def test_a_price_of_ones_own_for_the_whole_job_prices_what_has_none(capsys):
+    unknown = ["digits", "--minutes", "10", "--set", "chief_machine_type=foo-bar-4"]
+    (line,) = shown_by(capsys, *unknown)["price"]
+    assert "no price is known for foo-bar-4" in line
+    priced = shown_by(capsys, *unknown, "--set", "price_per_hour=12")
+    assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
+    assert "spot" not in priced
+    assert priced["prices"] == ["the job's is the parameter price_per_hour=12"]
+
+
+def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    a100 = [
+        "plan", "digits", "--set", "worker_count=0", "--set", "strategy=auto",
+        "--set", "chief_machine_type=a2-highgpu-1g", "--set", "accelerator_type=NVIDIA_TESLA_A100",
+        "--set", "accelerator_count=1",
+    ]  # fmt: skip
+    doubt = "the price of a2-highgpu-1g is unconfirmed: "
+    assert command_line.run(command_line.app, a100) == 0
+    assert doubt in capsys.readouterr().out
+    # One's own price is in no doubt; nor is one that a page shows.
+    assert command_line.run(command_line.app, [*a100, "--rate", "a2-highgpu-1g=4"]) == 0
+    assert "unconfirmed" not in capsys.readouterr().out
+    assert command_line.run(command_line.app, ["plan", "digits"]) == 0
+    shown = capsys.readouterr().out
+    assert "unconfirmed" not in shown
+    assert "40% off machines, the least seen: it changes daily, and no discount" in shown
+
+
+def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    l4 = [
+        "plan", "digits", "--set", "chief_machine_type=g2-standard-8",
+        "--set", "accelerator_type=NVIDIA_L4", "--set", "accelerator_count=1",
+    ]  # fmt: skip
+    flexible = [*l4, "--set", "scheduling_strategy=FLEX_START"]
+    assert command_line.run(command_line.app, flexible) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "2 of aiplatform.googleapis.com/custom_model_training_preemptible_nvidia_l4_gpus" in shown
+    )
+    assert "16 of aiplatform.googleapis.com/custom_model_training_preemptible_g2_cpus" in shown
+    assert "FLEX_START is billed below on demand, at prices that are not in the table" in shown
+    assert command_line.run(command_line.app, l4) == 0
+    assert "preemptible" not in capsys.readouterr().out
