@@ -6,6 +6,7 @@ recipes takes no second.
 
 import errno
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,9 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     """Runs a command line; returns its exit code, 2 after one line on a user's mistake."""
     command = typer.main.get_command(application)
     try:
-        return command.main(list(arguments), standalone_mode=False) or 0
+        code = command.main(list(arguments), standalone_mode=False) or 0
+        sys.stdout.flush()
+        return code
     except InputError as error:
         message = str(error)
     except CloudError as error:
@@ -62,6 +65,9 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
             raise
         print(f"error: the output can't be written: {error.strerror}", file=sys.stderr)
+        # Else Python tries again, when it ends, to write what is left.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return FAILED
     except Exception as error:
         # Typer's usage errors; which class they are of depends on its version.
