@@ -12,7 +12,8 @@ from rich.text import Text
 
 from pipelines.local import failures
 from pipelines.local.board import Board
-from pipelines.local.custom_job import CustomJob, Replica
+from pipelines.local.custom_job import CustomJob
+from pipelines.local.replica import Replica
 from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import relative
 from trainer.dataset.storage import is_object
@@ -50,8 +51,7 @@ def failure_of(board: Board, service: VertexService | None, error: str) -> Failu
         replica = own[-1].failed_replica
         if not replica:
             return Failure(f"{task.display_name}: {own[-1].error}", task.log)
-        assert replica.process
-        said = failures.user_error(replica.log, replica.process.returncode)
+        said = failures.user_error(replica.log, replica.returncode)
         why = said or _killed(replica) or own[-1].error
         return Failure(f"{task.display_name}: {why}", replica.log, bool(said))
     if not own and service and service.refusals:
@@ -64,8 +64,7 @@ def failure_of(board: Board, service: VertexService | None, error: str) -> Failu
 
 def _killed(replica: Replica) -> str:
     """How a signal ended a replica; empty where none did."""
-    assert replica.process
-    code = replica.process.returncode or 0
+    code = replica.returncode
     # A container's engine tells of signal n by the status 128 + n.
     number = -code if code < 0 else code - 128
     if number not in list(signal.Signals):

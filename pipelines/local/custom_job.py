@@ -10,56 +10,22 @@ started again: it could only say the same thing six times. And Vertex AI repeats
 job up to 3 times; here it has failed.
 """
 
-import dataclasses
 import json
 import pathlib
 import threading
 import time
 from typing import Any
 
-from pipelines.local import containers as container_engine
-from pipelines.local import environment
-from pipelines.local.job_rules import is_empty
-from pipelines.local.processes import Guardian, Process, reserve_port
+from pipelines.local.containers import Containers
+from pipelines.local.processes import Guardian
+from pipelines.local.replica import MAX_RESTARTS, Replica, replicas_of
 from trainer.errors import EXIT_CODE
 
-MAX_RESTARTS = 5
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
 STATE_FILE_NAME = "job.json"
 TASK_LABEL = "vertex-ai-pipelines-task"
 _POLL_SECONDS = 0.05
-
-
-@dataclasses.dataclass
-class Replica:
-    """One replica: its place in the job, its process, and what became of it.
-
-    `state` is PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
-    """
-
-    pool: int
-    index: int
-    log: pathlib.Path
-    command: list[str]
-    address: str
-    image: str
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    process: Process | None = None
-    restarts: int = 0
-    state: str = "PENDING"
-    started: float = 0.0
-    ended: float = 0.0
-    peak_memory: int = 0
-
-    @property
-    def role(self) -> str:
-        return environment.ROLES[self.pool]
-
-    @property
-    def name(self) -> str:
-        """As Vertex AI's messages call it."""
-        return f"workerpool{self.pool}-{self.index}"
 
 
 class CustomJob:
@@ -77,7 +43,7 @@ class CustomJob:
         request: Any,
         directory: pathlib.Path,
         guardian: Guardian,
-        containers: container_engine.Containers | None = None,
+        containers: Containers | None = None,
     ) -> None:
         self._containers = containers
         self.request = request
@@ -88,7 +54,7 @@ class CustomJob:
         self._guardian = guardian
         self._cancelled = threading.Event()
         self._spec = request.job_spec
-        self.replicas = _replicas(job_id, self._spec, directory, containers is not None)
+        self.replicas = replicas_of(job_id, self._spec, directory, containers is not None)
         self._thread = threading.Thread(target=self._run, name=f"job-{job_id}", daemon=True)
 
     @property
@@ -111,7 +77,7 @@ class CustomJob:
     def _run(self) -> None:
         try:
             for replica in self.replicas:
-                self._start(replica)
+                replica.start(self._guardian, self._containers)
             self._set_state("RUNNING")
             state, self.error = self._watch()
         # Whatever it is: a job without a final state would be waited for without end.
@@ -132,11 +98,10 @@ class CustomJob:
                     "timeout, or max_cost where that is what shortened it."
                 )
             for replica in self.replicas:
-                assert replica.process
-                if replica.state != "RUNNING" or not replica.process.finished.is_set():
+                if not replica.is_over:
                     continue
-                self._note_end(replica)
-                if replica.process.returncode == 0:
+                replica.note_end()
+                if replica.returncode == 0:
                     self._write_state()
                     if replica is self.replicas[0]:
                         return "SUCCEEDED", ""
@@ -144,18 +109,17 @@ class CustomJob:
                     self.failed_replica = replica
                     return "FAILED", (
                         f"The replica {replica.name} exited with a non-zero status of "
-                        f"{_status(replica.process.returncode)}."
+                        f"{_status(replica.returncode)}."
                     )
         return "CANCELLED", ""
 
     def _restart(self, replica: Replica) -> bool:
         """Starts a failed replica again, where the rules allow it."""
         scheduling = self._spec.scheduling
-        assert replica.process
         if (
             scheduling.disable_retries
             or replica.restarts >= MAX_RESTARTS
-            or replica.process.returncode == EXIT_CODE
+            or replica.returncode == EXIT_CODE
         ):
             return False
         replica.restarts += 1
@@ -164,53 +128,31 @@ class CustomJob:
             self._stop(SHUTDOWN_GRACE_SECONDS)
             again = self.replicas
         for one in again:
-            self._start(one)
+            one.start(self._guardian, self._containers)
         self._write_state()
         return True
 
-    def _start(self, replica: Replica) -> None:
-        if replica.restarts:
-            with replica.log.open("a") as log:
-                log.write(f"--- restart {replica.restarts} of {MAX_RESTARTS} ---\n")
-        if self._containers:
-            replica.process = self._containers.replica(
-                replica.name, replica.image, replica.command, replica.environment, replica.log
-            )
-        else:
-            replica.process = Process(
-                replica.command,
-                environment=replica.environment,
-                log=replica.log,
-                guardian=self._guardian,
-            )
-        replica.state, replica.started = "RUNNING", replica.started or time.monotonic()
-
     def _stop(self, grace_seconds: float) -> None:
         """Ends all replicas that run, together."""
-        running = [r for r in self.replicas if r.state == "RUNNING"]
-        for replica in running:
-            assert replica.process
-            replica.process.terminate()
+        running = [
+            (replica, replica.process)
+            for replica in self.replicas
+            if replica.state == "RUNNING" and replica.process
+        ]
+        for _, process in running:
+            process.terminate()
         deadline = time.monotonic() + grace_seconds
         while running:
             if time.monotonic() > deadline:
                 deadline = float("inf")
-                for replica in running:
-                    assert replica.process
-                    replica.process.kill()
+                for _, process in running:
+                    process.kill()
             # Whichever ends first is seen to have: a view may be looking on.
-            running[0].process.finished.wait(_POLL_SECONDS)  # type: ignore[union-attr]
-            for replica in list(running):
-                assert replica.process
-                if replica.process.finished.is_set():
-                    self._note_end(replica, failed="STOPPED")
-                    running.remove(replica)
-
-    def _note_end(self, replica: Replica, *, failed: str = "FAILED") -> None:
-        assert replica.process
-        replica.ended = time.monotonic()
-        replica.peak_memory = max(replica.peak_memory, replica.process.peak_memory)
-        replica.state = failed if replica.process.returncode else "SUCCEEDED"
+            running[0][1].finished.wait(_POLL_SECONDS)
+            for replica, _ in running:
+                if replica.is_over:
+                    replica.note_end(failed="STOPPED")
+            running = [pair for pair in running if pair[0].state == "RUNNING"]
 
     def _set_state(self, state: str) -> None:
         self.state = state
@@ -240,53 +182,6 @@ class CustomJob:
         half.replace(self.directory / STATE_FILE_NAME)
 
 
-def _replicas(
-    job_id: str, spec: Any, directory: pathlib.Path, in_containers: bool
-) -> list[Replica]:
-    """All replicas, the primary first, each with its address and environment."""
-    replicas: list[Replica] = []
-    for pool, pool_spec in enumerate(spec.worker_pool_specs):
-        container = pool_spec.container_spec
-        for index in range(0 if is_empty(pool_spec) else pool_spec.replica_count):
-            command = [*container.command, *container.args]
-            name = f"workerpool{pool}-{index}"
-            replicas.append(
-                Replica(
-                    pool=pool,
-                    index=index,
-                    log=directory / f"{environment.ROLES[pool]}-{index}.log",
-                    command=command if in_containers else environment.here(command),
-                    address=f"{name}:{container_engine.PORT}"
-                    if in_containers
-                    else f"127.0.0.1:{reserve_port()}",
-                    image=container.image_uri,
-                )
-            )
-    addresses = [
-        [replica.address for replica in replicas if replica.pool == pool]
-        for pool in range(len(spec.worker_pool_specs))
-    ]
-    job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
-    inherited = environment.QUIET if in_containers else environment.of_component()
-    for replica in replicas:
-        pool_spec = spec.worker_pool_specs[replica.pool]
-        replica.environment = {
-            **inherited,
-            **{variable.name: variable.value for variable in pool_spec.container_spec.env},
-            **environment.of_replica(
-                pool=replica.pool,
-                index=replica.index,
-                addresses=addresses,
-                job_id=job_id,
-                job_spec=job_spec,
-                base_output_directory=spec.base_output_directory.output_uri_prefix,
-                accelerators=pool_spec.machine_spec.accelerator_count,
-            ),
-        }
-    return replicas
-
-
-def _status(returncode: int | None) -> int:
+def _status(returncode: int) -> int:
     """An exit status as a container reports it: 128 + n for signal n."""
-    assert returncode is not None
     return returncode if returncode >= 0 else 128 - returncode

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.local.board import Board, seconds_between
-from pipelines.local.custom_job import MAX_RESTARTS, CustomJob
+from pipelines.local.custom_job import CustomJob
 from pipelines.local.failures import progress
+from pipelines.local.replica import MAX_RESTARTS
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
