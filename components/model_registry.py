@@ -17,19 +17,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from components.vertex_client import UNSAFE_SECONDS, again, in_one_line, model_client
+from components.model_upload import Candidate, import_evaluation, upload
+from components.vertex_client import again, in_one_line, model_client
 from trainer.errors import InputError
 from trainer.gate import CHALLENGER, CHAMPION
 
-METRICS_SCHEMA = (
-    "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
-)
-MADE_BY = {"made-by": "vertex-tensorflow-training"}
-"""The label by which `clean` knows what this project made."""
-
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
-_UPLOAD_SECONDS = 1800.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,25 +54,6 @@ class Version:
         """Numbers of the promotions that made it champion."""
         found = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
         return sorted(int(match[1]) for match in found if match)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A model to register.
-
-    Attributes:
-        artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
-        serving_image: container that would serve it.
-        metrics: its evaluation, in the schema of classification metrics.
-        commit: of the code that made it; empty where nobody knows.
-    """
-
-    artifact_uri: str
-    serving_image: str
-    description: str
-    labels: dict[str, str]
-    metrics: Mapping[str, Any]
-    commit: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +95,7 @@ class ModelRegistry:
                 was never compared with that, becomes challenger.
         """
         version = self._registered(model, candidate)
-        self._import(version, candidate)
+        import_evaluation(self.client, version.resource, candidate)
         # Asked again: an upload takes minutes, in which another run may have become champion.
         champion = self.champion(model)
         if champion and champion.artifact_uri == candidate.artifact_uri:
@@ -184,51 +159,16 @@ class ModelRegistry:
 
         known = self.versions(model)
         try:
-            return _of(candidate, known) or self._upload(model, candidate, is_first=not known)
+            return _of(candidate, known) or self._upload(model, candidate, new=not known)
         except exceptions.Conflict:
             if known:
                 raise
         # Another run, or a try of this one that is gone, has made the model in the meantime.
-        known = self.versions(model)
-        return _of(candidate, known) or self._upload(model, candidate, is_first=False)
+        return _of(candidate, self.versions(model)) or self._upload(model, candidate, new=False)
 
-    def _upload(self, model: str, candidate: Candidate, is_first: bool) -> Version:
-        from google.cloud.aiplatform_v1 import types
-
-        request = types.UploadModelRequest(
-            parent=self.parent,
-            model=types.Model(
-                display_name=model,
-                artifact_uri=candidate.artifact_uri,
-                container_spec=types.ModelContainerSpec(image_uri=candidate.serving_image),
-                labels=candidate.labels,
-                version_description=candidate.description,
-            ),
-        )
-        if is_first:
-            request.model_id = model
-        else:
-            request.parent_model = self._resource(model)
-        # Sent once: the answer may be lost, and the version there nevertheless. The step's
-        # retry looks for it before it uploads.
-        operation = self.client.upload_model(request=request, timeout=UNSAFE_SECONDS)
-        number = operation.result(timeout=_UPLOAD_SECONDS).model_version_id
-        return self._get(model, number)
-
-    def _import(self, version: Version, candidate: Candidate) -> None:
-        """Imports the evaluation, unless the version has one."""
-        if again(lambda: list(self.client.list_model_evaluations(parent=version.resource))):
-            return
-        from google.cloud.aiplatform_v1 import types
-        from google.protobuf import json_format
-
-        evaluation = types.ModelEvaluation(
-            display_name="Test split", metrics_schema_uri=METRICS_SCHEMA
-        )
-        json_format.ParseDict(dict(candidate.metrics), evaluation._pb.metrics)
-        self.client.import_model_evaluation(
-            parent=version.resource, model_evaluation=evaluation, timeout=UNSAFE_SECONDS
-        )
+    def _upload(self, model: str, candidate: Candidate, *, new: bool) -> Version:
+        where = {"model_id": model} if new else {"parent_model": self._resource(model)}
+        return self._get(model, upload(self.client, self.parent, model, candidate, **where))
 
     def _merge(self, version: Version, changes: list[str]) -> Version:
         """Gives aliases to a version, and takes those that begin with `-`."""
@@ -279,8 +219,3 @@ def _version(model: str, message: Any) -> Version:
         aliases=tuple(message.version_aliases),
         labels=dict(message.labels),
     )
-
-
-def label(text: str) -> str:
-    """Text as the value of a label: up to 63 of a-z, 0-9, - and _."""
-    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

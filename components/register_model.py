@@ -47,7 +47,8 @@ def register_model(
     import json
     import os
 
-    from components.model_registry import MADE_BY, Candidate, ModelRegistry, label
+    from components.model_registry import ModelRegistry
+    from components.model_upload import MADE_BY, Candidate, label
     from components.trained_versions import dataset_digest, training_labels
     from components.vertex_client import in_one_line, model_client
     from trainer.dataset import storage

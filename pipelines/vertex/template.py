@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from components.model_upload import MADE_BY
 from pipelines import plan, resource_names
 from pipelines.local import package
 from pipelines.parameters import ParameterSet
@@ -21,8 +22,6 @@ from trainer.errors import InputError
 from trainer.worker_pools import IMAGE
 
 PROJECT_NAME = "vertex-tensorflow-training"
-MADE_BY = {"made-by": PROJECT_NAME}
-"""The label by which `clean` knows what this project made."""
 
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 

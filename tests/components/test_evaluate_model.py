@@ -9,7 +9,8 @@ from google.protobuf import json_format, struct_pb2
 from kfp import dsl
 
 from components.evaluate_model import evaluate_model
-from components.model_registry import Candidate, ModelRegistry
+from components.model_registry import ModelRegistry
+from components.model_upload import Candidate
 from components.register_model import register_model
 from components.vertex_client import model_client
 from tests.components.artifacts import artifact

@@ -5,7 +5,8 @@ from google.api_core import exceptions
 from google.protobuf import json_format
 
 from components import vertex_client
-from components.model_registry import METRICS_SCHEMA, Candidate, ModelRegistry, find_champion, label
+from components.model_registry import ModelRegistry, find_champion
+from components.model_upload import METRICS_SCHEMA, Candidate, label
 from components.vertex_client import in_one_line, model_client
 from tests.model_service import NUMBER, ModelService
 from trainer.errors import InputError

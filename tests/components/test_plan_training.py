@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 from kfp import dsl
 
-from components.model_registry import Candidate, ModelRegistry
+from components.model_registry import ModelRegistry
+from components.model_upload import Candidate
 from components.plan_training import plan_training
 from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client

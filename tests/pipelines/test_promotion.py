@@ -2,7 +2,8 @@
 
 import pytest
 
-from components.model_registry import Candidate, ModelRegistry
+from components.model_registry import ModelRegistry
+from components.model_upload import Candidate
 from components.vertex_client import model_client
 from pipelines import command_line
 from pipelines.local import model_registry as loopback

@@ -6,7 +6,8 @@ import shutil
 import pytest
 from rich.console import Console
 
-from components.model_registry import Candidate, ModelRegistry
+from components.model_registry import ModelRegistry
+from components.model_upload import Candidate
 from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines import compilation, recipe

@@ -1,0 +1,103 @@
+"""A model on its way into Vertex AI's Model Registry, and its evaluation after it."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from components.vertex_client import UNSAFE_SECONDS, again
+
+METRICS_SCHEMA = (
+    "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
+)
+MADE_BY = {"made-by": "vertex-tensorflow-training"}
+"""The label by which `clean` knows what this project made."""
+
+_UPLOAD_SECONDS = 1800.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model to register.
+
+    Attributes:
+        artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
+        serving_image: container that would serve it.
+        metrics: its evaluation, in the schema of classification metrics.
+        commit: of the code that made it; empty where nobody knows.
+    """
+
+    artifact_uri: str
+    serving_image: str
+    description: str
+    labels: dict[str, str]
+    metrics: Mapping[str, Any]
+    commit: str = ""
+
+
+def upload(
+    client: Any,
+    parent: str,
+    name: str,
+    candidate: Candidate,
+    *,
+    model_id: str = "",
+    parent_model: str = "",
+) -> str:
+    """Uploads a version of a model; returns its number.
+
+    Args:
+        client: google.cloud.aiplatform_v1.ModelServiceClient.
+        parent: projects/P/locations/L.
+        name: that the console shows.
+        model_id: of the model, where this is its first version.
+        parent_model: resource of the model, where it has some.
+
+    Raises:
+        google.api_core.exceptions.GoogleAPICallError: the service refuses.
+    """
+    from google.cloud.aiplatform_v1 import types
+
+    request = types.UploadModelRequest(
+        parent=parent,
+        model_id=model_id,
+        parent_model=parent_model,
+        model=types.Model(
+            display_name=name,
+            artifact_uri=candidate.artifact_uri,
+            container_spec=types.ModelContainerSpec(image_uri=candidate.serving_image),
+            labels=candidate.labels,
+            version_description=candidate.description,
+        ),
+    )
+    # Sent once: the answer may be lost, and the version there nevertheless. The step's
+    # retry looks for it before it uploads.
+    operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
+    return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
+
+
+def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
+    """Imports the evaluation of a candidate, unless its version has one.
+
+    Args:
+        client: google.cloud.aiplatform_v1.ModelServiceClient.
+        version: its resource.
+
+    Raises:
+        google.api_core.exceptions.GoogleAPICallError: the service refuses.
+    """
+    if again(lambda: list(client.list_model_evaluations(parent=version))):
+        return
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
+    evaluation = types.ModelEvaluation(display_name="Test split", metrics_schema_uri=METRICS_SCHEMA)
+    json_format.ParseDict(dict(candidate.metrics), evaluation._pb.metrics)
+    client.import_model_evaluation(
+        parent=version, model_evaluation=evaluation, timeout=UNSAFE_SECONDS
+    )
+
+
+def label(text: str) -> str:
+    """Text as the value of a label: up to 63 of a-z, 0-9, - and _."""
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
