@@ -1,6 +1,5 @@
-"""Transfer learning: a backbone's weights, two phases, and what changes in which."""
+"""Transfer learning in two phases, and what changes in which."""
 
-import itertools
 import json
 
 import keras
@@ -8,46 +7,16 @@ import numpy as np
 import pytest
 
 from tests import replicas
-from tests.records import write_records
+from tests.trainer.models.conftest import MOBILENET
 from trainer import checkpoint, fields
 from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.errors import InputError
 from trainer.job import Job
-from trainer.models import backbones, build_model, prepare_model
+from trainer.models import backbones
 from trainer.models.options import Transfer
 from trainer.synchronous import train
 
-MOBILENET = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
 LAYERS = 10
-
-
-@pytest.fixture(scope="module")
-def colors(tmp_path_factory):
-    """40 training, 8 validation and 8 test pictures, 32x32x3, of three colors."""
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 3, 56)
-    images = generator.integers(0, 160, (56, 32, 32, 3))
-    images[np.arange(56), :, :, labels] += 90
-    images = images.astype(np.uint8)
-    parts = [(images[a:b], labels[a:b]) for a, b in itertools.pairwise((0, 24, 40, 48, 56))]
-    splits = {"train": parts[:2], "validation": parts[2:3], "test": parts[3:]}
-    return write_records(tmp_path_factory.mktemp("colors"), splits, ["red", "green", "blue"])
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> str:
-    """A file of MobileNet's weights, BatchNorm statistics among them that are no constants."""
-    keras.utils.set_random_seed(1)
-    backbone = backbones.create(Transfer(**MOBILENET, weights="none"), (32, 32, 3))
-    generator = np.random.default_rng(1)
-    for layer in backbone.layers:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            layer.moving_mean.assign(generator.normal(0, 0.1, layer.moving_mean.shape))
-            layer.moving_variance.assign(generator.uniform(0.1, 0.3, layer.moving_mean.shape))
-    path = tmp_path_factory.mktemp("weights") / "mobilenet.weights.h5"
-    backbone.save_weights(path)
-    return str(path)
 
 
 def trained(dataset, folder, weights, **options):
@@ -206,71 +175,6 @@ def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(colors, we
     for path, value in learned["one", "chief-0"].items():
         np.testing.assert_array_equal(worker[path], chief[path], err_msg=path)
         np.testing.assert_allclose(chief[path], value, atol=1e-5, err_msg=path)
-
-
-@pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
-def test_a_backbones_own_preprocessing_is_part_of_the_model(backbone):
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype(np.uint8)
-    modules = {"VGG16": "vgg16", "DenseNet121": "densenet", "MobileNet": "mobilenet"}
-    module = getattr(keras.applications, modules[backbone])
-    expected = module.preprocess_input(pixels.astype("float32"))
-    layer = backbones.preprocessing(backbone)
-    np.testing.assert_allclose(layer(pixels), expected, atol=1e-6)
-    again = keras.layers.deserialize(keras.layers.serialize(layer))
-    np.testing.assert_allclose(again(pixels), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"backbone": "DenseNet112"}, "backbone='DenseNet112' is not .* did you mean 'DenseNet1"),
-        ({"backbone_options": {"alhpa": 0.5}}, "MobileNet takes no 'alhpa'; did you mean 'alpha'"),
-        ({"backbone_options": {"alpha": "wide"}}, "alpha='wide' is not a finite number"),
-        ({"backbone_options": {"depth_multiplier": 1.5}}, "=1.5 is not a whole number"),
-        ({"weight": "none"}, "transfer takes no 'weight'; did you mean 'weights'"),
-        ({"weights": "imagenett"}, "weights='imagenett' is neither imagenet, none nor the URI of"),
-        ({"weights": "nowhere.weights.h5"}, "weights='nowhere.weights.h5' is no file; give imag"),
-    ],
-)
-def test_options_that_can_not_be_used_are_named(colors, options, message):
-    with pytest.raises(InputError, match=message) as raised:
-        build_model("transfer", colors, {"backbone": "MobileNet", "weights": "none", **options})
-    assert "\n" not in str(raised.value)
-
-
-def test_weights_of_another_backbone_are_refused(colors, weights):
-    options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
-    with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
-        build_model("transfer", colors, options)
-
-
-def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_path, monkeypatch):
-    (address,) = replicas.free_addresses(1)
-    for name in ("https_proxy", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, f"http://{address}")
-    monkeypatch.setattr("urllib.request._opener", None)
-    options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.75}}
-    with pytest.raises(InputError, match=r"can't be downloaded .* give its URI") as raised:
-        prepare_model("transfer", colors, options, str(tmp_path))
-    assert "\n" not in str(raised.value)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [(999, "has 86 layers; use at most 86"), (2, "have no weights to train, BatchNorm apart")],
-)
-def test_a_phase_two_that_could_not_train_the_backbone_is_refused(colors, layers, message):
-    from trainer.models import unfreeze
-
-    model = build_model("transfer", colors, {**MOBILENET, "weights": "none"})
-    with pytest.raises(InputError, match=f"fine_tune_layers={layers}: .*{message}"):
-        unfreeze("transfer", model, layers)
-
-
-def test_grey_pictures_are_refused(digit_records):
-    with pytest.raises(InputError, match="takes images of 3 channels, but channels=1"):
-        build_model("transfer", digit_records, {"weights": "none"})
 
 
 @pytest.mark.slow

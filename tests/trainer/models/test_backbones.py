@@ -1,0 +1,73 @@
+"""Backbones: their preprocessing, their options and weights, and which are refused."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import replicas
+from tests.trainer.models.conftest import MOBILENET
+from trainer.errors import InputError
+from trainer.models import backbones, build_model, prepare_model, unfreeze
+
+
+@pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
+def test_a_backbones_own_preprocessing_is_part_of_the_model(backbone):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype(np.uint8)
+    modules = {"VGG16": "vgg16", "DenseNet121": "densenet", "MobileNet": "mobilenet"}
+    module = getattr(keras.applications, modules[backbone])
+    expected = module.preprocess_input(pixels.astype("float32"))
+    layer = backbones.preprocessing(backbone)
+    np.testing.assert_allclose(layer(pixels), expected, atol=1e-6)
+    again = keras.layers.deserialize(keras.layers.serialize(layer))
+    np.testing.assert_allclose(again(pixels), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": "DenseNet112"}, "backbone='DenseNet112' is not .* did you mean 'DenseNet1"),
+        ({"backbone_options": {"alhpa": 0.5}}, "MobileNet takes no 'alhpa'; did you mean 'alpha'"),
+        ({"backbone_options": {"alpha": "wide"}}, "alpha='wide' is not a finite number"),
+        ({"backbone_options": {"depth_multiplier": 1.5}}, "=1.5 is not a whole number"),
+        ({"weight": "none"}, "transfer takes no 'weight'; did you mean 'weights'"),
+        ({"weights": "imagenett"}, "weights='imagenett' is neither imagenet, none nor the URI of"),
+        ({"weights": "nowhere.weights.h5"}, "weights='nowhere.weights.h5' is no file; give imag"),
+    ],
+)
+def test_options_that_can_not_be_used_are_named(colors, options, message):
+    with pytest.raises(InputError, match=message) as raised:
+        build_model("transfer", colors, {"backbone": "MobileNet", "weights": "none", **options})
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_of_another_backbone_are_refused(colors, weights):
+    options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
+    with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
+        build_model("transfer", colors, options)
+
+
+def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_path, monkeypatch):
+    (address,) = replicas.free_addresses(1)
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, f"http://{address}")
+    monkeypatch.setattr("urllib.request._opener", None)
+    options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.75}}
+    with pytest.raises(InputError, match=r"can't be downloaded .* give its URI") as raised:
+        prepare_model("transfer", colors, options, str(tmp_path))
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [(999, "has 86 layers; use at most 86"), (2, "have no weights to train, BatchNorm apart")],
+)
+def test_a_phase_two_that_could_not_train_the_backbone_is_refused(colors, layers, message):
+    model = build_model("transfer", colors, {**MOBILENET, "weights": "none"})
+    with pytest.raises(InputError, match=f"fine_tune_layers={layers}: .*{message}"):
+        unfreeze("transfer", model, layers)
+
+
+def test_grey_pictures_are_refused(digit_records):
+    with pytest.raises(InputError, match="takes images of 3 channels, but channels=1"):
+        build_model("transfer", digit_records, {"weights": "none"})
