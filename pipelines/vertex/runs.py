@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pipelines.vertex.connection import TRIES, Connection, attempt
-from pipelines.vertex.errors import status_of, translated
+from pipelines.vertex.errors import NOT_FOUND, status_of, tolerated, translated
 from pipelines.vertex.template import MADE_BY
 from trainer.errors import InputError
 
@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 60.0
 _PATIENT_TRIES = 12
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT = 409
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +87,9 @@ def get(connection: Connection, run_id: str, told: Callable[[str], None] | None 
     """
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
-    with translated(f"asking for the run {run_id!r}"):
-        try:
-            tries = _PATIENT_TRIES if told else TRIES
-            return attempt(lambda: _get(connection, run_id), told=told, tries=tries)
-        except Exception as error:
-            if status_of(error) != _NOT_FOUND:
-                raise
+    with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):
+        tries = _PATIENT_TRIES if told else TRIES
+        return attempt(lambda: _get(connection, run_id), told=told, tries=tries)
     settings = connection.settings
     raise InputError(
         f"no run {run_id!r} in {settings.project}, {settings.region}; `python -m pipelines status` "

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pipelines.vertex.connection import Connection, attempt, is_loopback
-from pipelines.vertex.errors import status_of, translated
+from pipelines.vertex.errors import NOT_FOUND, status_of, tolerated, translated
 from pipelines.vertex.template import Template, git_commit, project_version
 
-_NOT_FOUND, _PRECONDITION = 404, 412
+_PRECONDITION = 412
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +74,11 @@ def _to_registry(connection: Connection, template: Template, repository: str) ->
 def _present(client: Any, template: Template) -> str:
     """The version that holds a template's bytes; empty if there is none."""
     version = f"sha256:{template.digest}"
-    try:
+    with tolerated(NOT_FOUND):
         attempt(lambda: client.get_version(template.pipeline_name, version))
         return version
-    except Exception as error:
-        if status_of(error) != _NOT_FOUND:
-            raise
     # A repository may name versions otherwise: compare with the latest.
-    try:
+    with tolerated(NOT_FOUND):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "latest.yaml")
             attempt(
@@ -93,21 +90,16 @@ def _present(client: Any, template: Template) -> str:
                 return ""
         tag = attempt(lambda: client.get_tag(template.pipeline_name, "latest"))
         return str(tag.get("version", "")).rpartition("/")[2]
-    except Exception as error:
-        if status_of(error) != _NOT_FOUND:
-            raise
-        return ""
+    return ""
 
 
 def _move_tag(client: Any, package: str, version: str, tag: str) -> None:
-    try:
+    present = None
+    with tolerated(NOT_FOUND):
         present = client.get_tag(package, tag)
-    except Exception as error:
-        if status_of(error) != _NOT_FOUND:
-            raise
+    if present is None:
         client.create_tag(package, version, tag)
-        return
-    if str(present.get("version", "")).rpartition("/")[2] != version:
+    elif str(present.get("version", "")).rpartition("/")[2] != version:
         client.update_tag(package, version, tag)
 
 
