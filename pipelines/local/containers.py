@@ -23,6 +23,9 @@ ENGINES = ("docker", "podman")
 LABEL = "vertex-tensorflow-training-run"
 PORT = 2222
 """Of every replica, as on Vertex AI."""
+_ROOT = pathlib.Path(__file__).parents[2]
+_CODE = ("components", "trainer")
+"""What of the project an image holds."""
 _COMMAND_SECONDS = 60
 _MEMORY_SECONDS = 0.5
 
@@ -195,6 +198,20 @@ def engine_with(image: str) -> str:
         else:
             return name
     raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")
+
+
+def changed_since_built(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
+    """The commit that an image was built from, where its code is no longer that of `root`.
+
+    Empty also where that can't be told: no commit is noted, or git doesn't know it.
+    """
+    label = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
+    shown = _call(engine, "image", "inspect", "--format", label, image).stdout.strip()
+    commit = shown.removesuffix("-dirty")
+    if not re.fullmatch("[0-9a-f]{40}", commit) or not shutil.which("git"):
+        return ""
+    difference = _call("git", "-C", str(root), "diff", "--quiet", commit, "--", *_CODE)
+    return shown if difference.returncode == 1 else ""
 
 
 def _call(*command: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pipelines.local import closing, folders, kfp_doors, package, summary
 from pipelines.local.board import Board
-from pipelines.local.containers import Containers, engine_with, mounts
+from pipelines.local.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
 from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
@@ -84,6 +84,14 @@ def run(
     logs.mkdir()
     board = Board(pipeline.tasks, logs)
     console = console or Console()
+    if engine and (commit := changed_since_built(engine, pipeline.image)):
+        console.print(
+            f"warning   {pipeline.image} was built from {commit}, and the code of trainer/ or "
+            "components/ is another now; make image builds it anew",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     error = ""
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())

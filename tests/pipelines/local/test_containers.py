@@ -67,6 +67,27 @@ def test_containers_see_the_runs_and_the_sources_and_may_write_only_the_runs(tmp
     assert containers.mounts(runs, arguments) == {runs: True, photos: False, weights: False}
 
 
+def test_an_image_of_other_code_is_told_from_one_of_this(tmp_path, monkeypatch):
+    code = tmp_path / "trainer" / "task.py"
+    code.parent.mkdir()
+    code.write_text("1\n")
+    (tmp_path / "components").mkdir()
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=n@example.com"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+        subprocess.run([*git, *arguments], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    commit = head.stdout.strip()
+    engine = tmp_path / "podman"
+    engine.write_text(f"#!/bin/sh\necho {commit}\n")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert containers.changed_since_built("podman", "image", tmp_path) == ""
+    code.write_text("2\n")
+    assert containers.changed_since_built("podman", "image", tmp_path) == commit
+    engine.write_text("#!/bin/sh\necho '<no value>'\n")
+    assert containers.changed_since_built("podman", "image", tmp_path) == ""
+
+
 def test_what_a_killed_run_has_left_is_removed_after_its_death(tmp_path):
     script = (
         "import sys, time, pathlib\n"
