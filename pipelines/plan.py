@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines import cost
+from pipelines.console import print_plain
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
 from trainer.price import UnknownPriceError, affordable_timeout
@@ -58,7 +59,7 @@ def show(
     def say(lines: Iterable[tuple[str, str]] = (("", ""),)) -> None:
         for label, text in lines:
             line = f"{label:{_LABEL}}{text}"
-            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
+            print_plain(console, line.rstrip())
 
     say()
     say(_quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES))

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from pipelines import recipe as recipes
 from pipelines.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
+from pipelines.console import print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
@@ -104,4 +105,4 @@ def _show(console: Console, model: str, versions: list[Any]) -> None:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    print_plain(console, text)

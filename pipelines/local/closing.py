@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.console import print_plain
 from pipelines.local import failures
 from pipelines.local.board import Board
 from pipelines.local.custom_job import CustomJob
@@ -104,32 +105,28 @@ def show(
         _show_failure(console, failure)
     for task in board.tasks.values():
         for warning in failures.warnings(task.log):
-            _print(console, f"warning   {warning}")
+            print_plain(console, f"warning   {warning}")
     metrics = summary["metrics"]
     names = [name for name in _HEADLINE if name in metrics] or list(metrics)
     if names:
         figures = ", ".join(f"{name.replace('_', ' ')} {metrics[name]:.4g}" for name in names)
-        _print(console, f"test set  {figures}")
+        print_plain(console, f"test set  {figures}")
     if "verdict" in summary:
         reason = summary.get("gate", {}).get("reason")
-        _print(console, f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}")
+        print_plain(console, f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}")
     if "registered" in summary:
-        _print(console, f"registry  {summary['registered']}")
+        print_plain(console, f"registry  {summary['registered']}")
     if summary["report"]:
-        _print(console, f"report    {relative(summary['report'])}")
+        print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):
-        _print(console, f"artifacts {summary['artifacts']}")
-    _print(console, f"run       {relative(directory)}")
+        print_plain(console, f"artifacts {summary['artifacts']}")
+    print_plain(console, f"run       {relative(directory)}")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:
     """The reason; unless it says all, the last lines; the log's place."""
-    _print(console, f"error: {failure.message}")
+    print_plain(console, f"error: {failure.message}")
     if failure.log:
         for line in [] if failure.expected else failures.last_lines(failure.log):
-            _print(console, f"  {line}")
-        _print(console, f"log       {relative(failure.log)}")
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+            print_plain(console, f"  {line}")
+        print_plain(console, f"log       {relative(failure.log)}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.console import print_plain
 from pipelines.local import closing, folders, kfp_doors, package, summary
 from pipelines.local.board import Board
 from pipelines.local.containers import Containers, changed_since_built, engine_with, mounts
@@ -85,12 +86,10 @@ def run(
     board = Board(pipeline.tasks, logs)
     console = console or Console()
     if engine and (commit := changed_since_built(engine, pipeline.image)):
-        console.print(
+        print_plain(
+            console,
             f"warning   {pipeline.image} was built from {commit}, and the code of trainer/ or "
             "components/ is another now; make image builds it anew",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
         )
     error = ""
     with contextlib.ExitStack() as stack:

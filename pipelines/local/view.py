@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.console import print_plain
 from pipelines.local.board import Board, seconds_between
 from pipelines.local.custom_job import CustomJob
 from pipelines.local.failures import progress
@@ -144,7 +145,7 @@ class PlainView:
 
     def note(self, text: str) -> None:
         line = f"[{_clock(time.monotonic() - self._board.started)}] {text}"
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_plain(self._console, line)
 
 
 Row = tuple[str, str, float, str]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.arguments import Recipe, confirm, of_recipe
+from pipelines.console import print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
@@ -44,7 +45,7 @@ def clean(
     console = Console()
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_plain(console, line)
 
     table = Table("What", "Name", "", box=None)
     for item in found.items:

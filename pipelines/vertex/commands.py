@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.arguments import Rates, Recipe, SetOptions, not_empty, of_recipe, parse_settings
+from pipelines.console import print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
@@ -157,4 +158,4 @@ def _pools(job: object) -> str:
 
 def _print(console: Console, lines: list[str]) -> None:
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_plain(console, line)

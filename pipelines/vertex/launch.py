@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.console import print_plain
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.vertex import bill, logs, runs, watch
@@ -118,4 +119,4 @@ class _Say:
         self._console = console
 
     def __call__(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_plain(self._console, line)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipelines.console import print_plain
 from pipelines.vertex import runs
 from pipelines.vertex.connection import CONSOLE, Connection
 from pipelines.vertex.errors import CloudError, is_capacity, translated
@@ -70,7 +71,7 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[st
 def show(console: Console, text: Sequence[str]) -> None:
     """Prints log lines as they are."""
     for line in text:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_plain(console, line)
 
 
 def lack_machines(connection: Connection, job: Any) -> bool:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.arguments import RecipeName, confirm
+from pipelines.console import print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -100,4 +101,4 @@ def delete(
 
 
 def _say(line: str) -> None:
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    print_plain(Console(), line)

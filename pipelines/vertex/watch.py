@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.console import print_plain
 from pipelines.vertex import runs
 from pipelines.vertex.connection import Connection
 
@@ -76,7 +77,7 @@ def _view(console: Console) -> Iterator[tuple[Callable[[Any], None], Callable[[s
 
     def note(line: str) -> None:
         stamp = f"[{time.strftime('%H:%M:%S')}]"
-        console.print(f"{stamp} {line}", highlight=False, markup=False, soft_wrap=True)
+        print_plain(console, f"{stamp} {line}")
 
     def show(job: Any) -> None:
         now = datetime.datetime.now(datetime.timezone.utc)
