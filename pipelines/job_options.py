@@ -55,10 +55,7 @@ class JobOptions:
             raise InputError(f"timeout={self.timeout!r} leaves no time to train; use more")
         for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
             resource_names.check(name, getattr(self, name))
-        if self.tensorboard and not self.service_account:
-            raise InputError(
-                f"tensorboard={self.tensorboard!r} needs a service_account that may write to it"
-            )
+        resource_names.check_tensorboard(self.tensorboard, self.service_account)
         for key, value in self.labels.items():
             for text, form in ((key, _LABEL_KEY), (value, _LABEL_VALUE)):
                 if not isinstance(text, str) or not form.fullmatch(text):

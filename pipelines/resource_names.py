@@ -94,3 +94,12 @@ def check_region(values: Mapping[str, str], region: str) -> None:
                 f"{name}={values[name]!r} is in {match['location']}, but the run in {region}; "
                 f"give one in {region}, or --region {match['location']}"
             )
+
+
+def check_tensorboard(tensorboard: str, service_account: str) -> None:
+    """Raises InputError for a TensorBoard without the account that jobs write to it as."""
+    if tensorboard and not service_account:
+        raise InputError(
+            f"tensorboard={tensorboard!r} needs a service_account that may write to it; give its "
+            "name, as --service-account does"
+        )

@@ -192,11 +192,7 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
     resource_names.check_region(
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
-    if values["tensorboard"] and not values["service_account"]:
-        raise InputError(
-            f"tensorboard={values['tensorboard']!r} needs a service_account that may write to it; "
-            "give --service-account"
-        )
+    resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:
