@@ -129,22 +129,25 @@ def test_checkpoints_of_another_configuration_are_refused(trained, digit_records
     assert "checkpoints of a run with epochs=6, not 7" in error
 
 
-def test_options_that_a_model_does_not_take_are_refused(tmp_path, digit_records):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ('{"dropuot": 0.1}', "small_cnn takes no 'dropuot'; did you mean 'dropout'?"),
+        (
+            '{"filters": [8, 8, 8, 8]}',
+            "image_size=8 is too small for 4 poolings, each of which halves it",
+        ),
+    ],
+)
+def test_options_of_which_no_model_can_be_made_are_refused(
+    tmp_path, digit_records, options, message
+):
     error = refuse(
         f"--dataset={digit_records.uri}",
         f"--base_output_directory={tmp_path}",
-        '--model_options={"dropuot": 0.1}',
+        f"--model_options={options}",
     )
-    assert "small_cnn takes no 'dropuot'; did you mean 'dropout'?" in error
-
-
-def test_a_model_too_deep_for_its_images_is_one_line(tmp_path, digit_records):
-    error = refuse(
-        f"--dataset={digit_records.uri}",
-        f"--base_output_directory={tmp_path}",
-        '--model_options={"filters": [8, 8, 8, 8]}',
-    )
-    assert "image_size=8 is too small for 4 poolings, each of which halves it" in error
+    assert message in error
 
 
 def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records):
