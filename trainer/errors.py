@@ -1,4 +1,4 @@
-"""The one error that a user's mistake becomes."""
+"""The error that a user's mistake becomes, and the exit codes of a failure."""
 
 import contextlib
 import sys
@@ -15,6 +15,13 @@ class InputError(Exception):
 
 EXIT_CODE = 2
 """Exit code of a process that ends on an `InputError` (the shell's usage error)."""
+
+RETRY_EXIT_CODE = 134
+"""Exit code of a replica whose job is worth another try, from its checkpoint.
+
+Vertex AI takes 134, SIGABRT in a custom container, for transient and tries the job up to three
+times: "Understand the training service", common errors.
+"""
 
 
 def one_line(text: object) -> str:
