@@ -83,8 +83,8 @@ def _registry(
             yield ModelRegistry(Connection(own).models, own.parent)
             return
         from components.vertex_client import model_client
-        from pipelines.local import environment
-        from pipelines.local import model_registry as loopback
+        from pipelines.emulator import environment
+        from pipelines.emulator import model_registry as loopback
 
         # Read by the client of the server that is started here.
         os.environ.update(environment.beside_proxies(os.environ))

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
-from pipelines.local.model_store import ModelStore, RefusedError
+from pipelines.emulator.model_store import ModelStore, RefusedError
 from tests.pipelines.vertex.servers import ApiError, Server
 
 NUMBER = "123456"

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.console import print_plain
+from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.replica import Replica
+from pipelines.emulator.vertex_service import VertexService
 from pipelines.local import failures
 from pipelines.local.board import Board
-from pipelines.local.custom_job import CustomJob
-from pipelines.local.replica import Replica
-from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import relative
 from trainer.dataset.storage import is_object
 

@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.console import print_plain
+from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
+from pipelines.emulator.model_registry import FOLDER_NAME, ModelRegistry
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.vertex_service import VertexService
 from pipelines.local import closing, folders, kfp_doors, package, summary
 from pipelines.local.board import Board
-from pipelines.local.containers import Containers, changed_since_built, engine_with, mounts
-from pipelines.local.model_registry import FOLDER_NAME, ModelRegistry
-from pipelines.local.processes import Guardian
 from pipelines.local.tasks import ProcessTasks
-from pipelines.local.vertex_service import VertexService
 from pipelines.local.view import LiveView, PlainView, view_of
 
 _FRAME_SECONDS = 0.1

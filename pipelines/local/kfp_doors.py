@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from pipelines.local.environment import LOCATION, PROJECT
+from pipelines.emulator.environment import LOCATION, PROJECT
 
 CONSTANTS = {
     "{{$.pipeline_google_cloud_project_id}}": PROJECT,

@@ -16,7 +16,7 @@ import os
 import sys
 from typing import Any
 
-from pipelines.local.custom_job import TASK_LABEL
+from pipelines.emulator.custom_job import TASK_LABEL
 
 _POLLING_SECONDS = 0.2
 

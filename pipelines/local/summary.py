@@ -7,10 +7,11 @@ import platform
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.local import environment, files
+from pipelines.emulator import environment
+from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.job_rules import is_empty
+from pipelines.local import files
 from pipelines.local.board import Board, Task
-from pipelines.local.custom_job import CustomJob
-from pipelines.local.job_rules import is_empty
 
 FILE_NAME = "summary.json"
 REPORT_FILE_NAME = "report.html"

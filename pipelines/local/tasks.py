@@ -10,12 +10,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.local import environment, executor
+from pipelines.emulator import environment
+from pipelines.emulator.containers import Containers
+from pipelines.emulator.processes import Guardian, Process
+from pipelines.emulator.vertex_service import VertexService
+from pipelines.local import executor
 from pipelines.local.board import Board
-from pipelines.local.containers import Containers
 from pipelines.local.package import LAUNCHER_MODULE
-from pipelines.local.processes import Guardian, Process
-from pipelines.local.vertex_service import VertexService
 from trainer.dataset.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.console import print_plain
+from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.replica import MAX_RESTARTS
 from pipelines.local.board import Board, seconds_between
-from pipelines.local.custom_job import CustomJob
 from pipelines.local.failures import progress
-from pipelines.local.replica import MAX_RESTARTS
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0

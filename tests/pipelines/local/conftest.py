@@ -7,8 +7,8 @@ import grpc
 import pytest
 from kfp import compiler
 
-from pipelines.local.processes import Guardian
-from pipelines.local.vertex_service import VertexService
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.vertex_service import VertexService
 
 REPLICA = pathlib.Path(__file__).with_name("replica.py")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local import containers
-from pipelines.local.processes import Guardian, Process
+from pipelines.emulator import containers
+from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError
 
 COMMAND = [sys.executable, "-m", "pipelines", "run", "digits"]
@@ -91,7 +91,7 @@ def test_an_image_of_other_code_is_told_from_one_of_this(tmp_path, monkeypatch):
 def test_what_a_killed_run_has_left_is_removed_after_its_death(tmp_path):
     script = (
         "import sys, time, pathlib\n"
-        "from pipelines.local.processes import Guardian, Process\n"
+        "from pipelines.emulator.processes import Guardian, Process\n"
         "with Guardian() as guardian:\n"
         f"    guardian.after_death(['/bin/mkdir', {str(tmp_path / 'removed')!r}])\n"
         "    Process(['/bin/sleep', '600'], environment={}, log=pathlib.Path(sys.argv[1]),"

@@ -9,8 +9,8 @@ import tempfile
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
 
-from pipelines.local.processes import Guardian
-from pipelines.local.vertex_service import VertexService
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.vertex_service import VertexService
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 
 PARENT = "projects/p/locations/l"
@@ -199,7 +199,7 @@ def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
 
 
 def test_a_replica_that_is_deaf_to_sigterm_is_killed(client, service, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.local.custom_job.CANCEL_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("pipelines.emulator.custom_job.CANCEL_GRACE_SECONDS", 0.3)
     job = job_of(tmp_path, 1, chief="stubborn")
     name = client.create_custom_job(parent=PARENT, custom_job=job).name
     wait_for(lambda: (tmp_path / "chief-0.json").exists())

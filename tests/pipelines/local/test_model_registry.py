@@ -9,7 +9,7 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
 from components.vertex_client import model_client
-from pipelines.local.model_registry import ModelRegistry
+from pipelines.emulator.model_registry import ModelRegistry
 
 PARENT = "projects/local/locations/local"
 DIGITS = f"{PARENT}/models/digits"

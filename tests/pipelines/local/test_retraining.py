@@ -11,10 +11,10 @@ from components.model_upload import Candidate
 from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines import compilation, recipe
+from pipelines.emulator.environment import LOCATION, PROJECT
+from pipelines.emulator.model_registry import FOLDER_NAME
+from pipelines.emulator.model_registry import ModelRegistry as RegistryOfThisMachine
 from pipelines.local import run
-from pipelines.local.environment import LOCATION, PROJECT
-from pipelines.local.model_registry import FOLDER_NAME
-from pipelines.local.model_registry import ModelRegistry as RegistryOfThisMachine
 from tests.trainer.dataset.folders import two_classes, write_pictures
 from trainer.config import configuration_digest
 from trainer.dataset.writer import create_tfrecords

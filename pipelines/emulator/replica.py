@@ -6,10 +6,10 @@ import pathlib
 import time
 from typing import Any
 
-from pipelines.local import containers as container_engine
-from pipelines.local import environment
-from pipelines.local.job_rules import is_empty
-from pipelines.local.processes import Guardian, Process, reserve_port
+from pipelines.emulator import containers as container_engine
+from pipelines.emulator import environment
+from pipelines.emulator.job_rules import is_empty
+from pipelines.emulator.processes import Guardian, Process, reserve_port
 
 MAX_RESTARTS = 5
 

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.local.model_store import ModelStore, RefusedError
+from pipelines.emulator.model_store import ModelStore, RefusedError
 
 FOLDER_NAME = ".registry"
 _MODEL = r"(projects/[^/]+/locations/[^/]+/models/[^/:]+)"

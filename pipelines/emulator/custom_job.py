@@ -16,9 +16,9 @@ import threading
 import time
 from typing import Any
 
-from pipelines.local.containers import Containers
-from pipelines.local.processes import Guardian
-from pipelines.local.replica import MAX_RESTARTS, Replica, replicas_of
+from pipelines.emulator.containers import Containers
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.replica import MAX_RESTARTS, Replica, replicas_of
 from trainer.errors import EXIT_CODE
 
 CANCEL_GRACE_SECONDS = 30.0

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.local.processes import Guardian, Process
+from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError
 
 ENGINES = ("docker", "podman")

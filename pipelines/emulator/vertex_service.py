@@ -13,10 +13,10 @@ from typing import Any
 
 import grpc
 
-from pipelines.local import job_rules
-from pipelines.local.containers import Containers
-from pipelines.local.custom_job import TASK_LABEL, CustomJob
-from pipelines.local.processes import Guardian
+from pipelines.emulator import job_rules
+from pipelines.emulator.containers import Containers
+from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
+from pipelines.emulator.processes import Guardian
 
 _SERVICE = "google.cloud.aiplatform.v1.JobService"
 _DEADLINE_EXCEEDED = 4

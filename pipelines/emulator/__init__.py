@@ -1,0 +1,1 @@
+"""A Vertex AI of this machine: custom jobs and a Model Registry."""
