@@ -10,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from pipelines import startup
 
-from pipelines import command_line
-from pipelines.arguments import not_empty
-from pipelines.vertex.flags import with_settings
-from pipelines.vertex.settings import Settings
+with startup.one_line_errors():
+    import typer
+
+    from pipelines import command_line
+    from pipelines.arguments import not_empty
+    from pipelines.vertex.flags import with_settings
+    from pipelines.vertex.settings import Settings
 
 
 @with_settings
@@ -65,6 +68,7 @@ def _upload(recipe: str, path: Path, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    command_line.main(app)
+    with startup.one_line_errors():
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        app.command()(main)
+        command_line.main(app)

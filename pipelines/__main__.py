@@ -1,6 +1,9 @@
 """python -m pipelines"""
 
-from pipelines.command_line import main
+from pipelines import startup
 
 if __name__ == "__main__":
-    main()
+    with startup.one_line_errors():
+        from pipelines.command_line import main
+
+        main()

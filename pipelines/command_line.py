@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import parameter_list, promotion, sources
+from pipelines import parameter_list, promotion, sources, startup
 from pipelines import recipe as recipes
 from pipelines.arguments import (
     Rates,
@@ -27,13 +27,13 @@ from pipelines.arguments import (
     parse_settings,
     runs_folder,
 )
+from pipelines.startup import INTERRUPTED
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import GivenSettings, with_settings
 from trainer.errors import EXIT_CODE, InputError, one_line
 
 FAILED = 1
-INTERRUPTED = 130
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _LONGEST_MINUTES = 366 * 24 * 60
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 
 def run(application: typer.Typer, arguments: Sequence[str]) -> int:
-    """Runs a command line; returns its exit code, 2 after one line on a user's mistake."""
+    """Run a command line; return its exit code, 2 after one line on a user's mistake."""
     command = typer.main.get_command(application)
     try:
         code = command.main(list(arguments), standalone_mode=False) or 0
@@ -82,11 +82,16 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
 
 
 @app.command("recipes")
-def list_recipes() -> None:
+def list_recipes() -> int:
     """List the recipes."""
     table = Table("Recipe", "What it makes", "Model", "Replicas", "Source", box=None)
+    broken = []
     for name in recipes.names():
-        recipe = recipes.load(name)
+        try:
+            recipe = recipes.load(name)
+        except InputError as error:
+            broken.append(one_line(error))
+            continue
         parameters = recipe.parameters
         table.add_row(
             name,
@@ -96,6 +101,9 @@ def list_recipes() -> None:
             parameters.records.source,
         )
     Console().print(table)
+    for message in broken:
+        print(f"error: {message}", file=sys.stderr)
+    return EXIT_CODE if broken else 0
 
 
 @app.command("parameters")
@@ -235,4 +243,5 @@ def main(application: typer.Typer = app) -> None:
         # A terminal that has no such sign shows another in its place.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sys.exit(run(application, sys.argv[1:]))
+    code = run(application, sys.argv[1:])
+    startup.end(code)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,19 @@ from pipelines import recipe
 from pipelines.command_line import app, run
 from pipelines.parameters import PARAMETERS, ParameterSet
 
+ROOT = recipe.DIRECTORY.parents[1]
+INTERRUPTS_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Ctrl-C at the moment when a module is imported."""
 METRICS = "aiplatform.googleapis.com/custom_model_training"
 
 
@@ -30,7 +44,7 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(recipe.DIRECTORY.parents[1]), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
 
 
@@ -239,3 +253,41 @@ def test_an_output_that_takes_no_more_is_one_line():
         1,
         "error: the output can't be written: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize("command", [["-m", "pipelines", "recipes"], [str(ROOT / "compile.py")]])
+def test_a_python_without_the_packages_is_named_in_one_line(command):
+    result = python("-S", *command)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: {sys.executable} has no package 'typer'; activate the environment that has it "
+        "(. .venv/bin/activate), which `make run` sets up\n"
+    )
+
+
+@pytest.mark.parametrize("module", ["typer", "pipelines.parameters", "rich.table"])
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path, module):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_IMPORT.format(module=module))
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    result = python("-m", "pipelines", "recipes", PYTHONPATH=path)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_a_broken_recipe_does_not_hide_the_others(tmp_path):
+    for package in ("pipelines", "components", "trainer"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    (tmp_path / "pipelines" / "recipes" / "broken.toml").write_text("epochs = 0")
+    result = python("-m", "pipelines", "recipes", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: broken.toml: epochs=0 is out of range")
+    assert result.stderr.count("\n") == 1
+    assert all(name in result.stdout for name in recipe.names())
+
+
+def test_streams_that_the_caller_has_closed_are_no_obstacle():
+    for closed in (">&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        command = f'exec "$0" -m pipelines recipes {closed}'
+        result = subprocess.run(
+            ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, cwd=ROOT
+        )
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
