@@ -9,7 +9,7 @@ import yaml
 from kfp import compiler
 
 from pipelines import lint, resource_names
-from pipelines.parameters import ParameterSet
+from pipelines.parameters import PARAMETERS, ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.training import training
 from trainer.config import to_flags
@@ -17,6 +17,9 @@ from trainer.errors import InputError
 from trainer.worker_pools import IMAGE, worker_pool_specs
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
+
+_PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
+"""An input of the pipeline in KFP's YAML."""
 
 
 def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
@@ -66,12 +69,22 @@ def compiled(recipe: Recipe, image: str) -> str:
         text = path.read_text(encoding="utf-8")
     # KFP's leading comment shows such defaults in an order that changes from run to run.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
+    text = _by_topic(text)
     # The components' image is set when they are defined; KFP has no way to set it later.
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
     lint.check_pipeline(text)
     lint.check_worker_pools(planned_worker_pools(recipe.parameters))
     return text
+
+
+def _by_topic(text: str) -> str:
+    """Puts the pipeline's parameters in the order of PARAMETERS; KFP writes them by name."""
+    head, heading, rest = text.partition("\n  inputDefinitions:\n    parameters:\n")
+    found = {match[1]: match[0] for match in _PARAMETER.finditer(rest)}
+    assert found.keys() == PARAMETERS.keys()
+    ordered = "".join(found[name] for name in PARAMETERS)
+    return head + heading + ordered + rest[len(ordered) :]
 
 
 def planned_worker_pools(parameters: ParameterSet) -> list[dict]:

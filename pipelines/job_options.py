@@ -17,33 +17,40 @@ class JobOptions:
     """Arguments of CustomTrainingJobOp that are passed on under its own names."""
 
     # A day, not Vertex AI's week: a job that hangs is billed until this ends it.
-    timeout: str = option("86400s", help="The job's longest running time, in seconds: '3600s'.")
+    timeout: str = option(
+        "86400s", help="Longest running time of the training job, in seconds: '3600s'."
+    )
     max_wait_duration: str = option(
-        "86400s", help="With FLEX_START: the longest wait for machines, in seconds; '0s': forever."
+        "86400s",
+        help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
+        "limit.",
     )
     # The survivors of synchronous training can't go on with a restarted peer.
     restart_job_on_worker_restart: bool = option(
-        True, help="Restart the whole job, from its checkpoint, when a replica restarts."
+        True,
+        help="Restart the whole training job, from its checkpoint, when a replica restarts.",
     )
     service_account: str = option(
         "",
-        help="Account that replicas run as; empty: Vertex AI's custom code service agent. Workers "
-        "of Dataflow run as it too; empty: Compute Engine's default account.",
+        help="Service account of replicas and of Dataflow's workers; empty: Vertex AI's custom "
+        "code service agent for replicas, Compute Engine's default account for Dataflow.",
     )
     network: str = option(
-        "", help="Network to peer with: projects/NUMBER/global/networks/NAME; empty: none."
+        "",
+        help="VPC network to peer the training job with: projects/NUMBER/global/networks/NAME; "
+        "empty: none.",
     )
     tensorboard: str = option(
         "",
-        help="Vertex AI TensorBoard to stream logs to: projects/…/tensorboards/ID; needs a "
-        "service_account; empty: none.",
+        help="Vertex AI TensorBoard that training logs are streamed to, which needs a "
+        "service_account: projects/…/tensorboards/ID; empty: none.",
     )
-    enable_web_access: bool = option(False, help="Allow a shell in running replicas.")
-    labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
+    enable_web_access: bool = option(False, help="Allow a shell in the replicas of a running job.")
+    labels: dict = option({}, help="Labels of the training job, as a JSON object of text.")
     encryption_spec_key_name: str = option(
         "",
-        help="Cloud KMS key that protects the job: projects/…/locations/…/keyRings/…/cryptoKeys/"
-        "KEY, in the run's region; empty: Google's.",
+        help="Cloud KMS key in the run's region that encrypts the training job: "
+        "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a key of Google's.",
     )
 
     def __post_init__(self) -> None:

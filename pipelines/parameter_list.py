@@ -6,13 +6,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet
+from pipelines.parameters import PARAMETERS, TOPICS
 from trainer.errors import InputError
 from trainer.fields import default_of, nearest, type_of
-
-_PARTS = (part.name for part in dataclasses.fields(ParameterSet))
-TOPICS = dict(zip(_PARTS, GROUPS, strict=True))
-"""The dataclass of each topic."""
+from trainer.models import MODELS
+from trainer.models.catalog import CATALOG
 
 
 def show(word: str, console: Console) -> None:
@@ -20,6 +18,7 @@ def show(word: str, console: Console) -> None:
 
     Args:
         word: a topic, or part of a name or a description, in upper or lower case; empty: all.
+            The whole name model_options adds the options of each model.
 
     Raises:
         InputError: no parameter is about it.
@@ -37,25 +36,46 @@ def show(word: str, console: Console) -> None:
             console.print(Text(topic if first else f"\n{topic}", "bold underline"))
             first = False
         for name in names:
-            group, field = PARAMETERS[name]
-            default = default_of(field)
-            shown = '""' if default == "" else str(default)
-            kind = type_of(group, name).__name__
-            console.print(Text.assemble((name, "bold"), f"  {kind}, default {shown}"))
-            console.print(Padding(Text(_description(name)), (0, 0, 0, 4)))
+            _show_option(console, *PARAMETERS[name])
+    if wanted == "model_options":
+        _show_model_options(console)
 
 
 def _names(topic: str, wanted: str) -> list[str]:
-    """The parameters of a topic that are about a word."""
-    names = [name for name, (group, _) in PARAMETERS.items() if group is TOPICS[topic]]
+    """Return the parameters of a topic that are about a word."""
+    fields = {name: field for name, (group, field) in PARAMETERS.items() if group is TOPICS[topic]}
     if wanted in TOPICS:
-        return names if wanted == topic else []
-    return [name for name in names if wanted in f"{name} {_description(name)}".lower()]
+        return list(fields) if wanted == topic else []
+    return [
+        name
+        for name, field in fields.items()
+        if wanted in f"{name} {field.metadata['help']}".lower()
+    ]
 
 
-def _description(name: str) -> str:
-    """A parameter's help, and what it may be where that is a list."""
-    _, field = PARAMETERS[name]
-    choices = [str(choice) for choice in field.metadata["choices"] if choice != ""]
-    listed = f" One of {', '.join(choices)}." if choices else ""
-    return f"{field.metadata['help']}{listed}"
+def _show_model_options(console: Console) -> None:
+    """Prints the options of each model, and those of each backbone that has any."""
+    for model, options in MODELS.items():
+        _show_options(console, f"with model={model}", options)
+    by_options: dict[type, list[str]] = {}
+    for name, backbone in CATALOG.items():
+        by_options.setdefault(backbone.options, []).append(name)
+    for options, names in by_options.items():
+        if dataclasses.fields(options):
+            _show_options(console, f"backbone_options of {', '.join(names)}", options)
+    console.print(Text(f"\nbackbones: {', '.join(CATALOG)}"))
+
+
+def _show_options(console: Console, title: str, options: type) -> None:
+    console.print(Text(f"\n{title}", "bold underline"))
+    for field in dataclasses.fields(options):
+        _show_option(console, options, field)
+
+
+def _show_option(console: Console, group: type, field: dataclasses.Field) -> None:
+    """Prints an option's name, type, default and description."""
+    default = default_of(field)
+    shown = '""' if default == "" else str(default)
+    kind = type_of(group, field.name).__name__
+    console.print(Text.assemble((field.name, "bold"), f"  {kind}, default {shown}"))
+    console.print(Padding(Text(field.metadata["help"]), (0, 0, 0, 4)))

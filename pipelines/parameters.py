@@ -35,21 +35,23 @@ class PipelineOptions:
 
     skip_if_unchanged: bool = option(
         False,
-        help="Train only where something changed: not where a version of model_name was trained "
-        "on the same records with the same configuration. For scheduled runs.",
+        help="Skip training where a version of model_name was trained on equal records with an "
+        "equal configuration. For scheduled runs.",
     )
     slice_columns: list[str] = option(
         [],
-        help="Columns of a table whose values cut the test split into parts, each judged by "
-        "itself; empty: those of few or of ranked values.",
+        help="Columns of a table by whose values the test split is cut into slices, each with "
+        "metrics of its own, as a JSON list; empty: columns of few or of ranked values.",
     )
     scheduling_strategy: str = option(
-        "STANDARD", help="How Vertex AI provides the machines.", choices=SCHEDULING_STRATEGIES
+        "STANDARD",
+        help="Strategy by which Vertex AI provides the training job's machines.",
+        choices=SCHEDULING_STRATEGIES,
     )
     max_cost: float = option(
         0.0,
-        help="Most that the training job's machines may cost, in US dollars: its timeout is "
-        "shortened to fit, at the price of machines on demand; 0: no limit.",
+        help="Largest cost of the training job's machines, in US dollars: timeout is shortened to "
+        "fit, at the price of machines on demand; 0: no limit.",
         minimum=0,
     )
     price_per_hour: float = option(
@@ -66,7 +68,7 @@ class RegistryOptions:
 
     model_name: str = option(
         "",
-        help="Model in the Model Registry whose versions the accepted models become, and whose "
+        help="Model in the Model Registry that accepted models become versions of, and whose "
         "champion they must beat; empty: nothing is registered. A recipe's default is its name.",
     )
     # The newest of Google's own, older than the TensorFlow that trains: models of operations
@@ -74,7 +76,7 @@ class RegistryOptions:
     # https://cloud.google.com/vertex-ai/docs/predictions/pre-built-containers
     serving_image: str = option(
         "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest",
-        help="Container image that serves registered versions.",
+        help="Container image that serves registered versions of the model.",
     )
 
     def __post_init__(self) -> None:
@@ -133,6 +135,12 @@ class ParameterSet:
         return {name: merged[name] for name in PARAMETERS}
 
 
+TOPICS: dict[str, type] = {
+    part.name: group for part, group in zip(dataclasses.fields(ParameterSet), GROUPS, strict=True)
+}
+"""The dataclass of each topic."""
+
+
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     """Checks parameter values, those not given being the defaults.
 
@@ -153,8 +161,8 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
                 raise InputError(f"unknown parameter {name!r}{hint}")
         result = ParameterSet(
             **{
-                part.name: fields.build(group, fields.pick(group, values))
-                for part, group in zip(dataclasses.fields(ParameterSet), GROUPS, strict=True)
+                topic: fields.build(group, fields.pick(group, values))
+                for topic, group in TOPICS.items()
             }
         )
         _check_together(result)
@@ -213,14 +221,20 @@ def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]
     """Gives a pipeline function that takes a dictionary the signature of all parameters.
 
     KFP reads names, types and defaults from the signature and descriptions from the
-    docstring, and calls the function with one channel a parameter, in order.
+    docstring, and calls the function with one channel a parameter, in order. The console lists
+    parameters by name: a description begins with its topic.
     """
+    topics = {group: topic for topic, group in TOPICS.items()}
+    lines = [
+        f"    {name}: [{topics[group].capitalize()}] {field.metadata['help']}"
+        for name, (group, field) in PARAMETERS.items()
+    ]
 
     def function(*channels: Any) -> Any:
         return body(dict(zip(PARAMETERS, channels, strict=True)))
 
     function.__name__ = body.__name__
-    function.__doc__ = f"{inspect.getdoc(body)}\n\nArgs:"
+    function.__doc__ = "\n".join([f"{inspect.getdoc(body)}\n\nArgs:", *lines])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
@@ -232,4 +246,4 @@ def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]
             for name, (group, field) in PARAMETERS.items()
         ]
     )
-    return fields.describe_arguments(*GROUPS)(function)
+    return function

@@ -60,7 +60,7 @@ def test_parameters_are_listed_with_their_descriptions(capsys):
     assert run(app, ["parameters"]) == 0
     shown = capsys.readouterr().out
     assert "learning_rate" in shown
-    assert "Peak learning rate." in shown
+    assert "Peak learning rate of the optimizer. Above 0." in shown
     assert "One of sgd, adam, adamw." in shown
 
 
@@ -89,6 +89,15 @@ def test_parameters_can_be_asked_for_by_topic_name_or_description(capsys, word, 
     names = [line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()]
     assert listed in names
     assert left_out not in names
+
+
+def test_the_options_of_each_model_are_listed(capsys):
+    assert run(app, ["parameters", "model_options"]) == 0
+    shown = capsys.readouterr().out
+    assert "with model=transfer" in shown
+    assert "backbone  str, default DenseNet121" in shown
+    assert "backbone_options of MobileNetV3Large, MobileNetV3Small" in shown
+    assert "NASNetMobile" in shown
 
 
 def test_listing_recipes_needs_neither_kfp_nor_tensorflow():

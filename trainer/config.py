@@ -26,7 +26,7 @@ class TrainingConfig:
 
     model: str = option("small_cnn", help="Model to train.", choices=MODELS)
     model_options: dict = option(
-        {}, help=f"Options of that model, as a JSON object. {_OPTIONS_OF_MODELS}."
+        {}, help=f"Options of the model, as a JSON object. {_OPTIONS_OF_MODELS}."
     )
     strategy: str = option(
         "auto",
@@ -38,69 +38,104 @@ class TrainingConfig:
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
     steps_per_epoch: int = option(
         0,
-        help="Steps that count as an epoch, after which validation and history follow, however "
-        "far the pass over the split is; 0: a whole pass.",
+        help="Steps in an epoch, at the end of which validation runs and history is written; 0: a "
+        "whole pass over the training split.",
         minimum=0,
     )
     max_train_examples: int = option(
-        0, help="Examples of the training split to train on, at most; 0: all.", minimum=0
+        0, help="Largest number of training examples to use; 0: all.", minimum=0
     )
     batch_size: int = option(
         64,
-        help="Examples in a step, over all replicas together; with parameter_server a step is "
-        "one worker's alone.",
+        help="Global batch size: examples in a step, over all replicas together; with "
+        "strategy=parameter_server, of one worker alone.",
         minimum=1,
     )
-    optimizer: str = option("adam", help="Optimizer.", choices=OPTIMIZERS)
-    learning_rate: float = option(1e-3, help="Peak learning rate.", above=0)
-    momentum: float = option(0.9, help="Momentum of sgd.", minimum=0, below=1)
+    optimizer: str = option("adam", help="Optimizer of the model's weights.", choices=OPTIMIZERS)
+    learning_rate: float = option(1e-3, help="Peak learning rate of the optimizer.", above=0)
+    momentum: float = option(0.9, help="Momentum, with optimizer=sgd.", minimum=0, below=1)
     weight_decay: float = option(
         0.0,
-        help="Decoupled weight decay of adamw; a step takes it, times the rate, off each weight.",
+        help="Decoupled weight decay, with optimizer=adamw: in each step a weight shrinks by its "
+        "value x weight_decay x learning rate.",
         minimum=0,
     )
     schedule: str = option(
-        "constant", help="Learning rate over the run, after the warm-up.", choices=SCHEDULES
+        "constant", help="Learning rate schedule, after the warm-up.", choices=SCHEDULES
     )
-    warmup_steps: int = option(0, help="Steps of linear warm-up from 0.", minimum=0)
-    decay_rate: float = option(0.96, help="Factor of the exponential schedule.", above=0, maximum=1)
-    decay_steps: int = option(1000, help="Steps in which it takes effect once.", minimum=1)
+    warmup_steps: int = option(
+        0, help="Steps in which the learning rate rises linearly from 0 to its peak.", minimum=0
+    )
+    decay_rate: float = option(
+        0.96,
+        help="Factor by which the learning rate shrinks every decay_steps, with "
+        "schedule=exponential.",
+        above=0,
+        maximum=1,
+    )
+    decay_steps: int = option(
+        1000,
+        help="Steps in which the learning rate shrinks by decay_rate, with schedule=exponential.",
+        minimum=1,
+    )
     wide_learning_rate: float = option(
-        0.1, help="Learning rate of the wide part of wide_and_deep, by FTRL.", above=0
+        0.1, help="Learning rate of FTRL for the wide part, with model=wide_and_deep.", above=0
     )
-    wide_l1: float = option(0.0, help="L1 regularization of the wide part.", minimum=0)
-    wide_l2: float = option(0.0, help="L2 regularization of the wide part.", minimum=0)
+    wide_l1: float = option(
+        0.0, help="L1 regularization of the wide part, with model=wide_and_deep.", minimum=0
+    )
+    wide_l2: float = option(
+        0.0, help="L2 regularization of the wide part, with model=wide_and_deep.", minimum=0
+    )
     plateau_patience: int = option(
-        0, help="Epochs without progress before the learning rate is reduced; 0: never.", minimum=0
+        0,
+        help="Epochs without progress in monitor before the learning rate is reduced by "
+        "plateau_factor; 0: never.",
+        minimum=0,
     )
-    plateau_factor: float = option(0.1, help="Factor of that reduction.", above=0, below=1)
+    plateau_factor: float = option(
+        0.1,
+        help="Factor of the learning rate after plateau_patience epochs without progress.",
+        above=0,
+        below=1,
+    )
     early_stopping_patience: int = option(
         0,
-        help="Epochs without progress before training stops and the best weights return; 0: never.",
+        help="Epochs without progress in monitor before training stops and the best weights are "
+        "restored; 0: never.",
         minimum=0,
     )
     monitor: str = option(
-        "loss", help="Validation metric that progress is measured by.", choices=MONITORS
+        "loss",
+        help="Validation metric that tells progress, for early_stopping_patience and "
+        "plateau_patience.",
+        choices=MONITORS,
     )
     fine_tune_epochs: int = option(
         0,
-        help="Of a model with a backbone (transfer; others train in one phase): passes of a second "
-        "phase, from the best weights of the first, in which the backbone's last layers learn "
-        "too; 0: no such phase.",
+        help="Epochs of fine-tuning, with model=transfer: a second phase, from the best weights of "
+        "the first, in which the backbone's last layers learn too; 0: no second phase.",
         minimum=0,
     )
     fine_tune_layers: int = option(
         30,
-        help="Layers of the backbone, counted from its end, that learn in that phase; its "
-        "BatchNorm never does.",
+        help="Layers of the backbone, counted from its end, that learn in fine-tuning; BatchNorm "
+        "never does.",
         minimum=1,
     )
     fine_tune_learning_rate: float = option(
-        1e-5, help="learning_rate of that phase, on the same schedule.", above=0
+        1e-5, help="Peak learning rate of fine-tuning.", above=0
     )
-    fine_tune_plateau_patience: int = option(0, help="plateau_patience of that phase.", minimum=0)
+    fine_tune_plateau_patience: int = option(
+        0,
+        help="Epochs of fine-tuning without progress before the learning rate is reduced; 0: "
+        "never.",
+        minimum=0,
+    )
     fine_tune_early_stopping_patience: int = option(
-        0, help="early_stopping_patience of that phase.", minimum=0
+        0,
+        help="Epochs of fine-tuning without progress before training stops; 0: never.",
+        minimum=0,
     )
     gradient_clip_norm: float = option(
         0.0, help="Largest global norm of a step's gradient; 0: not clipped.", minimum=0
@@ -111,27 +146,36 @@ class TrainingConfig:
     xla: bool = option(False, help="Compile the training step with XLA.")
     class_weights: str = option(
         "none",
-        help="balanced weighs classes by inverse frequency in the training split.",
+        help="Weights of classes in the loss: none (equal) or balanced (by inverse frequency in "
+        "the training split).",
         choices=("none", "balanced"),
     )
     label_smoothing: float = option(
-        0.0, help="Share of the label's mass spread over all classes.", minimum=0, below=1
+        0.0,
+        help="Label smoothing: share of a label's probability that is spread over all classes.",
+        minimum=0,
+        below=1,
     )
     augmentation: str = option(
-        "none", help="model: augment every batch afresh, inside the model.", choices=AUGMENTATIONS
+        "none",
+        help="Augmentation of training images: none, model (at random in every epoch, inside the "
+        "model) or records (written into the records once).",
+        choices=AUGMENTATIONS,
     )
     augmentation_operations: list[str] = option(
         ["horizontal_flip", "quarter_turn"],
-        help="What augmentation may do to an image.",
+        help="Operations of the augmentation of training images, as a JSON list.",
         choices=OPERATIONS,
     )
     checkpoint_steps: int = option(
         0, help="Steps between checkpoints; 0: one at the end of each epoch.", minimum=0
     )
     shuffle_megabytes: float = option(
-        256.0, help="Memory of a replica's shuffle buffer, in MB (10^6 bytes).", above=0
+        256.0, help="Size of each replica's shuffle buffer, in MB (10^6 bytes).", above=0
     )
-    seed: int = option(0, help="Seed of weights, order and augmentation.", minimum=0)
+    seed: int = option(
+        0, help="Seed of initial weights, order of examples and augmentation.", minimum=0
+    )
 
     def __post_init__(self) -> None:
         options = read_options(self.model, self.model_options)

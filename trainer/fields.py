@@ -20,6 +20,7 @@ import inspect
 import json
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -44,19 +45,36 @@ def option(
 ) -> Any:
     """Returns a dataclass field that knows its help text and its admissible values.
 
-    `minimum` and `maximum` are inclusive, `above` and `below` exclusive.
+    `minimum` and `maximum` are inclusive, `above` and `below` exclusive. Choices and bounds are
+    added to the help text.
     """
-    metadata = {
-        "help": help,
+    metadata: dict[str, Any] = {
         "choices": tuple(choices),
         "minimum": minimum,
         "maximum": maximum,
         "above": above,
         "below": below,
     }
+    metadata["help"] = f"{help}{_admissible(help, metadata, isinstance(default, list))}"
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def _admissible(text: str, metadata: Mapping[str, Any], several: bool) -> str:
+    """Returns a sentence on the choices and one on the bounds, unless `text` names the choices."""
+    choices = [str(choice) for choice in metadata["choices"] if choice != ""]
+    if set(choices) <= set(re.findall(r"\w+", text)):
+        choices = []
+    listed = f" {'Any' if several else 'One'} of {', '.join(choices)}." if choices else ""
+    bounds = [
+        f"{words} {metadata[name]}"
+        for name, (_, words) in _BOUNDS.items()
+        if metadata[name] is not None
+    ]
+    if bounds == ["at least 0"]:
+        bounds = []
+    return f"{listed} {', '.join(bounds).capitalize()}." if bounds else listed
 
 
 def default_of(field: dataclasses.Field) -> Any:

@@ -31,43 +31,47 @@ class GateOptions:
     """What a model must show on the test split to be accepted."""
 
     min_accuracy: float = option(
-        0.0, help="Test accuracy below which the model is rejected.", minimum=0, maximum=1
+        0.0, help="Accuracy on the test split that a model must reach.", minimum=0, maximum=1
     )
     min_recall: float = option(
         0.0,
-        help="Recall on the test split that each class must reach.",
+        help="Recall on the test split that a model must reach in each class.",
         minimum=0,
         maximum=1,
     )
     class_floors: dict = option(
-        {}, help='Recall that single classes must reach, in place of min_recall: {"cat": 0.9}.'
+        {},
+        help="Recall on the test split that single classes must reach, in place of min_recall, as "
+        'a JSON object such as {"cat": 0.9}.',
     )
     champion_rule: str = option(
         "better",
-        help="How a model must compare with the champion: better by more than noise, not_worse "
-        "than it by the margin, or none.",
+        help="Rule that a model must meet against the champion: better (by more than noise), "
+        "not_worse (by margin at most) or none.",
         choices=RULES,
     )
     champion_metric: str = option(
-        "accuracy", help="Metric of that comparison.", choices=comparison.METRICS
+        "accuracy",
+        help="Metric of the comparison with the champion.",
+        choices=comparison.METRICS,
     )
     confidence: float = option(
         0.95,
-        help="Confidence of that comparison: at 0.95, of models that are no better at most 5 in "
-        "100 pass.",
+        help="Confidence of the comparison with the champion: at 0.95, at most 5 of 100 models "
+        "that are no better pass.",
         above=0.5,
         below=1,
     )
     margin: float = option(
         0.01,
-        help="With not_worse: how much worse is still good enough, as a share of the examples "
-        "(accuracy) or in nats (log_loss).",
+        help="Loss against the champion that is still accepted, with champion_rule=not_worse: a "
+        "share of the test examples (accuracy) or nats (log_loss).",
         above=0,
     )
     register_challengers: bool = option(
         False,
-        help="Register a model that reaches the floors but not the champion, too, under the alias "
-        "challenger.",
+        help="Register a model that meets the floors but does not beat the champion, under the "
+        "alias challenger.",
     )
 
     def __post_init__(self) -> None:

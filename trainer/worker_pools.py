@@ -65,32 +65,40 @@ class MachineOptions:
 
     chief_machine_type: str = option("n1-standard-4", help="Machine type of the chief.")
     worker_count: int = option(
-        0, help="Workers beside the chief; 0: the chief trains alone.", minimum=0
+        0, help="Number of workers beside the chief; 0: the chief trains alone.", minimum=0
     )
     worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
     ps_count: int = option(
-        0, help="Parameter servers, which strategy parameter_server needs.", minimum=0
+        0,
+        help="Number of parameter servers; at least 1 with strategy=parameter_server, else 0.",
+        minimum=0,
     )
     ps_machine_type: str = option("n1-standard-4", help="Machine type of parameter servers.")
     evaluator_count: int = option(
         0,
-        help="1: a replica beside the others scores each checkpoint on the validation split.",
+        help="Number of evaluators: 1 for a replica that scores each checkpoint on the validation "
+        "split.",
         minimum=0,
         maximum=1,
     )
     evaluator_machine_type: str = option("n1-standard-4", help="Machine type of the evaluator.")
     accelerator_type: str = option(
         "",
-        help="Accelerator of the chief and of each worker, such as NVIDIA_TESLA_T4; empty: none. "
-        "Parameter servers, and a chief beside them, have none.",
+        help="Accelerator type of the chief and of each worker; empty: none. Parameter servers, "
+        "and a chief beside them, have none.",
         choices=("", *ACCELERATORS),
     )
     accelerator_count: int = option(
-        0, help="Accelerators of each replica that has any.", minimum=0, maximum=16
+        0,
+        help="Number of accelerators of each replica that has accelerator_type.",
+        minimum=0,
+        maximum=16,
     )
-    boot_disk_type: str = option("pd-ssd", help="Boot disk of every replica.", choices=DISK_TYPES)
+    boot_disk_type: str = option(
+        "pd-ssd", help="Boot disk type of every replica.", choices=DISK_TYPES
+    )
     boot_disk_size_gb: int = option(
-        100, help="Size of that disk, in GB.", minimum=100, maximum=64000
+        100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
     )
     image_uri: str = option(IMAGE, help="Container image of every replica.")
 

@@ -87,8 +87,8 @@ def test_arguments_are_described_by_the_fields_of_their_names():
         """
 
     assert function.__doc__ == (
-        "Does a thing.\n\nArgs:\n    other: Is not a field.\n    epochs: Passes over the data.\n"
-        "    rate: Learning rate."
+        "Does a thing.\n\nArgs:\n    other: Is not a field.\n    epochs: Passes over the data. "
+        "At least 1.\n    rate: Learning rate. Above 0, below 1."
     )
 
 

@@ -30,16 +30,19 @@ class RecordOptions:
         "tfds:NAME, or csv:URI (a table: a file, a folder or a pattern).",
     )
     data_dir: str = option(
-        "", help="Where TensorFlow Datasets finds prepared data sets (URI); empty: its default."
+        "",
+        help="Folder (URI) where TensorFlow Datasets finds prepared data sets, for a source "
+        "tfds:NAME; empty: its default.",
     )
     columns: list[dict] = option(
         [],
-        help="Columns of a table that the model is given, as a JSON list of objects: name, type "
-        "(numeric, bucketized, identity, vocabulary or hashed) and what that type takes.",
+        help="Columns of a table that the model is given, as a JSON list of objects with name, "
+        "type (numeric, bucketized, identity, vocabulary or hashed) and the type's own options.",
     )
     crosses: list[dict] = option(
         [],
-        help='Crossed columns of a table, such as [{"columns": ["a", "b"], "buckets": 1000}].',
+        help="Crossed columns of a table, as a JSON list such as "
+        '[{"columns": ["a", "b"], "buckets": 1000}].',
     )
     label: dict = option(
         {},
@@ -52,54 +55,61 @@ class RecordOptions:
         minimum=1,
         maximum=4096,
     )
-    channels: int = option(3, help="Color channels: 3 for RGB, 1 for gray.", choices=(1, 3))
+    channels: int = option(
+        3, help="Color channels of images: 3 for RGB, 1 for gray.", choices=(1, 3)
+    )
     resize_method: str = option(
         "bilinear", help="Interpolation when images are resized.", choices=RESIZE_METHODS
     )
     encoding: str = option(
         "jpeg",
-        help="How images lie in the records: raw (fastest to read) or jpeg (a tenth of the bytes).",
+        help="Encoding of images in the records: raw (fastest to read) or jpeg (a tenth of the "
+        "bytes).",
         choices=ENCODINGS,
     )
     jpeg_quality: int = option(
         85,
-        help="With encoding=jpeg: quality, from 1 to 100; less is smaller and faster to decode.",
+        help="JPEG quality of images, with encoding=jpeg; lower is smaller and faster to decode.",
         minimum=1,
         maximum=100,
     )
     augmentation: str = option(
         "none",
-        help="none, model (fresh every epoch, inside the model) or records (baked into the data).",
+        help="Augmentation of training images: none, model (at random in every epoch, inside the "
+        "model) or records (written into the records once).",
         choices=AUGMENTATIONS,
     )
     augmentation_operations: list[str] = option(
         ["horizontal_flip", "quarter_turn"],
-        help="What augmentation may do to an image.",
+        help="Operations of the augmentation of training images, as a JSON list.",
         choices=OPERATIONS,
     )
     augmentation_variants: int = option(
         1,
-        help="With augmentation=records: augmented copies of each training image, beside itself.",
+        help="Augmented copies of each training image beside the original, with "
+        "augmentation=records.",
         minimum=1,
         maximum=64,
     )
     split_fractions: list[float] = option(
         [0.8, 0.1, 0.1],
-        help="Shares of train, validation and test where the source has no splits of its own.",
+        help="Shares of the train, validation and test splits, which add up to 1, for a source "
+        "that has no splits.",
         minimum=0,
         maximum=1,
     )
     shard_megabytes: float = option(
-        64.0, help="Size of a shard, in MB (10^6 bytes), that the writer aims at.", above=0
+        64.0, help="Target size of a shard of records, in MB (10^6 bytes).", above=0
     )
     records_store: str = option(
         "",
-        help="Folder (URI) that outlives runs: shards of the last records with the same options "
-        "are taken over where none of their examples changed; empty: all are written.",
+        help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
+        "with equal options is copied where none of its examples changed; empty: all are written.",
     )
     max_rejected_fraction: float = option(
         0.01,
-        help="The step fails when more than this share of the source can't be used.",
+        help="Largest share of the source's examples that may be unusable before the step that "
+        "writes records fails.",
         minimum=0,
         maximum=1,
     )
@@ -139,20 +149,25 @@ class EngineOptions:
 
     records_engine: str = option(
         "local",
-        help="Who writes the records, in the same bytes: local (all cores of the step's machine) "
-        "or dataflow (many machines, in a job of Dataflow; in a local run Apache Beam alone).",
+        help="Engine that writes the records, with equal bytes: local (all cores of the step's "
+        "machine) or dataflow (a Dataflow job on many machines; in a local run Apache Beam alone).",
         choices=ENGINES,
     )
     dataflow_max_workers: int = option(
-        10, help="Most machines that Dataflow takes.", minimum=1, maximum=4000
+        10,
+        help="Largest number of machines that Dataflow starts, with records_engine=dataflow.",
+        minimum=1,
+        maximum=4000,
     )
     dataflow_machine_type: str = option(
-        "e2-standard-4", help="Machine type of Dataflow's workers; each core writes a shard."
+        "e2-standard-4",
+        help="Machine type of Dataflow's workers, with records_engine=dataflow; each core writes a "
+        "shard.",
     )
     dataflow_subnetwork: str = option(
         "",
-        help="Subnetwork of Dataflow's workers, which then have no public addresses, such as "
-        "regions/REGION/subnetworks/NAME (with Private Google Access); empty: the network default.",
+        help="Subnetwork with Private Google Access for Dataflow's workers, which then have no "
+        "public addresses, such as regions/REGION/subnetworks/NAME; empty: the network default.",
     )
 
     def __post_init__(self) -> None:

@@ -20,25 +20,31 @@ class NoOptions:
 class MobileNetOptions:
     """Arguments of MobileNet, under Keras' names, as are those below."""
 
-    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
-    depth_multiplier: int = option(1, help="Filters of a depthwise convolution.", minimum=1)
-    dropout: float = option(1e-3, help="Share of features dropped.", minimum=0, below=1)
+    alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
+    depth_multiplier: int = option(
+        1, help="Filters that a depthwise convolution has for each channel.", minimum=1
+    )
+    dropout: float = option(1e-3, help="Share of features dropped in training.", minimum=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MobileNetV2Options:
     """Arguments of MobileNetV2."""
 
-    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
+    alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MobileNetV3Options:
     """Arguments of MobileNetV3Large and MobileNetV3Small."""
 
-    alpha: float = option(1.0, help="Width of each layer, over the original's.", above=0)
-    minimalistic: bool = option(False, help="Plain convolutions and activations alone.")
-    dropout_rate: float = option(0.2, help="Share of features dropped.", minimum=0, below=1)
+    alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
+    minimalistic: bool = option(
+        False, help="Leave out squeeze-and-excite blocks, hard-swish and 5x5 convolutions."
+    )
+    dropout_rate: float = option(
+        0.2, help="Share of features dropped in training.", minimum=0, below=1
+    )
 
 
 class Backbone(NamedTuple):

@@ -23,9 +23,9 @@ class SmallCnn:
     """Options of small_cnn."""
 
     filters: list[int] = option(
-        [32, 64], help="Of the two convolutions before each pooling.", minimum=1
+        [32, 64], help="Filters of the two convolutions before each pooling, as a list.", minimum=1
     )
-    units: int = option(128, help="Of the dense layer.", minimum=1)
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
     dropout: float = option(
         0.3,
         help="Share of features dropped before each of the last two layers.",
@@ -43,9 +43,11 @@ class FlowersCnn:
     """Options of flowers_cnn."""
 
     filters: list[int] = option(
-        [16, 32, 64], help="Of the convolutions, one before each pooling.", minimum=1
+        [16, 32, 64],
+        help="Filters of each convolution, one before each pooling, as a list.",
+        minimum=1,
     )
-    units: int = option(128, help="Of the dense layer.", minimum=1)
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
 
     def check_images(self, size: int, channels: int) -> None:
         """Raises InputError where images of `size` x `size` x `channels` can't be used."""
@@ -56,8 +58,8 @@ class FlowersCnn:
 class MnistCnn:
     """Options of mnist_cnn."""
 
-    filters: int = option(32, help="Of the convolution.", minimum=1)
-    units: int = option(128, help="Of the dense layer.", minimum=1)
+    filters: int = option(32, help="Filters of the convolution.", minimum=1)
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
 
     def check_images(self, size: int, channels: int) -> None:
         """Raises InputError where images of `size` x `size` x `channels` can't be used."""
@@ -72,18 +74,22 @@ class MnistCnn:
 class Transfer:
     """Options of transfer."""
 
-    backbone: str = option("DenseNet121", help="A name of keras.applications.")
+    backbone: str = option(
+        "DenseNet121", help="Network of keras.applications that extracts features."
+    )
     backbone_options: dict = option(
-        {}, help='Arguments of that backbone alone, such as {"alpha": 0.25}.'
+        {}, help='Arguments of the backbone, as a JSON object such as {"alpha": 0.25}.'
     )
     weights: str = option(
-        IMAGENET, help="Of the backbone: imagenet, none, or the URI of a file by Keras."
+        IMAGENET,
+        help="Weights of the backbone: imagenet, none (random), or the URI of a weights file of "
+        "Keras.",
     )
     # Smaller than the backbone was trained at costs accuracy, some larger gains a little
     # (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
     input_size: int = option(
         0,
-        help="Height and width that images are resized to inside the model; 0: not at all.",
+        help="Height and width, in pixels, that the model resizes images to; 0: as in the records.",
         minimum=0,
         maximum=4096,
     )
@@ -156,22 +162,24 @@ class WideAndDeep:
     """Options of wide_and_deep."""
 
     hidden_units: list[int] = option(
-        [100, 70, 48, 34], help="Sizes of the hidden layers.", minimum=1
+        [100, 70, 48, 34], help="Units of each hidden layer, as a list.", minimum=1
     )
     first_units: int = option(
-        0, help="Size of the first one, in place of that list; 0: as listed.", minimum=0
+        0,
+        help="Units of the first hidden layer, in place of hidden_units; 0: as listed there.",
+        minimum=0,
     )
     scale_factor: float = option(
-        0.7, help="Each further layer's size over that of the one before.", above=0
+        0.7,
+        help="Units of a hidden layer as a multiple of the layer before, with first_units.",
+        above=0,
     )
-    layers: int = option(4, help="How many hidden layers there are then.", minimum=1)
+    layers: int = option(4, help="Number of hidden layers, with first_units.", minimum=1)
     dropout: float = option(
         0.0, help="Share of units dropped after each hidden layer.", minimum=0, below=1
     )
-    batch_normalization: bool = option(
-        False, help="Whether each hidden layer is normalized over the batch."
-    )
-    wide: bool = option(True, help="Whether there is a wide part.")
+    batch_normalization: bool = option(False, help="Normalize each hidden layer over the batch.")
+    wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
 
 
 def _check_halvings(filters: list[int], size: int) -> None:

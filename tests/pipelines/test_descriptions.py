@@ -1,0 +1,83 @@
+"""The compiled pipeline describes each parameter by itself: the console shows no other help."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines import compilation, recipe
+from pipelines.parameters import PARAMETERS, TOPICS
+from trainer import fields
+from trainer.models import MODELS
+from trainer.models.catalog import CATALOG
+
+_POINTS_ELSEWHERE = re.compile(
+    r"\b(this|these|those|the same)\b|\b(of|in|on|by|from|with|for|to) that\b|\bThat\b"
+)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    text = compilation.compiled(recipe.load("digits"), "image:latest")
+    return yaml.safe_load(text)["root"]["inputDefinitions"]["parameters"]
+
+
+def test_parameters_come_by_topic_and_begin_with_it(inputs):
+    described = [definition["description"] for definition in inputs.values()]
+    found = [re.match(r"\[([A-Z][a-z]+)\] [A-Z]?", text)[1].lower() for text in described]
+    assert list(dict.fromkeys(found)) == list(TOPICS)
+    assert found == sorted(found, key=list(TOPICS).index)
+    assert list(inputs) == list(PARAMETERS)
+
+
+def test_a_description_names_all_choices(inputs):
+    with_choices = {
+        name: [str(choice) for choice in field.metadata["choices"] if choice != ""]
+        for name, (_, field) in PARAMETERS.items()
+        if field.metadata["choices"]
+    }
+    assert {"optimizer", "champion_rule", "accelerator_type"} <= set(with_choices)
+    for name, choices in with_choices.items():
+        assert set(choices) <= set(re.findall(r"[\w-]+", inputs[name]["description"])), name
+    assert set(MODELS) <= set(re.findall(r"[\w-]+", inputs["model"]["description"]))
+
+
+def test_no_description_leans_on_that_of_another(inputs):
+    options = [*MODELS.values(), *(backbone.options for backbone in CATALOG.values())]
+    of_models = [field.metadata["help"] for group in options for field in dataclasses.fields(group)]
+    for text in [*(definition["description"] for definition in inputs.values()), *of_models]:
+        assert not _POINTS_ELSEWHERE.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("boot_disk_size_gb", "in GB"),
+        ("shard_megabytes", "in MB"),
+        ("image_size", "in pixels"),
+        ("timeout", "in seconds"),
+        ("max_wait_duration", "in seconds"),
+        ("max_cost", "in US dollars"),
+        ("price_per_hour", "US dollars an hour"),
+    ],
+)
+def test_a_quantity_has_its_unit(inputs, name, unit):
+    assert unit in inputs[name]["description"]
+
+
+def test_the_page_on_models_has_every_option_and_backbone():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [row.replace("`", "") for row in page.splitlines() if row.startswith("| ")]
+    for name, backbone in CATALOG.items():
+        assert f"| {name} | {backbone.layers} | {backbone.tail} | {backbone.least_size} |" in rows
+    groups = [*MODELS.values(), *(backbone.options for backbone in CATALOG.values())]
+    for group in groups:
+        for field in dataclasses.fields(group):
+            default = json.dumps(fields.default_of(field))
+            kind = fields.type_of(group, field.name).__name__
+            row = f"| {field.name} | {kind} | {default} | {field.metadata['help']} |"
+            assert row in rows
+    assert re.findall(r"^## (\w+)$", page, re.MULTILINE)[: len(MODELS)] == list(MODELS)
