@@ -42,7 +42,13 @@ class Guardian:
 
     It holds the reading end of a pipe. kill -9 of the run closes the other end, and the
     guardian then kills all that was still watched. A context manager.
+
+    Args:
+        holding: file descriptors that it keeps open until then, such as that of a lock.
     """
+
+    def __init__(self, holding: Sequence[int] = ()) -> None:
+        self._holding = tuple(holding)
 
     def __enter__(self) -> "Guardian":
         self._lock = threading.Lock()
@@ -52,6 +58,7 @@ class Guardian:
             text=True,
             bufsize=1,
             start_new_session=True,
+            pass_fds=self._holding,
         )
         return self
 

@@ -12,5 +12,6 @@ result.state  # "SUCCEEDED"
 """
 
 from pipelines.local.execution import Run, run
+from pipelines.local.resumption import resume
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "resume", "run"]

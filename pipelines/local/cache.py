@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfp import dsl
@@ -38,12 +38,12 @@ class WholeCache(LocalCache):
         except (OSError, json.JSONDecodeError):
             return None
         outputs = super().get(key)
-        if outputs is None or _files(outputs) != expected:
+        if outputs is None or files_of(outputs) != expected:
             return None
         return outputs
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
-        sizes = json.dumps(_files(outputs)).encode()
+        sizes = json.dumps(files_of(outputs)).encode()
         # Runs of one folder may end the same task at the same time.
         storage.write_whole(str(self._files_of(key)), sizes, shared=True)
         super().put(key, outputs)
@@ -77,6 +77,15 @@ def fingerprint(command: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def code_digest() -> str:
+    """Return a hash of all code that components and replicas may run."""
+    digest = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
 def _imports(source: str) -> list[str]:
     """Dotted names that Python text imports: modules, or things in them; [] if it is none."""
     if "import" not in source:
@@ -102,7 +111,7 @@ def _modules(name: str) -> list[pathlib.Path]:
     return [file for file in files if file.is_file()]
 
 
-def _files(outputs: dict[str, Any]) -> dict[str, int]:
+def files_of(outputs: Mapping[str, Any]) -> dict[str, int]:
     """Size in bytes of every file of every artifact in `outputs`, by path or URI."""
     sizes = {}
     for output in outputs.values():

@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
+import datetime
+import hashlib
 import logging
 import pathlib
-import signal
 import tempfile
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,10 +19,12 @@ from pipelines.emulator.containers import Containers, changed_since_built, engin
 from pipelines.emulator.model_registry import FOLDER_NAME, ModelRegistry
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.vertex_service import VertexService
-from pipelines.local import closing, folders, kfp_doors, package, summary
+from pipelines.local import closing, folders, kfp_doors, package, summary, terminal
 from pipelines.local.board import Board
+from pipelines.local.journal import Journal
 from pipelines.local.tasks import ProcessTasks
 from pipelines.local.view import LiveView, PlainView, view_of
+from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
 
 _FRAME_SECONDS = 0.1
 
@@ -75,16 +77,45 @@ def run(
         InputError: no such package, unknown or mistyped parameter, runs_directory or root not
             writable. Nothing was started.
     """
+    from pipelines.local.cache import code_digest
+
     pipeline = package.load(package_path)
-    arguments = pipeline.arguments(parameters)
-    engine = engine_with(pipeline.image) if in_containers else ""
-    root = root.rstrip("/")
-    directory = folders.make(runs_directory, recipe, package_path, root)
-    artifacts = f"{root}/{directory.name}" if root else str(directory / "artifacts")
+    record = RunRecord(
+        recipe=recipe,
+        parameters=pipeline.arguments(parameters),
+        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        package=hashlib.sha256(package_path.read_bytes()).hexdigest(),
+        cache=cache,
+        in_containers=in_containers,
+        root=root.rstrip("/"),
+        code=code_digest(),
+    )
+    if in_containers:
+        engine_with(pipeline.image)
+    directory = folders.make(runs_directory, recipe, package_path, record.root)
+    with locked(directory) as lock:
+        write_record(record, directory)
+        return execute(pipeline, record, directory, lock, console or Console())
+
+
+def execute(
+    pipeline: package.Package,
+    record: RunRecord,
+    directory: pathlib.Path,
+    lock: int,
+    console: Console,
+) -> Run:
+    """Executes a run in its folder, from the first task that its journal does not hold.
+
+    Args:
+        lock: descriptor of the folder's lock, which is held.
+    """
+    engine = engine_with(pipeline.image) if record.in_containers else ""
+    arguments, root = record.parameters, record.root
+    artifacts = artifacts_of(record, directory)
     logs = directory / "logs"
-    logs.mkdir()
+    logs.mkdir(exist_ok=True)
     board = Board(pipeline.tasks, logs)
-    console = console or Console()
     if engine and (commit := changed_since_built(engine, pipeline.image)):
         print_plain(
             console,
@@ -93,7 +124,7 @@ def run(
         )
     error = ""
     with contextlib.ExitStack() as stack:
-        guardian = stack.enter_context(Guardian())
+        guardian = stack.enter_context(Guardian(holding=[lock]))
         scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-")))
         # It may hold all rows of a table.
         guardian.after_death(["rm", "-rf", str(scratch)])
@@ -109,7 +140,7 @@ def run(
                 )
             )
             # The image's user is not this one; as in a bucket, all of a run may write.
-            (directory / "artifacts").mkdir(mode=0o777)
+            (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
             (directory / "artifacts").chmod(0o777)
         service = None
         if pipeline.has_custom_jobs:
@@ -125,23 +156,24 @@ def run(
             logs=logs,
             scratch=scratch,
             variables=registry.environment,
+            journal=Journal(directory),
             containers=containers,
         )
         stack.callback(tasks.close)
         # A run finds what others of its root have left, and nothing that lies elsewhere.
         cached = directory.parent / ".cache" / root.replace("://", "/")
 
-        def execute() -> None:
+        def call() -> None:
             from pipelines.local.cache import WholeCache
 
             remote = artifacts if root else ""
             with kfp_doors.opened(tasks, cache=WholeCache, run_name=directory.name, root=remote):
-                _call(pipeline, arguments, directory / "artifacts", cached, cache)
+                _call(pipeline, arguments, directory / "artifacts", cached, record.cache)
 
-        stack.enter_context(_signals_interrupt())
-        stack.enter_context(_kept_off_the_console(console, logs / "pipeline.log"))
+        stack.enter_context(terminal.signals_interrupt())
+        stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
         with view_of(board, jobs, console) as view:
-            thread = _Thread("kfp", execute)
+            thread = _Thread("kfp", call)
             try:
                 while not thread.finished.wait(_FRAME_SECONDS):
                     view.update()
@@ -153,7 +185,7 @@ def run(
             board.close(state)
         failure = closing.failure_of(board, service, error) if state == "FAILED" else None
         content = summary.summarize(
-            recipe=recipe,
+            recipe=record.recipe,
             state=state,
             parameters=arguments,
             board=board,
@@ -161,6 +193,8 @@ def run(
             directory=directory,
             artifacts=artifacts,
             error=failure.message if failure else "",
+            started=record.started,
+            seconds=time.monotonic() - board.started,
         )
         summary.write(content, directory)
         closing.link_tensorboard(jobs, directory)
@@ -230,41 +264,3 @@ def _cancel(tasks: ProcessTasks, thread: _Thread, view: LiveView | PlainView) ->
             view.update()
         except KeyboardInterrupt:
             tasks.kill()
-
-
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the run as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
-    """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
-    stream = console.file
-    with log.open("w", buffering=1, encoding="utf-8") as file:
-        handler = logging.StreamHandler(file)
-        root = logging.getLogger()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("default")
-            stack.enter_context(contextlib.redirect_stdout(file))
-            stack.enter_context(contextlib.redirect_stderr(file))
-            root.addHandler(handler)
-            stack.callback(root.removeHandler, handler)
-            # A console without a file of its own follows sys.stdout.
-            console.file = stream
-            yield

@@ -4,9 +4,13 @@ import datetime
 import os
 import pathlib
 import shutil
+from collections.abc import Sequence
 
 from pipelines.local import files
+from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
+
+_ATTEMPT = "attempt-"
 
 
 def make(
@@ -26,20 +30,44 @@ def make(
     except OSError as error:
         raise _refused(runs_directory, error) from None
     name = f"{recipe}.yaml"
-    link = directory.with_name(f".latest-{directory.name}")
     try:
         if root:
             files.write_first(f"{root}/{directory.name}/{name}", package_path.read_bytes())
         shutil.copyfile(package_path, directory / name)
-        link.symlink_to(directory.name)
-        link.replace(directory.with_name("latest"))
+        point_latest_to(directory)
     except (OSError, InputError) as error:
-        link.unlink(missing_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
         if isinstance(error, InputError):
             raise
         raise _refused(pathlib.Path(error.filename2 or runs_directory), error) from None
     return directory
+
+
+def point_latest_to(directory: pathlib.Path) -> None:
+    """Makes `latest`, beside a run's folder, a link to it."""
+    link = directory.with_name(f".latest-{directory.name}")
+    try:
+        link.unlink(missing_ok=True)
+        link.symlink_to(directory.name)
+        link.replace(directory.with_name(LATEST))
+    except OSError:
+        link.unlink(missing_ok=True)
+        raise
+
+
+def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
+    """Moves what an attempt left to logs/attempt-<n>, so that another can begin.
+
+    The logs of the `completed` tasks stay: those are not run again.
+    """
+    logs = directory / "logs"
+    attempts = len(list(logs.glob(f"{_ATTEMPT}*")))
+    aside = logs / f"{_ATTEMPT}{attempts + 1}"
+    aside.mkdir(parents=True)
+    for path in [*logs.iterdir(), directory / SUMMARY_FILE_NAME, directory / "tensorboard"]:
+        stays = path.stem in completed or path.name.startswith(_ATTEMPT)
+        if not stays and os.path.lexists(path):
+            path.rename(aside / path.name)
 
 
 def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:

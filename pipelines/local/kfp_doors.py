@@ -40,8 +40,8 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 class Tasks(Protocol):
     """What `opened` asks of the run."""
 
-    def begin(self, task: str) -> None:
-        """Task `task` is next; whether it starts or is taken from the cache is open."""
+    def begin(self, task: str) -> Mapping[str, Any] | None:
+        """Task `task` is next; returns its outputs if an earlier attempt has completed it."""
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Runs the task's container to its end; returns whether it succeeded."""
@@ -74,7 +74,10 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
 
     def execute(*, task_name: str, **others: Any) -> Any:
         _current.set(task_name)
-        tasks.begin(task_name)
+        completed = tasks.begin(task_name)
+        if completed is not None:
+            tasks.end(task_name, completed, succeeded=True)
+            return dict(completed), status.Status.SUCCESS
         try:
             outputs, result = execute_single_task(task_name=task_name, **others)
         except BaseException:

@@ -12,8 +12,8 @@ from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import files
 from pipelines.local.board import Board, Task
+from pipelines.run_history import SUMMARY_FILE_NAME
 
-FILE_NAME = "summary.json"
 REPORT_FILE_NAME = "report.html"
 _PACKAGES = (
     "tensorflow",
@@ -35,12 +35,16 @@ def summarize(
     directory: pathlib.Path,
     artifacts: str,
     error: str,
+    started: str,
+    seconds: float,
 ) -> dict[str, Any]:
     """The content of summary.json; copies the report to its place, if the run has one."""
     evaluation = _task_with(board, "report")
     summary: dict[str, Any] = {
         "recipe": recipe,
         "state": state,
+        "started": started,
+        "seconds": round(seconds, 3),
         "parameters": dict(parameters),
         "tasks": [
             {
@@ -78,9 +82,9 @@ def summarize(
 
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Writes summary.json, whole or not at all."""
-    half = directory / f".{FILE_NAME}"
+    half = directory / f".{SUMMARY_FILE_NAME}"
     half.write_text(json.dumps(summary, indent=1) + "\n")
-    half.replace(directory / FILE_NAME)
+    half.replace(directory / SUMMARY_FILE_NAME)
 
 
 def _job(job: CustomJob) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.vertex_service import VertexService
 from pipelines.local import executor
 from pipelines.local.board import Board
+from pipelines.local.journal import Journal
 from pipelines.local.package import LAUNCHER_MODULE
 from trainer.dataset.storage import is_object
 
@@ -32,6 +33,7 @@ class ProcessTasks:
         artifacts: folder of the run's artifacts, or its URI.
         scratch: a short path for TMPDIR (sockets have at most 108 characters).
         variables: further environment of every task.
+        journal: takes what succeeded, and gives what an earlier attempt had completed.
         containers: where components run; None: as processes.
     """
 
@@ -45,9 +47,11 @@ class ProcessTasks:
         logs: pathlib.Path,
         scratch: pathlib.Path,
         variables: Mapping[str, str],
+        journal: Journal,
         containers: Containers | None = None,
     ) -> None:
         self._board = board
+        self._journal = journal
         self._containers = containers
         self._variables = dict(variables)
         self._service = service
@@ -62,8 +66,8 @@ class ProcessTasks:
         # Ready by the time that it is needed: the first tasks take longer than its imports.
         self._warm = self._start_launcher() if service else None
 
-    def begin(self, task: str) -> None:
-        """Nothing yet: the cache may make the task needless."""
+    def begin(self, task: str) -> Mapping[str, Any] | None:
+        return self._journal.get(task)
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         self._board.set_state(task, "RUNNING")
@@ -85,6 +89,8 @@ class ProcessTasks:
     def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
         entry = self._board.tasks[task]
         entry.outputs = dict(outputs)
+        if succeeded:
+            self._journal.put(task, outputs)
         if not succeeded:
             self._board.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
         elif entry.state == "RUNNING":
@@ -146,11 +152,15 @@ class ProcessTasks:
         if process is None or process.finished.is_set():
             process = self._start_launcher()
         assert process.stdin
+        arguments = list(command[command.index(LAUNCHER_MODULE) + 1 :])
+        # Of an earlier attempt: the launcher would wait for the job that it names.
+        stale = arguments[arguments.index("--gcp_resources") + 1]
+        pathlib.Path(stale).unlink(missing_ok=True)
         request = {
             "endpoint": self._service.address,
             "task": task,
             "log": str(self._board.tasks[task].log),
-            "arguments": list(command[command.index(LAUNCHER_MODULE) + 1 :]),
+            "arguments": arguments,
         }
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
@@ -173,5 +183,5 @@ class ProcessTasks:
             if uri and "://" not in uri:
                 folder.mkdir(parents=True, exist_ok=True)
                 link = folder / name
-                if not link.exists():
+                if not link.exists() and link != pathlib.Path(uri):
                     link.symlink_to(os.path.relpath(uri, folder))

@@ -1,0 +1,50 @@
+"""The terminal that a run was started from: its signals, and what may be printed there."""
+
+import contextlib
+import logging
+import pathlib
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+
+
+@contextlib.contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
+    """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
+    stream = console.file
+    with log.open("w", buffering=1, encoding="utf-8") as file:
+        handler = logging.StreamHandler(file)
+        root = logging.getLogger()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("default")
+            stack.enter_context(contextlib.redirect_stdout(file))
+            stack.enter_context(contextlib.redirect_stderr(file))
+            root.addHandler(handler)
+            stack.callback(root.removeHandler, handler)
+            # A console without a file of its own follows sys.stdout.
+            console.file = stream
+            yield

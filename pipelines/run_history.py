@@ -1,0 +1,225 @@
+"""Read back what runs on this machine have left.
+
+    run = run_history.find(pathlib.Path("runs"), "latest")
+    run.state, run.metrics["accuracy"], run.parameters["epochs"]
+
+A run writes run.json when it starts and summary.json when it ends. In between it holds a lock
+on its folder, so that a run whose process was killed is told apart from one that goes on.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from trainer.errors import InputError
+
+RECORD_FILE_NAME = "run.json"
+SUMMARY_FILE_NAME = "summary.json"
+LATEST = "latest"
+KILLED = "KILLED"
+RUNNING = "RUNNING"
+HERE = "this machine"
+_LOCK_FILE_NAME = ".lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LOCK_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What a run was started with: the content of run.json.
+
+    Attributes:
+        recipe: its name, and that of the YAML in the run's folder.
+        parameters: all of them, defaults included.
+        started: RFC 3339, in UTC.
+        package: SHA-256 of the YAML.
+        cache: whether outputs of earlier runs may be taken over.
+        in_containers: whether components and replicas run in containers.
+        root: gs:// URI below which its artifacts lie; empty: in its folder.
+        code: digest of the code that its steps run.
+    """
+
+    recipe: str
+    parameters: dict[str, Any]
+    started: str
+    package: str
+    cache: bool = True
+    in_containers: bool = False
+    root: str = ""
+    code: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """A run, as far as it has come.
+
+    Attributes:
+        name: on this machine that of its folder.
+        place: "this machine" or "Vertex AI".
+        recipe: its name.
+        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED where it left without a word;
+            on Vertex AI also PENDING and the like.
+        started: aware.
+        seconds: from start to end; None before that.
+        parameters: all of them, defaults included.
+        metrics: of the test split, by name.
+        verdict: accepted, rejected or skipped; empty without one.
+        reason: of the verdict.
+        error: why it failed, in one line.
+        training: URI of the training job's base_output_directory; there may be nothing yet.
+        predictions: URI of the answers to the test split; empty where none were kept.
+        link: its folder, or its page of the console.
+    """
+
+    name: str
+    place: str
+    recipe: str
+    state: str
+    started: datetime.datetime
+    seconds: float | None = None
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    verdict: str = ""
+    reason: str = ""
+    error: str = ""
+    training: str = ""
+    predictions: str = ""
+    link: str = ""
+
+
+def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
+    """Every run of a folder, of a recipe or of all, the latest first."""
+    found = []
+    for record in runs_directory.glob(f"*/{RECORD_FILE_NAME}"):
+        # `latest` is a link to one of the others.
+        if not record.parent.is_symlink():
+            with contextlib.suppress(InputError):
+                found.append(load(record.parent))
+    found = [run for run in found if recipe in ("", run.recipe)]
+    return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+
+
+def find(runs_directory: pathlib.Path, name: str) -> PastRun:
+    """The run of that name, or the one that started last where it is "latest".
+
+    Raises:
+        InputError: there is no such run.
+    """
+    if exists(runs_directory, name):
+        return load((runs_directory / name).resolve())
+    raise InputError(
+        f"no run {name!r} in the folder {runs_directory}; `python -m pipelines runs` lists them"
+    )
+
+
+def exists(runs_directory: pathlib.Path, name: str) -> bool:
+    """Return whether `name` is a run of this folder."""
+    return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
+
+
+def load(directory: pathlib.Path) -> PastRun:
+    """Reads the run of a folder.
+
+    Raises:
+        InputError: it is not the folder of a run.
+    """
+    record = read_record(directory)
+    started = datetime.datetime.fromisoformat(record.started)
+    common: dict[str, Any] = {
+        "name": directory.name,
+        "place": HERE,
+        "recipe": record.recipe,
+        "started": started,
+        "parameters": record.parameters,
+        "training": f"{artifacts_of(record, directory)}/plan-training/training",
+        "link": str(directory),
+    }
+    # In this order: a run that ends writes its summary before it gives up the lock.
+    running = is_running(directory)
+    try:
+        summary = json.loads((directory / SUMMARY_FILE_NAME).read_text())
+    except (OSError, ValueError):
+        return PastRun(**common, state=RUNNING if running else KILLED)
+    return PastRun(
+        **common,
+        state=summary["state"],
+        seconds=summary.get("seconds"),
+        metrics=summary["metrics"],
+        verdict=str(summary.get("verdict", "")),
+        reason=summary.get("gate", {}).get("reason", ""),
+        error=summary.get("error", ""),
+        predictions=summary.get("predictions") or "",
+    )
+
+
+def read_record(directory: pathlib.Path) -> RunRecord:
+    """Reads run.json.
+
+    Raises:
+        InputError: there is none, or it is not what a run writes.
+    """
+    path = directory / RECORD_FILE_NAME
+    try:
+        return RunRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{directory} is not the folder of a run: {path} can't be read") from None
+
+
+def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
+    """Return the folder of a run's artifacts, or its URI."""
+    return f"{record.root}/{directory.name}" if record.root else str(directory / "artifacts")
+
+
+def write_record(record: RunRecord, directory: pathlib.Path) -> None:
+    """Writes run.json, whole or not at all."""
+    half = directory / f".{RECORD_FILE_NAME}"
+    half.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
+    half.replace(directory / RECORD_FILE_NAME)
+
+
+def is_running(directory: pathlib.Path) -> bool:
+    """Return whether a process holds the lock of a run's folder."""
+    try:
+        with (directory / _LOCK_FILE_NAME).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def locked(directory: pathlib.Path) -> Iterator[int]:
+    """Holds the lock of a run's folder; gives its file descriptor.
+
+    A child process that inherits the descriptor holds the lock, too.
+
+    Raises:
+        InputError: another process holds it, and did not let go within seconds.
+    """
+    descriptor = os.open(directory / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise InputError(
+                        f"{directory.name} is still running; wait for its end, or end it first"
+                    ) from None
+                time.sleep(_POLL_SECONDS)
+        yield descriptor
+    finally:
+        os.close(descriptor)

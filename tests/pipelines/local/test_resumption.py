@@ -1,0 +1,103 @@
+"""Runs that are found again, and go on."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from pipelines import run_history
+from pipelines.local import resume
+from tests.pipelines.local.conftest import is_alive, job_states, wait_for
+from tests.pipelines.local.test_execution import start, states
+from tests.pipelines.local.test_interruption import children_of, started
+from trainer.errors import InputError
+
+
+@pytest.fixture
+def killed(small_package, tmp_path):
+    """The folder of a run that was killed while it trained."""
+    process = started(small_package, tmp_path, "--chief=again", "--worker=again")
+    try:
+        latest = tmp_path / "latest"
+        notes = latest / "artifacts" / "plan" / "training"
+        wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
+        assert run_history.find(tmp_path, "latest").state == "RUNNING"
+        children = children_of(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.communicate()
+    wait_for(lambda: not any(map(is_alive, children)))
+    return latest.resolve()
+
+
+def test_a_killed_run_goes_on_from_what_it_had(killed):
+    (killed.parent / "latest").unlink()
+    run = run_history.find(killed.parent, killed.name)
+    assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
+    result = resume(killed)
+    assert (result.state, result.directory) == ("SUCCEEDED", killed)
+    assert states(result) == {
+        "create-records": "CACHED",
+        "plan": "CACHED",
+        "custom-training-job": "SUCCEEDED",
+        "collect": "SUCCEEDED",
+        "evaluate": "SUCCEEDED",
+        "record": "SUCCEEDED",
+    }
+    assert (killed.parent / "latest").resolve() == killed
+    (job,) = job_states(killed)
+    assert job["state"] == "SUCCEEDED"
+    # Of the attempt before, apart from this one's.
+    before = killed / "logs" / "attempt-1" / "custom-training-job" / "job.json"
+    assert json.loads(before.read_text())["state"] == "RUNNING"
+    run = run_history.find(killed.parent, "latest")
+    assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
+    assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
+    with pytest.raises(InputError, match="has succeeded; there is nothing to resume"):
+        resume(killed)
+
+
+def test_only_the_yaml_that_a_run_began_with_is_resumed(killed):
+    yaml = killed / "small.yaml"
+    yaml.write_text(yaml.read_text().replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
+    with pytest.raises(InputError, match=r"small.yaml is not the file that .* was started with"):
+        resume(killed)
+    assert not list(killed.glob("logs/attempt-*"))
+
+
+def test_a_run_that_goes_on_is_not_resumed(small_package, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_history, "_LOCK_SECONDS", 0.1)
+    result, _ = start(small_package, tmp_path, "--chief=exit:2")
+    with (
+        run_history.locked(result.directory),
+        pytest.raises(InputError, match="is still running; wait for its end"),
+    ):
+        resume(result.directory)
+
+
+def test_a_task_whose_files_are_gone_is_run_again(small_package, tmp_path):
+    result, _ = start(small_package, tmp_path, "--chief=exit:2")
+    assert result.state == "FAILED"
+    records = result.directory / "artifacts" / "create-records" / "records"
+    for path in records.iterdir():
+        path.unlink()
+    records.rmdir()
+    result = resume(result.directory)
+    # The chief fails again, of course; what came before it was made anew.
+    assert list(states(result).values())[:3] == ["SUCCEEDED", "SUCCEEDED", "FAILED"]
+    assert (records / "dataset.json").exists()
+
+
+def test_runs_are_listed_the_latest_first(small_package, tmp_path):
+    first, _ = start(small_package, tmp_path, accuracy=0.7)
+    second, _ = start(small_package, tmp_path)
+    (tmp_path / "notes").mkdir()
+    runs = run_history.listed(tmp_path)
+    assert [run.name for run in runs] == [second.directory.name, first.directory.name]
+    assert [run.metrics["accuracy"] for run in runs] == [0.9, 0.7]
+    assert all(0 < run.seconds < 60 for run in runs)
+    assert run_history.listed(tmp_path, "digits") == []
+    with pytest.raises(InputError, match="no run 'other' in the folder"):
+        run_history.find(tmp_path, "other")
