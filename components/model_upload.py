@@ -25,6 +25,8 @@ class Candidate:
         serving_image: container that would serve it.
         metrics: its evaluation, in the schema of classification metrics.
         commit: of the code that made it; empty where nobody knows.
+        pipeline_job: resource of the run that made it: projects/P/locations/L/pipelineJobs/RUN.
+        encryption_key: Cloud KMS key that protects it; empty: Google's.
     """
 
     artifact_uri: str
@@ -33,6 +35,8 @@ class Candidate:
     labels: dict[str, str]
     metrics: Mapping[str, Any]
     commit: str = ""
+    pipeline_job: str = ""
+    encryption_key: str = ""
 
 
 def upload(
@@ -68,8 +72,11 @@ def upload(
             container_spec=types.ModelContainerSpec(image_uri=candidate.serving_image),
             labels=candidate.labels,
             version_description=candidate.description,
+            pipeline_job=candidate.pipeline_job,
         ),
     )
+    if candidate.encryption_key:
+        request.model.encryption_spec.kms_key_name = candidate.encryption_key
     # Sent once: the answer may be lost, and the version there nevertheless. The step's
     # retry looks for it before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)

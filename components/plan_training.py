@@ -69,6 +69,8 @@ def plan_training(
     rates: dict,
     rates_of: str,
     skip_if_unchanged: bool,
+    labels: dict,
+    run: str,
     model_name: str,
     project: str,
     location: str,
@@ -78,6 +80,7 @@ def plan_training(
         ("worker_pool_specs", list),
         ("base_output_directory", str),
         ("timeout", str),
+        ("labels", dict),
         ("configuration", str),
         ("trains", str),
         ("reason", str),
@@ -99,6 +102,8 @@ def plan_training(
         rates_of: Their region and date.
         skip_if_unchanged: Train only where no version of the model was trained on the same
             records with the same configuration.
+        labels: Labels of the job, as a JSON object of text; the run's is added.
+        run: Name of the pipeline's run.
         model_name: Model in the Model Registry whose versions count.
         project: Google Cloud project of the registry.
         location: Its region.
@@ -107,6 +112,7 @@ def plan_training(
     import dataclasses
     import os
 
+    from components.model_upload import label
     from components.trained_versions import dataset_digest, find_version, training_labels
     from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.errors import exit_on_input_error
@@ -120,10 +126,10 @@ def plan_training(
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_together(config, machines)
         configuration = configuration_digest(config, machines.image_uri)
-        labels = training_labels(dataset_digest(records.uri), configuration)
+        trained_on = training_labels(dataset_digest(records.uri), configuration)
         known = None
         if skip_if_unchanged:
-            known = find_version(model_name, labels, project, location, os.environ)
+            known = find_version(model_name, trained_on, project, location, os.environ)
         if not known:
             prepare(config, machines, records.uri, training.uri)
         pools = worker_pool_specs(machines, to_flags(config))
@@ -136,4 +142,6 @@ def plan_training(
     pools = worker_pool_specs(machines, [*locations, *to_flags(config)])
     name = known.name if known else ""
     reason = f"nothing changed since {name}" if known else ""
-    return (pools, training.uri, timeout, configuration, "no" if known else "yes", reason, name)
+    job_labels = {**labels, "run": label(run)}
+    trains = "no" if known else "yes"
+    return (pools, training.uri, timeout, job_labels, configuration, trains, reason, name)

@@ -22,6 +22,7 @@ def register_model(
     reason: str,
     configuration: str,
     run: str,
+    encryption_spec_key_name: str,
     project: str,
     location: str,
 ) -> NamedTuple("Registered", [("registered", str)]):  # type: ignore[valid-type]
@@ -41,6 +42,7 @@ def register_model(
         reason: Why the gate let it pass, for the version's description.
         configuration: Digest of the configuration that it was trained with.
         run: Name of the pipeline's run.
+        encryption_spec_key_name: Cloud KMS key that protects the model; empty: Google's.
         project: Google Cloud project.
         location: Its region.
     """
@@ -54,6 +56,7 @@ def register_model(
     from trainer.dataset import storage
     from trainer.errors import exit_on_input_error
 
+    parent = f"projects/{project}/locations/{location}"
     digest = dataset_digest(records.uri)
     own = {"run": label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
@@ -63,8 +66,9 @@ def register_model(
         labels={"recipe": label(model_name), **labels, **own},
         metrics=json.loads(storage.read(evaluation.uri)),
         commit=labels.get("commit", ""),
+        pipeline_job=f"{parent}/pipelineJobs/{run}",
+        encryption_key=encryption_spec_key_name,
     )
-    parent = f"projects/{project}/locations/{location}"
     with exit_on_input_error(), in_one_line(f"registering a version of {model_name!r}"):
         registry = ModelRegistry(model_client(location, os.environ), parent)
         made = registry.register(model_name, candidate, role, champion)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines import resource_names
 from pipelines.job_options import JobOptions
-from pipelines.scheduling import SCHEDULING_STRATEGIES, check_scheduling
+from pipelines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions
@@ -197,7 +197,9 @@ def _check_together(values: ParameterSet) -> None:
         )
     resource_names.check("image", values.machines.image_uri, "image_uri")
     check_together(training, values.machines)
-    check_scheduling(values.pipeline.scheduling_strategy, values.machines, values.job.timeout)
+    strategy = values.pipeline.scheduling_strategy
+    check_scheduling(strategy, values.machines)
+    check_duration(strategy, values.job.timeout, values.job.max_wait_duration)
 
 
 def _check_table(values: ParameterSet, is_table: bool) -> None:

@@ -10,20 +10,42 @@ SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COS
 _FLEXIBLE = tuple(sorted({kind for kind, _ in BUILT_IN.values()}))
 """Accelerators that FLEX_START provides: L4, A100, H100, H200 and B200 in each of their sizes."""
 _LONGEST_SECONDS = 7 * 24 * 3600
+"""A pipeline's task is cancelled after 7 days, of which its job may spend some in a queue.
+
+"Maximum running time for a pipeline task" in machine-learning/quotas.
+"""
 
 
-def check_scheduling(strategy: str, machines: MachineOptions, timeout: str) -> None:
+def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
+    """Raises InputError where a job may outlive the pipeline's task that waits for it.
+
+    Args:
+        timeout: seconds, as "3600s".
+        max_wait: the same; of FLEX_START, 0s waits for ever.
+    """
+    wait = Decimal(max_wait.removesuffix("s"))
+    if strategy == "FLEX_START" and not wait:
+        raise InputError(
+            f"max_wait_duration={max_wait!r} waits for machines without an end, but a pipeline's "
+            "task ends after 7 days; set it to '86400s', for example"
+        )
+    left = _LONGEST_SECONDS - wait
+    if Decimal(timeout.removesuffix("s")) > left:
+        remedy = f"set timeout='{left}s' or less" if left > 0 else "shorten max_wait_duration"
+        raise InputError(
+            f"timeout={timeout!r} and max_wait_duration={max_wait!r} are more than the 7 days that "
+            f"a pipeline's task lasts; {remedy}"
+        )
+
+
+def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     """Raises InputError where a job does not meet the documented requirements of FLEX_START.
 
-    They are L4, A100, H100, H200 or B200 accelerators, the same machines in all worker pools,
-    and a timeout of at most 7 days. Of the wait, max_wait_duration, nothing is required.
+    They are L4, A100, H100, H200 or B200 accelerators, and the same machines in all worker pools.
     https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#requirements
 
     Spot machines may be of any type that training has.
     https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
-
-    Args:
-        timeout: seconds, as "3600s".
     """
     if strategy != "FLEX_START":
         return
@@ -44,8 +66,3 @@ def check_scheduling(strategy: str, machines: MachineOptions, timeout: str) -> N
                 "the same accelerators, to every role; leave out parameter servers and the "
                 "evaluator, and give chief and workers one machine type, or take STANDARD or SPOT"
             )
-    if Decimal(timeout.removesuffix("s")) > _LONGEST_SECONDS:
-        raise InputError(
-            f"{what} with timeout={timeout!r}: it provides machines for 7 days at most; set "
-            f"timeout={_LONGEST_SECONDS}s or less"
-        )

@@ -24,6 +24,17 @@ from trainer.worker_pools import IMAGE, MachineOptions
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
 LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
+RETRIES = 2
+"""Further tries of a step that has failed."""
+
+
+def _step(task: dsl.PipelineTask, title: str, *, cached: bool = False) -> dsl.PipelineTask:
+    """Name a step that ends in the same outputs however often it runs, and let it be retried.
+
+    The training job is none of these: Vertex AI restarts its replicas itself.
+    """
+    task.set_display_name(title).set_caching_options(cached)
+    return task.set_retry(RETRIES, backoff_duration="30s")
 
 
 @dsl.pipeline(name="training")
@@ -31,14 +42,13 @@ LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
 def training(parameters: dict[str, Any]) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
     # Not cached: what the source holds may change under the same name.
-    listed = (
-        fingerprint_source(source=parameters["source"], data_dir=parameters["data_dir"])
-        .set_display_name("List the source")
-        .set_caching_options(False)
+    listed = _step(
+        fingerprint_source(source=parameters["source"], data_dir=parameters["data_dir"]),
+        "List the source",
     )
 
     # Cached: the same options and the same source give the same records.
-    records = (
+    records = _step(
         create_tfrecords(
             source_digest=listed.outputs["digest"],
             # Compiling names the image that it gives this step.
@@ -48,11 +58,10 @@ def training(parameters: dict[str, Any]) -> None:
             location=LOCATION_PLACEHOLDER,
             **pick(RecordOptions, parameters),
             **pick(EngineOptions, parameters),
-        )
-        .set_display_name("Create TFRecords")
-        .set_caching_options(True)
-        .outputs["records"]
-    )
+        ),
+        "Create TFRecords",
+        cached=True,
+    ).outputs["records"]
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
     registry = {
@@ -60,7 +69,7 @@ def training(parameters: dict[str, Any]) -> None:
         "project": PROJECT_ID_PLACEHOLDER,
         "location": LOCATION_PLACEHOLDER,
     }
-    plan = (
+    plan = _step(
         plan_training(
             records=records,
             **pick(TrainingConfig, parameters),
@@ -71,17 +80,19 @@ def training(parameters: dict[str, Any]) -> None:
             rates=cost.table().rates,
             rates_of=f"{cost.table().region}, {cost.table().date}",
             skip_if_unchanged=parameters["skip_if_unchanged"],
+            labels=parameters["labels"],
+            run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             **registry,
-        )
-        .set_display_name("Plan the training job")
-        .set_caching_options(False)
+        ),
+        "Plan the training job",
     )
 
     # KFP leaves the branches of an If without an Else open: those of the gate must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
-        skip_training(
-            reason=plan.outputs["reason"], version=plan.outputs["version"]
-        ).set_display_name("Record that nothing changed").set_caching_options(False)
+        _step(
+            skip_training(reason=plan.outputs["reason"], version=plan.outputs["version"]),
+            "Record that nothing changed",
+        )
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
         directory = plan.outputs["training"]
 
@@ -91,21 +102,21 @@ def training(parameters: dict[str, Any]) -> None:
                 worker_pool_specs=plan.outputs["worker_pool_specs"],
                 base_output_directory=plan.outputs["base_output_directory"],
                 strategy=parameters["scheduling_strategy"],
-                **{**pick(JobOptions, parameters), "timeout": plan.outputs["timeout"]},
+                **{
+                    **pick(JobOptions, parameters),
+                    "timeout": plan.outputs["timeout"],
+                    "labels": plan.outputs["labels"],
+                },
             )
             .set_display_name("Train")
             .set_caching_options(False)
         )
 
-        model = (
-            collect_training(training=directory)
-            .after(job)
-            .set_display_name("Collect model and metrics")
-            .set_caching_options(False)
-            .outputs["model"]
-        )
+        model = _step(
+            collect_training(training=directory).after(job), "Collect model and metrics"
+        ).outputs["model"]
 
-        judged = (
+        judged = _step(
             evaluate_model(
                 model=model,
                 records=records,
@@ -114,9 +125,8 @@ def training(parameters: dict[str, Any]) -> None:
                 slice_columns=parameters["slice_columns"],
                 **registry,
                 **pick(GateOptions, parameters),
-            )
-            .set_display_name("Evaluate and compare with the champion")
-            .set_caching_options(False)
+            ),
+            "Evaluate and compare with the champion",
         )
 
         candidate = {
@@ -129,14 +139,11 @@ def training(parameters: dict[str, Any]) -> None:
             "serving_image": parameters["serving_image"],
             "labels": parameters["labels"],
             "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            "encryption_spec_key_name": parameters["encryption_spec_key_name"],
             **registry,
         }
         # A model that gets no role stays what it is: files of this run.
         with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-            register_model(role=CHAMPION, **candidate).set_display_name(
-                "Register as champion"
-            ).set_caching_options(False)
+            _step(register_model(role=CHAMPION, **candidate), "Register as champion")
         with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-            register_model(role=CHALLENGER, **candidate).set_display_name(
-                "Register as challenger"
-            ).set_caching_options(False)
+            _step(register_model(role=CHALLENGER, **candidate), "Register as challenger")

@@ -3,7 +3,8 @@
 Each door is a module attribute that kfp 2.17.0 looks up when it is called; kfp is pinned,
 and tests/pipelines/local/test_kfp_doors.py fails when one has moved.
 
-- orchestrator.task_executor.execute_single_task: a task's name, start, end and outputs.
+- orchestrator.task_executor.execute_single_task: a task's name, start, end and outputs; and no
+  retries.
 - subprocess_task_handler.SubprocessTaskHandler: container components, and a log a task.
 - placeholder_utils.resolve_individual_placeholder: {{$.pipeline_google_cloud_*}}, json_escape,
   and whole numbers in lists and structs, which kfp turns into floats.
@@ -78,6 +79,9 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         if completed is not None:
             tasks.end(task_name, completed, succeeded=True)
             return dict(completed), status.Status.SUCCESS
+        # Nothing on this machine comes and goes: what failed once fails again, and a user's
+        # mistake is shown once.
+        others["task_spec"].ClearField("retry_policy")
         try:
             outputs, result = execute_single_task(task_name=task_name, **others)
         except BaseException:

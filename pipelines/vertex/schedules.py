@@ -153,7 +153,13 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
 
 def _changed(present: Any, wanted: Any) -> list[str]:
     """The fields that differ; what was not declared and the server has filled in does not."""
-    plain = ("cron", "max_concurrent_run_count", "allow_queueing", "max_run_count")
+    plain = (
+        "cron",
+        "max_concurrent_run_count",
+        "max_concurrent_active_run_count",
+        "allow_queueing",
+        "max_run_count",
+    )
     changed = [name for name in plain if getattr(present, name) != getattr(wanted, name)]
     for name in ("start_time", "end_time"):
         seconds = runs.seconds_of(getattr(wanted, name))
@@ -173,7 +179,9 @@ def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
     schedule = types.Schedule(
         display_name=recipe,
         cron=declared.cron_with_zone,
+        # The first limits how many runs are started at once, the second how many go on.
         max_concurrent_run_count=declared.max_concurrent_runs,
+        max_concurrent_active_run_count=declared.max_concurrent_runs,
         max_run_count=declared.max_runs,
         allow_queueing=declared.allow_queueing,
         create_pipeline_job_request=types.CreatePipelineJobRequest(parent=parent, pipeline_job=job),

@@ -20,6 +20,7 @@ from trainer.gate import GateOptions
 
 CLASSES = ["rose", "tulip"]
 PLACE = {"project": "my-project", "location": "us-central1"}
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 LABELS = {"recipe": "flowers", "commit": "0123456789ab", "made-by": "vertex-tensorflow-training"}
 
 
@@ -87,6 +88,7 @@ def register(artifacts, outputs, out):
         reason=reason,
         configuration="0123456789abcdef",
         run="Flowers/1",
+        encryption_spec_key_name=KEY,
         **PLACE,
     )
     return name, version
@@ -193,6 +195,9 @@ def test_a_better_model_is_compared_registered_and_promoted(folder, service, tmp
     upload = service.sent("UploadModel")[-1]
     assert upload.model.artifact_uri == str(folder / "model")
     assert upload.model.container_spec.image_uri == "image:1"
+    assert upload.model.encryption_spec.kms_key_name == KEY
+    place = "projects/my-project/locations/us-central1"
+    assert upload.model.pipeline_job == f"{place}/pipelineJobs/Flowers/1"
     assert upload.model.version_description.startswith("Flowers/1: better than the champion")
     digest = upload.model.labels["dataset"]
     own = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}

@@ -19,6 +19,7 @@ from trainer.job import parse
 from trainer.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
+ALWAYS |= {"labels": {}, "run": "digits-1"}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
@@ -117,6 +118,11 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
         assert job.dataset == str(tmp_path / "described")
         assert job.base_output_directory == directory
         assert job.config == config
+
+
+def test_the_jobs_labels_tell_the_run_that_it_belongs_to(tmp_path):
+    outputs, _ = planned(tmp_path, labels={"team": "vision"}, run="Digits.1")
+    assert outputs["labels"] == {"team": "vision", "run": "digits-1"}
 
 
 def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):

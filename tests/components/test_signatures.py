@@ -35,7 +35,7 @@ KFP_TYPES = {
         (
             plan_training,
             {"records", "timeout", "max_cost", "price_per_hour", "rates", "rates_of"}
-            | {"skip_if_unchanged", "model_name", "project", "location"},
+            | {"skip_if_unchanged", "labels", "run", "model_name", "project", "location"},
             [TrainingConfig, MachineOptions],
         ),
         (

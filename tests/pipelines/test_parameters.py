@@ -61,7 +61,7 @@ def test_every_source_that_can_be_opened_can_be_named():
         {"service_account": "12345-compute@developer.gserviceaccount.com"},
         {"service_account": "my-project@appspot.gserviceaccount.com"},
         FLEXIBLE,
-        {**FLEXIBLE, "worker_count": 3, "timeout": "604800s"},
+        {**FLEXIBLE, "worker_count": 3, "timeout": "518400s"},
         {**FLEXIBLE, **T4, "scheduling_strategy": "SPOT", "evaluator_count": 1},
     ],
 )  # fmt: skip
@@ -120,7 +120,13 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({**FLEXIBLE, **T4}, "with accelerator_type='NVIDIA_TESLA_T4': it provides machines with "),
         ({**FLEXIBLE, "evaluator_count": 1}, "with evaluator_machine_type='n1-standard-4': it pro"),
         ({**FLEXIBLE, "worker_count": 1, "worker_machine_type": "g2-standard-4"}, "the same mach"),
-        ({**FLEXIBLE, "timeout": "604801s"}, "for 7 days at most; set timeout=604800s or less"),
+        (
+            {"timeout": "518401s"},
+            "the 7 days that a pipeline's task lasts; set timeout='518400s'",
+        ),
+        ({**FLEXIBLE, "timeout": "518401s"}, "the 7 days that a pipeline's task lasts; set"),
+        ({"max_wait_duration": "604800s"}, "task lasts; shorten max_wait_duration"),
+        ({**FLEXIBLE, "max_wait_duration": "0s"}, "max_wait_duration='0s' waits for machines with"),
         ({"labels": {"Team": "x"}}, "labels: 'Team' is not up to 63 of"),
         ({"labels": {"team": 1}}, "labels: 1 is not up to 63 of"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),

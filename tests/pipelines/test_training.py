@@ -75,6 +75,15 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
     assert cached == {"create-tfrecords"}
 
 
+def test_steps_are_retried_and_the_training_job_is_not(pipeline):
+    tasks = executed_tasks(pipeline)
+    policies = {name: task.get("retryPolicy") for name, task in tasks.items()}
+    assert policies.pop("custom-training-job") is None
+    retried = {"maxRetryCount": 2, "backoffDuration": "30s", "backoffFactor": 2.0}
+    retried["backoffMaxDuration"] = "3600s"
+    assert policies == dict.fromkeys(policies, retried)
+
+
 def test_collecting_waits_for_the_job(pipeline):
     assert "custom-training-job" in all_tasks(pipeline)["collect-training"]["dependentTasks"]
 
@@ -152,6 +161,7 @@ def submitted_job(pipeline, **values):
         "base_output_directory": "gs://bucket/run",
         # Planned, for max_cost shortens it; without one it is the parameter.
         "timeout": parameters["timeout"],
+        "labels": {**parameters["labels"], "run": "digits-1"},
         # Vertex AI resolves this one to nothing where the run has no persistent resource.
         "persistent_resource_id": "",
     }
@@ -168,7 +178,7 @@ def submitted_job(pipeline, **values):
 
 def test_options_that_are_empty_are_not_sent(pipeline):
     job = submitted_job(pipeline)
-    assert set(job) == {"display_name", "job_spec"}
+    assert set(job) == {"display_name", "job_spec", "labels"}
     assert set(job["job_spec"]) == {"worker_pool_specs", "scheduling", "base_output_directory"}
     assert job["job_spec"]["scheduling"] == {
         "timeout": "3600s",
@@ -198,5 +208,5 @@ def test_options_that_are_given_are_sent_under_their_names(pipeline):
     assert {name: getattr(parsed.job_spec, name) for name in given} == given
     assert parsed.job_spec.scheduling.strategy.name == "SPOT"
     assert parsed.job_spec.scheduling.timeout.total_seconds() == 600
-    assert parsed.labels == {"team": "vision"}
+    assert parsed.labels == {"team": "vision", "run": "digits-1"}
     assert parsed.encryption_spec.kms_key_name == KEY

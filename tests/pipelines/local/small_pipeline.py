@@ -88,6 +88,7 @@ def small(
     min_accuracy: float = 0.8,
 ):
     records = create_records(source=source, options=options).set_caching_options(True)
+    records.set_retry(2, backoff_duration="300s")
     plan_task = plan(records=records.output, pools=pools, replica=replica)
     plan_task.set_caching_options(False)
     job = CustomTrainingJobOp(

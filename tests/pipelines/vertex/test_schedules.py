@@ -53,7 +53,8 @@ def test_applying_twice_sends_one_create_and_nothing_more(vertex, command, decla
     assert sent["cron"] == "TZ=Europe/Berlin 0 3 * * 1"
     assert sent["startTime"] == "2031-01-01T00:00:00Z"
     assert sent["endTime"] == "2031-12-31T23:00:00Z"
-    assert sent["maxConcurrentRunCount"] == "2"
+    # The first limits runs that start at once, the second those that go on.
+    assert (sent["maxConcurrentRunCount"], sent["maxConcurrentActiveRunCount"]) == ("2", "2")
     job = sent["createPipelineJobRequest"]["pipelineJob"]
     values = job["runtimeConfig"]["parameterValues"]
     assert (values["epochs"], values["max_cost"]) == (20, 5)
@@ -85,7 +86,11 @@ def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, comman
     [
         ("0 3 * * 1", "0 4 * * 1", ["cron"]),
         ("Europe/Berlin", "UTC", ["cron"]),
-        ("max_concurrent_runs = 2", "max_concurrent_runs = 1", ["max_concurrent_run_count"]),
+        (
+            "max_concurrent_runs = 2",
+            "max_concurrent_runs = 1",
+            ["max_concurrent_run_count", "max_concurrent_active_run_count"],
+        ),
         ("2031-01-01", "2031-02-01", ["start_time"]),
         ("epochs = 20", "epochs = 30", ["create_pipeline_job_request"]),
         ("learning_rate = ", "learning_rate = 1", ["create_pipeline_job_request"]),
@@ -96,7 +101,7 @@ def test_a_change_is_one_update_of_that_alone(vertex, command, declared, old, ne
     declared(old, new)
     code, out, err = command("schedule", "apply", "digits")
     assert (code, err) == (0, "")
-    assert out.startswith(f"updated ({mask[0]})")
+    assert out.startswith(f"updated ({', '.join(mask)})")
     (request,) = vertex.sent("UpdateSchedule")
     assert list(request.update_mask.paths) == mask
     assert command("schedule", "apply", "digits")[1].startswith("unchanged")
