@@ -97,6 +97,9 @@ def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, capf
     (photos / "empty" / "inner").mkdir(parents=True)
     assert "class 'empty' is empty: no file in" in in_one_line(capfd, "source=images:photos")
     (photos / "empty" / "inner" / "c.jpg").touch()
+    error = in_one_line(capfd, "source=images:photos")
+    assert "has empty/, rose/, tulip/ for classes, but empty/ holds only folders (inner)" in error
+    (photos / "empty" / "d.jpg").touch()
     assert changes(source="images:photos")
     shutil.copytree(photos, photos.parent / "parts" / "train")
     (photos.parent / "parts" / "val" / "rose").mkdir(parents=True)

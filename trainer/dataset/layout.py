@@ -96,6 +96,7 @@ class Layout:
                     file=file,
                     references=[self._plan.reference(index) for index in chosen],
                     labels=[self._plan.label(index) for index in chosen],
+                    digests=[self._plan.digest(index) for index in chosen],
                     variants=self._variants[split],
                 )
 

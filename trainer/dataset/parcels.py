@@ -123,6 +123,7 @@ class _CarriedSource:
     def __init__(self, source: Source, rows: dict[int, Any]) -> None:
         self.classes = source.classes
         self.encode: Callable = source.encode
+        self.digest: Callable = source.digest
         self._rows = rows
 
     def fetch(self, reference: Reference) -> Any:

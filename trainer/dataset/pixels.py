@@ -9,7 +9,8 @@ What is done with unusual images:
 | palette, gray, CMYK | RGB (or gray, as asked) |
 | 16 bits a channel | its high 8 bits |
 | animated | its first frame |
-| over MAX_PIXELS or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
+| numbers of 32 bits a pixel, whose range is unknown | Rejected |
+| over MAX_PIXELS, MAX_SIDE or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
 
 Formats go by content, whatever the file is called. Resizing (resizing.py) ignores the aspect
 ratio; every method but `nearest` averages when it shrinks, `bilinear` by powers of 2 alone.
@@ -28,13 +29,16 @@ from trainer.dataset import resizing
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature
+from trainer.errors import InputError
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF")
-EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 MAX_FILE_BYTES = 256 * 10**6
 MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: 256 MiB as RGB."""
+MAX_SIDE = 65_535
+"""JPEG's own bound, in pixels: an image of one column takes Pillow 20 bytes a row besides."""
 
 _ORIENTATION_TAG = 0x0112
 _TURN = Image.Transpose
@@ -91,6 +95,7 @@ class PixelFormat:
 
         Raises:
             RejectedError: not an image, damaged, or too large.
+            MemoryError: there is too little of it.
         """
         if not data:
             raise RejectedError("empty file")
@@ -103,11 +108,13 @@ class PixelFormat:
         except RejectedError:
             raise
         except Image.UnidentifiedImageError:
-            raise RejectedError(f"not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from None
+            raise RejectedError(f"not a {FORMAT_NAMES} image") from None
         except Image.DecompressionBombError:
             raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
         # Whatever hostile bytes make a decoder raise (OSError, SyntaxError, struct.error, ...).
         except Exception as error:
+            if isinstance(error, MemoryError) or "out of memory" in str(error):
+                raise MemoryError from None  # Of this machine: records must not depend on it.
             lines = str(error).splitlines() or [type(error).__name__]
             raise RejectedError(f"damaged image: {lines[0]}") from None
 
@@ -126,6 +133,21 @@ class PixelFormat:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=self.jpeg_quality, subsampling="4:2:0")
         return buffer.getvalue()
+
+    def read(self, data: bytes, key: str, variants: int) -> list[Values]:
+        """Features of an image file, as `values` gives them.
+
+        Raises:
+            RejectedError: as `decode`.
+            InputError: there is too little memory, which says nothing of the image.
+        """
+        try:
+            return self.values(self.decode(data), key, variants)
+        except MemoryError:
+            raise InputError(
+                f"{key}: this machine has too little memory left to decode it; use one with "
+                "more memory, or remove the image"
+            ) from None
 
     def values(self, image: Image.Image, key: str, variants: int) -> list[Values]:
         """Features of an image that `decode` or `resize` gave, and of its augmented copies."""
@@ -147,6 +169,10 @@ class PixelFormat:
 def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
+    if max(image.size) > MAX_SIDE:
+        raise RejectedError(
+            f"{image.width}x{image.height}: a side of more than {MAX_SIDE:,} pixels"
+        )
 
 
 def _orientation(image: Image.Image) -> Any:
@@ -162,6 +188,8 @@ def _opaque(image: Image.Image) -> Image.Image:
     """A loaded image as mode L or RGB, without alpha."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise RejectedError("numbers of 32 bits a pixel, whose range is unknown")
     if image.mode.startswith("I"):  # 16-bit gray; Pillow's own conversion would clip.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:

@@ -51,6 +51,9 @@ class Plan:
     def label(self, index: int) -> int:
         return self._labels[index]
 
+    def digest(self, index: int) -> bytes:
+        return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+
     def identities(self, split: str) -> np.ndarray:
         """Of each example of a split, in its order, S16 [n]: a hash of content, label and key.
 
@@ -59,7 +62,7 @@ class Plan:
         found = bytearray()
         for index in self.order[split]:
             identity = hashlib.blake2b(digest_size=DIGEST_BYTES)
-            identity.update(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+            identity.update(self.digest(index))
             identity.update(self._labels[index].to_bytes(4, "little"))
             identity.update(self._keys[self._ends[index] : self._ends[index + 1]])
             found += identity.digest()

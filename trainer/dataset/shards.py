@@ -30,12 +30,14 @@ class ShardTask:
     """What to write: the file's name, and its examples in their order.
 
     Attributes:
+        digests: of their content, as the source listed them.
         variants: augmented copies to write behind each example.
     """
 
     file: str
     references: list[Reference]
     labels: list[int]
+    digests: list[bytes]
     variants: int
 
 
@@ -117,10 +119,11 @@ class ShardWriter:
         readers = storage.REMOTE_READERS if remote else 1
         fetched = storage.read_ahead(self._fetch, task.references, threads=readers)
         with storage.open_file(partial, "wb") as file:
-            for reference, label, content in zip(
-                task.references, task.labels, fetched, strict=True
+            for reference, label, listed, content in zip(
+                task.references, task.labels, task.digests, fetched, strict=True
             ):
                 try:
+                    self._check(reference, listed, content)
                     records = self._records(reference.key, label, content, task.variants)
                 except RejectedError as error:
                     rejections.append(Rejection(reference.key, str(error)))
@@ -135,10 +138,22 @@ class ShardWriter:
         shard = Shard(file=task.file, examples=examples, bytes=size, sha256=digest.hexdigest())
         return ShardResult(shard, counts, rejections)
 
-    def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
-        """An example and its augmented copies, each as it lies in the file."""
+    def _check(self, reference: Reference, listed: bytes, content: Any) -> None:
+        """Refuses content that changed since it was listed: its split may be another one now.
+
+        Raises:
+            RejectedError: that the source raised in place of content.
+        """
         if isinstance(content, RejectedError):
             raise content
+        if self.source.digest(content) != listed:
+            raise InputError(
+                f"{reference.key or self.source.location} has changed since it was listed; leave "
+                "the source alone while it is read, and run again"
+            )
+
+    def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
+        """An example and its augmented copies, each as it lies in the file."""
         return [
             frame(
                 serialize(

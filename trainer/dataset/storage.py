@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,15 @@ _OF_THE_FILE = ("NotFound", "InvalidArgument", "OutOfRange")
 """TensorFlow's errors that say something of a remote file. All others may be gone tomorrow:
 of a service that is silent for minutes, of a host name that is not resolved (FailedPrecondition),
 of credentials that were not to be had (PermissionDenied)."""
+
+_OF_THE_PATH = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,
+     errno.ENAMETOOLONG, errno.EEXIST}
+)  # fmt: skip
+"""Errors that say what a local path is. All others, of a disk, a network or this process, may
+pass: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES of a mounted bucket."""
+_PAUSES = (0.1, 0.4, 1.6)
+"""Seconds before a local path is tried again."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -51,15 +61,14 @@ def read(uri: str) -> bytes:
     """The whole content of a file.
 
     Raises:
-        OSError: it can't be had.
-        InputError: the storage refuses or is silent, which says nothing of the file.
+        OSError: there is no such file.
+        InputError: the storage refuses or is silent, which says nothing of the file. A local
+            one has been tried for two seconds.
     """
     if is_remote(uri):
         with _os_errors(uri), open_file(uri, "rb") as file:
             return file.read()
-    # Called for every example: a Path would cost as much as the reading.
-    with open(uri, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
+    return _tried(uri, _read)
 
 
 def size(uri: str) -> int:
@@ -67,10 +76,38 @@ def size(uri: str) -> int:
     if is_remote(uri):
         with _os_errors(uri):
             return _gfile().stat(uri).length
-    status = os.stat(uri)  # noqa: PTH116, as in read
+    status = _tried(uri, os.stat)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     return status.st_size
+
+
+def _read(path: str) -> bytes:
+    # Called for every example: a Path would cost as much as the reading.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
+
+
+def _tried(path: str, function: Callable[[str], R]) -> R:
+    """Call `function` with a local path, again after errors that may pass.
+
+    Raises:
+        OSError: of what the path is.
+        InputError: any other error came each time.
+    """
+    for pause in (*_PAUSES, None):
+        try:
+            return function(path)
+        except OSError as error:
+            if error.errno in _OF_THE_PATH:
+                raise
+            if pause is None:
+                raise InputError(
+                    f"{path} can't be read ({error.strerror or error}), tried "
+                    f"{len(_PAUSES) + 1} times; mend that and run again"
+                ) from None
+            time.sleep(pause)
+    raise AssertionError
 
 
 def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
@@ -97,8 +134,7 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
 def scan(uri: str) -> list[tuple[str, bool]]:
     """The entries of a folder, sorted: (name, is it a folder)."""
     if not is_remote(uri):
-        with os.scandir(uri) as entries:
-            return sorted((entry.name, entry.is_dir()) for entry in entries)
+        return _tried(uri, lambda path: sorted(entries(path)))
     names = [name for name in _gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
         # Folders come with a slash; asking for each entry would cost a request each.
@@ -106,19 +142,24 @@ def scan(uri: str) -> list[tuple[str, bool]]:
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
 
 
-def holds_a_file(uri: str) -> bool:
-    """Whether there is a file in a folder or below; of a local one, no more than that is listed."""
+def entries(uri: str) -> Iterator[tuple[str, bool]]:
+    """Yield the entries of a folder as `scan` has them, in any order, local ones as they come."""
     if is_remote(uri):
-        return any(
-            not folder or holds_a_file(f"{uri.rstrip('/')}/{name}") for name, folder in scan(uri)
-        )
-    with os.scandir(uri) as entries:
-        folders = []
-        for entry in entries:
-            if not entry.is_dir():
-                return True
-            folders.append(entry.path)
-    return any(holds_a_file(folder) for folder in folders)
+        yield from scan(uri)
+        return
+    with os.scandir(uri) as found:
+        for entry in found:
+            yield entry.name, entry.is_dir()
+
+
+def holds_a_file(uri: str) -> bool:
+    """Tell if a folder, or one below, has a file; of a local one, no more than that is listed."""
+    folders = []
+    for name, folder in entries(uri):
+        if not folder:
+            return True
+        folders.append(f"{uri.rstrip('/')}/{name}")
+    return any(map(holds_a_file, folders))
 
 
 def exists(uri: str) -> bool:

@@ -6,7 +6,7 @@ from PIL import Image
 
 from tests.trainer.dataset.folders import picture, write
 
-KINDS = ("JPEG", "PNG", "GIF", "BMP")
+KINDS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
 
 
 def mutated(data: bytes, dice: random.Random) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.dataset.folders import all_records, picture, two_classes, write
+from tests.trainer.dataset.test_source_errors import refused
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_everything_in_a_messy_folder_is_accepted_or_rejected_with_its_reason(me
         "cat/Thumbs.db": "hidden or system file",
         "cat/empty.jpg": "empty file",
         "cat/pipe.png": "can't be read: not a regular file",
-        "cat/text.jpg": "content is not JPEG, PNG, BMP or GIF",
+        "cat/text.jpg": "content is not JPEG, PNG, BMP, GIF, WEBP or TIFF",
         "stray.png": "outside the folders of classes",
     }
     found = all_records(dataset)
@@ -55,6 +56,26 @@ def test_everything_in_a_messy_folder_is_accepted_or_rejected_with_its_reason(me
     assert dataset.rejected["reasons"]["damaged image"] == 1
     given = sum(1 for path in messy.rglob("*") if not path.is_dir())
     assert dataset.creation["given"] == given == 82 + 10
+
+
+def test_photos_of_formats_that_are_not_read_count(tmp_path):
+    source = two_classes(tmp_path / "in")
+    for number in range(60):
+        (source / "cat" / f"{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    message = refused(source, tmp_path / "out")
+    assert "60 of 140 images (42.9%) can't be used" in message
+    assert "cat/0.HEIC: content is not JPEG, PNG, BMP, GIF, WEBP or TIFF" in message
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("WEBP", "webp"), ("TIFF", "tif"), ("WEBP", "jpg")])
+def test_photos_in_webp_and_tiff_are_read(tmp_path, kind, suffix):
+    source = two_classes(tmp_path / "in")
+    for number in range(60):
+        picture(5000 + number).save(source / "cat" / f"w{number}.{suffix}", kind, lossless=True)
+    dataset = write(source, tmp_path / "out", max_rejected_fraction=0)
+    found = all_records(dataset)
+    assert len(found) == 140
+    assert found[f"cat/w7.{suffix}"][1] == picture(5007).tobytes()
 
 
 def test_stray_files_do_not_count_against_the_limit(tmp_path):

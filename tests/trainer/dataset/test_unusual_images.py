@@ -41,18 +41,18 @@ def corners(found: np.ndarray) -> list[tuple[int, ...]]:
     return [tuple(int(value > 127) * 255 for value in found[place]) for place in places]
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP"])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF"])
 def test_lossless_formats_keep_every_pixel(kind):
     np.testing.assert_array_equal(pixels(saved(picture(3), kind)), picture(3))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF"])
 def test_every_format_gives_the_picture_in_the_size_asked_for(kind):
     assert corners(pixels(saved(quadrants(), kind))) == [RED, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_exif_orientation_is_turned_upright(kind, orientation):
     turn = {
         1: None,
@@ -71,15 +71,17 @@ def test_exif_orientation_is_turned_upright(kind, orientation):
     assert corners(pixels(saved(stored, kind, exif=exif))) == [RED, GREEN, BLUE, WHITE]
 
 
-def test_cmyk_jpeg_has_its_colors():
-    data = saved(quadrants().convert("CMYK"), "JPEG", quality=95)
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_cmyk_images_have_their_colors(kind):
+    data = saved(quadrants().convert("CMYK"), kind, quality=95)
     assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
 
 
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_sixteen_bit_grey_keeps_its_high_bits(channels):
+def test_sixteen_bit_grey_keeps_its_high_bits(channels, kind):
     ramp = np.linspace(0, 65535, SIZE * SIZE).astype(np.uint16).reshape(SIZE, SIZE)
-    found = pixels(saved(Image.fromarray(ramp), "PNG"), channels=channels)
+    found = pixels(saved(Image.fromarray(ramp), kind), channels=channels)
     np.testing.assert_array_equal(found[..., 0], ramp >> 8)
 
 
@@ -141,7 +143,7 @@ def test_a_transparent_palette_entry_is_white(kind):
     assert found == [WHITE, GREEN, BLUE, WHITE]
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PNG"])
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
 def test_of_an_animated_image_the_first_frame_is_taken(kind):
     frames = [Image.new("RGB", (SIZE, SIZE), color) for color in (RED, GREEN, BLUE)]
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:])
@@ -203,17 +205,27 @@ def test_a_decompression_bomb_is_rejected_before_it_is_unpacked(side):
         pixels(bomb)
 
 
+@pytest.mark.parametrize("size", [(1, 89_478_485), (70_000, 2)])
+def test_a_side_that_is_too_long_is_rejected_before_it_is_unpacked(size):
+    with pytest.raises(RejectedError, match=r"a side of more than 65,535 pixels"):
+        pixels(png(*size, 1, 0, b"\0" * 1000))
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", "empty file"),
-        (b"hello, world", "not a JPEG, PNG, BMP or GIF image"),
+        (b"hello, world", "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
         (saved(picture(1).resize((64, 64)), "JPEG")[:-200], "damaged image: .*truncated"),
         (saved(quadrants(), "PNG")[:-60], "damaged image"),
         (saved(quadrants(), "GIF")[:-40], "damaged image"),
         (saved(quadrants(), "BMP")[:-3000], "damaged image"),
         (saved(quadrants(), "JPEG")[:100], "not a JPEG|damaged image"),
-        (saved(quadrants(), "TIFF"), "not a JPEG"),
+        (saved(quadrants(), "WEBP")[:60], "damaged image|not a JPEG"),
+        (saved(quadrants(), "TIFF")[:200], "damaged image"),
+        (saved(quadrants().convert("F"), "TIFF"), "32 bits a pixel"),
+        (saved(quadrants().convert("I"), "TIFF"), "32 bits a pixel"),
+        (saved(quadrants(), "JPEG2000"), "not a JPEG,"),
     ],
 )
 def test_what_is_no_whole_image_is_rejected_with_its_reason(data, reason):

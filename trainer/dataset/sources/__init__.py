@@ -9,6 +9,7 @@ when a source is opened, so that naming one costs nothing.
 import dataclasses
 import hashlib
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ _SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
+_SET = re.compile(r"[ _-]?(set|data)$")
 
 
 class Reference(NamedTuple):
@@ -125,6 +127,10 @@ class Source(Protocol):
         """
         ...
 
+    def digest(self, fetched: Any) -> bytes:
+        """Digests what `fetch` gives, as `examples` did."""
+        ...
+
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
         """Features, without label, of the example and of `variants` augmented copies.
 
@@ -166,7 +172,7 @@ def digest(content: bytes) -> bytes:
 
 
 def split_named(name: str) -> str:
-    """The split that a folder or a split of another library stands for; empty if none."""
-    split = _SPLIT_NAMES.get(name.lower(), "")
+    """Return the split that a name such as "train" or "Test_Set" stands for; empty if none."""
+    split = _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")
     assert not split or split in SPLITS
     return split

@@ -22,7 +22,7 @@ from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.processes import available_cores, write_in_processes
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature, join
-from trainer.dataset.sources import DIGEST_BYTES, Example, Mapped, Reference, Rejection
+from trainer.dataset.sources import DIGEST_BYTES, Example, Mapped, Reference, Rejection, digest
 from trainer.dataset.tabular.columns import Cross, TableSchema, read_schema
 from trainer.dataset.tabular.parsing import BlockParser, ParsedBlock, features_of
 from trainer.dataset.tabular.rows import Block, read_blocks, read_header
@@ -79,10 +79,10 @@ class Table:
             for line, reason in parsed.rejections:
                 yield Rejection(f"{file}:{line}", reason)
             for number, (label, row) in enumerate(zip(parsed.labels, parsed.stored, strict=True)):
-                digest = parsed.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+                content = parsed.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
                 index = known.setdefault(label, len(known))
                 # The key is kept with the row: a plan of many rows must stay small.
-                yield Example(Reference("", self._spill.add(digest, row)), index, digest, "")
+                yield Example(Reference("", self._spill.add(content, row)), index, content, "")
             if len(known) > MAX_CLASSES:
                 raise InputError(
                     f"source={self._source!r}: label column {self._schema.label.column!r} has "
@@ -109,6 +109,9 @@ class Table:
     def fetch(self, reference: Reference) -> bytes:
         """A row as it was spilled: `<file>:<line>:<row>`."""
         return self._spill.read(reference.position)
+
+    def digest(self, fetched: bytes) -> bytes:
+        return digest(fetched.split(b":", 2)[2])
 
     def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
         number, line, row = fetched.split(b":", 2)

@@ -46,6 +46,9 @@ class Digits:
         """The scan, uint8 [8, 8]."""
         return self._scans[reference.position]
 
+    def digest(self, fetched: np.ndarray) -> bytes:
+        return digest(fetched.tobytes())
+
     def encode(self, fetched: np.ndarray, key: str, variants: int) -> list[Values]:
         return self._format.values(self._format.resize(Image.fromarray(fetched)), key, variants)
 

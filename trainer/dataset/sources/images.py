@@ -1,33 +1,38 @@
 """images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
 
-A folder is split when all its sub-folders have names of splits (train, training, val, valid,
-validation, test, testing), train among them. Below a class, folders nest at will.
+A folder is split when all its sub-folders have names of splits (`split_named`), train among
+them; those splits are kept, but for copies (plan.py). A class has images of its own, and may
+have folders with more.
 
-Nothing given is lost without a word. Hidden and system files, and files that neither
-by name nor by content are images, are rejected but tolerated; an image outside a class is
-rejected as any unusable image is.
+Every file is an example or is listed in rejected.jsonl. Hidden and system files, and files that
+neither by name nor by content are images, are tolerated; an image outside a class, or of a
+format that is not read, counts as any unusable image does.
 """
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from trainer.dataset import storage
 from trainer.dataset.options import RecordOptions
-from trainer.dataset.pixels import (
-    EXTENSIONS,
-    FORMATS,
-    MAX_FILE_BYTES,
-    PixelFormat,
-)
+from trainer.dataset.pixels import FORMAT_NAMES, MAX_FILE_BYTES, PixelFormat
 from trainer.dataset.records import Values
 from trainer.dataset.schema import join
 from trainer.dataset.sources import Example, Mapped, Reference, Rejection, digest, split_named
 from trainer.errors import InputError
 
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF87a", b"GIF89a")
-"""What files of `FORMATS` begin with."""
+_READ = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_NOT_READ = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+_SIGNATURE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
+)
+"""What images that are read begin with."""
+_LAYOUTS = (
+    "understood are <class>/<image>, and <split>/<class>/<image> with folders train, validation "
+    "(or val) and test (or training_set, test_set and the like) and no others"
+)
 
 
 class ImageFolder:
@@ -49,10 +54,7 @@ class ImageFolder:
         self.features = [self._format.feature]
         if not storage.is_folder(self.location):
             what = "is not a folder" if storage.exists(self.location) else "does not exist"
-            raise InputError(
-                f"source={options.source!r}: {self.location} {what}; give a folder of "
-                "<class>/<image> or <split>/<class>/<image>"
-            )
+            raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
         folders = _folders(self.location)
         splits = {name: split_named(name) for name in folders}
         if folders and all(splits.values()) and "train" in splits.values():
@@ -85,8 +87,11 @@ class ImageFolder:
         """The content of a file."""
         return storage.read(join(self.location, reference.key))
 
+    def digest(self, fetched: bytes) -> bytes:
+        return digest(fetched)
+
     def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
-        return self._format.values(self._format.decode(fetched), key, variants)
+        return self._format.read(fetched, key, variants)
 
     def _files(self) -> Iterator[tuple[str, int, str]]:
         """Every file: (path under the folder, label or -1, split)."""
@@ -99,23 +104,36 @@ class ImageFolder:
             for name, folder in storage.scan(join(self.location, part) if part else self.location):
                 path = join(part, name) if part else name
                 label = labels[name] if folder and name in labels else -1
-                found = False
-                for file in self._below(path, folder, label, split):
-                    found = True
-                    yield file
-                if label >= 0 and not found:
-                    raise self._empty(name, path)
+                if label < 0:
+                    yield from self._below(path, folder, label, split)
+                    continue
+                entries = storage.scan(join(self.location, path))
+                self._check_class(name, path, entries)
+                for entry, inner in entries:
+                    yield from self._below(join(path, entry), inner, label, split)
 
-    def check_not_empty(self) -> None:
-        """Raises InputError for a class without a file; lists no class beyond its first."""
+    def check_classes(self) -> None:
+        """Raises InputError for a class without images; lists none beyond its first file."""
         for name, path in self._class_folders:
-            if not storage.holds_a_file(join(self.location, path)):
-                raise self._empty(name, path)
+            self._check_class(name, path, storage.entries(join(self.location, path)))
 
-    def _empty(self, name: str, path: str) -> InputError:
-        return InputError(
-            f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "
-            "remove the folder"
+    def _check_class(self, name: str, path: str, entries: Iterable[tuple[str, bool]]) -> None:
+        """Refuses a class folder that has no file of its own."""
+        uri, folders = join(self.location, path), []
+        for entry, is_folder in entries:
+            if is_folder:
+                folders.append(entry)
+            elif not _is_hidden(entry):
+                return
+        held = [one for one in sorted(folders) if storage.holds_a_file(join(uri, one))]
+        if held:
+            found = ", ".join(f"{one}/" for _, one in self._class_folders)
+            raise InputError(
+                f"source=images:{self.location} has {_shortened(found)} for classes, but {path}/ "
+                f"holds only folders ({_shortened(', '.join(held))}); {_LAYOUTS}"
+            )
+        raise InputError(
+            f"class {name!r} is empty: no file in {uri}; add images or remove the folder"
         )
 
     def _below(
@@ -141,16 +159,16 @@ class ImageFolder:
                 return Rejection(path, f"larger than {MAX_FILE_BYTES // 10**6} MB")
             content = storage.read(uri)
         except OSError as error:
-            return Rejection(path, f"can't be read: {error.strerror}")
-        looks_like_image = content.startswith(_SIGNATURES)
-        if not looks_like_image and not path.lower().endswith(EXTENSIONS):
+            return Rejection(path, f"can't be read: {error.strerror}")  # It is no file.
+        looks_like_image = _SIGNATURE.match(content)
+        if not looks_like_image and not path.lower().endswith(_READ + _NOT_READ):
             return Rejection(path, "not an image, by name and by content", tolerated=True)
         if label < 0:
             return Rejection(path, "outside the folders of classes")
         if not content:
             return Rejection(path, "empty file")
         if not looks_like_image:
-            return Rejection(path, f"content is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+            return Rejection(path, f"content is not {FORMAT_NAMES}")
         return Example(Reference(path, 0), label, digest(content), split)
 
 
@@ -162,7 +180,7 @@ def open_source(rest: str, options: RecordOptions) -> ImageFolder:
 
 def check_source(rest: str, options: RecordOptions) -> None:
     """Raises InputError for what is no folder of classes, before any image is read."""
-    open_source(rest, options).check_not_empty()
+    open_source(rest, options).check_classes()
 
 
 def _folders(uri: str) -> list[str]:
@@ -172,6 +190,10 @@ def _folders(uri: str) -> list[str]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in _SYSTEM_FILES
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def _check_classes(classes: list[str], source: str) -> None:

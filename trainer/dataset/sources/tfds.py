@@ -77,8 +77,11 @@ class PreparedDataset:
         assert record is not None
         return records.parse(record)[self._image][0]
 
+    def digest(self, fetched: bytes) -> bytes:
+        return digest(fetched)
+
     def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
-        return self._format.values(self._format.decode(fetched), key, variants)
+        return self._format.read(fetched, key, variants)
 
     def _listed(self, key: str, position: int, split: str, record: bytes) -> Example | Rejection:
         if not split:
