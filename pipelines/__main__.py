@@ -2,8 +2,14 @@
 
 from pipelines import startup
 
-if __name__ == "__main__":
-    with startup.one_line_errors():
-        from pipelines.command_line import main
 
-        main()
+def main() -> None:
+    """Entry point of `python -m pipelines` and of the installed command `vertex-training`."""
+    with startup.one_line_errors():
+        from pipelines import command_line
+
+        command_line.main()
+
+
+if __name__ == "__main__":
+    main()

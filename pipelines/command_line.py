@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import parameter_list, promotion, sources, startup
+from pipelines import compile_command, parameter_list, promotion, sources, startup
 from pipelines import recipe as recipes
 from pipelines.arguments import (
     Rates,
@@ -228,6 +228,7 @@ def run_recipe(
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 
 
+app.command("compile")(compile_command.main)
 app.command()(commands.doctor)
 app.command()(commands.status)
 app.command()(commands.cancel)
@@ -238,10 +239,13 @@ app.add_typer(schedule_commands.app, name="schedule")
 
 
 def main(application: typer.Typer = app) -> None:
-    """Entry point of `python -m pipelines`, and of compile.py."""
+    """Run the command line of `python -m pipelines`, or of compile.py, and exit."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that has no such sign shows another in its place.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # An installed command does not look for modules there: recipes name models and steps of it.
+    if (here := os.getcwd()) not in sys.path and "" not in sys.path:  # noqa: PTH109
+        sys.path.append(here)
     code = run(application, sys.argv[1:])
     startup.end(code)

@@ -1,4 +1,6 @@
-"""Recipes: named values for the pipeline's parameters, in recipes/*.toml.
+"""Recipes: named values for the pipeline's parameters, in *.toml files.
+
+Those that come along lie beside this file; the user's own lie in recipes/ of the working folder.
 
 The first comment line of a file says what it makes; those below say what it reproduces,
 the accuracy to expect, the time, the cost and the command.
@@ -21,6 +23,8 @@ from trainer.errors import InputError
 from trainer.fields import nearest
 
 DIRECTORY = Path(__file__).parent / "recipes"
+OWN_DIRECTORY = Path("recipes")
+"""Of the user's own recipes, in the working folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,21 +50,30 @@ class Recipe:
         return checked({**self.given, **values}, place=place)
 
 
-def names(directory: Path = DIRECTORY) -> list[str]:
-    """The recipes that there are, sorted."""
-    return sorted(path.stem for path in directory.glob("*.toml"))
+def names() -> list[str]:
+    """Return the names of all recipes, sorted."""
+    return sorted(_paths())
 
 
-def load(name: str, directory: Path = DIRECTORY) -> Recipe:
+def load(name: str, *folders: Path) -> Recipe:
     """Reads and checks recipe `name`.
 
+    Args:
+        folders: where recipes are looked for; default: those that come along and the user's own.
+
     Raises:
-        InputError: no such recipe, no TOML, or a value that is not fit for its parameter.
+        InputError: no such recipe, two of that name, no TOML, or a value that is not fit for its
+            parameter.
     """
-    known = names(directory)
+    known = _paths(*folders)
     if name not in known:
         raise InputError(f"no recipe {name!r}{nearest(name, known)}")
-    path = directory / f"{name}.toml"
+    path, *others = known[name]
+    if others:
+        raise InputError(
+            f"{others[0]} has the name of a recipe that comes along; rename it, for one name "
+            "means one recipe"
+        )
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
@@ -82,3 +95,12 @@ def load(name: str, directory: Path = DIRECTORY) -> Recipe:
         parameters=checked(given, place=path.name),
         operation=operation,
     )
+
+
+def _paths(*folders: Path) -> dict[str, list[Path]]:
+    """Return the files of each recipe's name, those that come along before the user's own."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders or (DIRECTORY, OWN_DIRECTORY):
+        for path in folder.glob("*.toml"):
+            found.setdefault(path.stem, []).append(path)
+    return found

@@ -15,7 +15,9 @@ LOCATION = "local"
 ROLES = ("chief", "worker", "ps", "evaluator")
 """Role of each worker pool, by its position in worker_pool_specs."""
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""
+"""Empty where the project is installed: its packages are found as others are."""
 _VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
 _VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
 _THIS_MACHINE = ("127.0.0.1", "localhost")
@@ -27,8 +29,9 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglev
 def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a component's process.
 
-    This interpreter comes first on PATH and the repository first on PYTHONPATH, in place
-    of the container's image. Nothing that makes a process believe it were a replica is
+    This interpreter comes first on PATH. A checkout of the project comes first on PYTHONPATH, and
+    the working folder, which may hold models and steps of the user's own, last, in place of the
+    container's image. Nothing that makes a process believe it were a replica is
     passed on, and no proxy stands between the processes of this machine.
     """
     source = os.environ if environment is None else environment
@@ -42,7 +45,9 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
         **kept,
         **beside_proxies(kept),
         "PATH": _prepend(pathlib.Path(sys.executable).parent, kept.get("PATH")),
-        "PYTHONPATH": _prepend(_REPOSITORY, kept.get("PYTHONPATH")),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())])
+        ),
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -4,10 +4,8 @@ import dataclasses
 import datetime
 import functools
 import hashlib
-import importlib.metadata
 import json
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from pipelines import plan, resource_names
 from pipelines.local import package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
+from pipelines.revision import git_commit
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 from trainer.worker_pools import IMAGE
-
-PROJECT_NAME = "vertex-tensorflow-training"
 
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -160,30 +157,6 @@ def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
             "letter"
         )
     return name
-
-
-@functools.cache
-def git_commit() -> str:
-    """The first 12 digits of the commit that is checked out; empty outside a repository."""
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return result.stdout.strip() if result.returncode == 0 else ""
-
-
-def project_version() -> str:
-    """The version of this project; empty where it is not installed as a package."""
-    try:
-        return importlib.metadata.version(PROJECT_NAME)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:

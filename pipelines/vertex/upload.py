@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pipelines.revision import git_commit, project_version
 from pipelines.vertex.connection import Connection, attempt, is_loopback
 from pipelines.vertex.errors import NOT_FOUND, status_of, tolerated, translated
-from pipelines.vertex.template import Template, git_commit, project_version
+from pipelines.vertex.template import Template
 
 _PRECONDITION = 412
 

@@ -52,6 +52,18 @@ def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
     assert str(raised.value).startswith(message)
 
 
+def test_recipes_of_the_working_folder_stand_beside_those_that_come_along(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.toml").write_text("# Mine\nimage_size = 8\n")
+    assert {"digits", "mine"} <= set(recipe.names())
+    assert recipe.load("mine").parameters.records.image_size == 8
+    (tmp_path / "recipes" / "digits.toml").write_text("# Mine, too\n")
+    assert recipe.names().count("digits") == 1
+    with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a recipe that"):
+        recipe.load("digits")
+
+
 def test_an_unknown_recipe_is_answered_with_the_nearest():
     with pytest.raises(InputError, match="no recipe 'digts'; did you mean 'digits'"):
         recipe.load("digts")

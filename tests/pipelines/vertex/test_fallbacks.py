@@ -23,11 +23,10 @@ accelerator_type = "NVIDIA_L4"
 accelerator_type = ""
 accelerator_count = 0
 """
-    folder = tmp_path / "recipes"
+    folder = tmp_path / "packaged"
     folder.mkdir()
     (folder / "digits.toml").write_text(text)
-    monkeypatch.setattr(recipe.load, "__defaults__", (folder,))
-    monkeypatch.setattr(recipe.names, "__defaults__", (folder,))
+    monkeypatch.setattr(recipe, "DIRECTORY", folder)
 
 
 @pytest.mark.usefixtures("fallbacks")

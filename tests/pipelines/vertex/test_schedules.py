@@ -24,12 +24,11 @@ def declared(tmp_path, monkeypatch):
     from pipelines import recipe
 
     text, _, _ = (recipe.DIRECTORY / "digits.toml").read_text().partition("[retraining]")
-    folder = tmp_path / "recipes"
+    folder = tmp_path / "packaged"
     folder.mkdir()
     (folder / "digits.toml").write_text(text + RETRAINING)
     (folder / "plain.toml").write_text(text)
-    monkeypatch.setattr(recipe.load, "__defaults__", (folder,))
-    monkeypatch.setattr(recipe.names, "__defaults__", (folder,))
+    monkeypatch.setattr(recipe, "DIRECTORY", folder)
 
     def change(old, new):
         path = folder / "digits.toml"

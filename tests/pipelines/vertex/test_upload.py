@@ -1,6 +1,8 @@
 """Uploads: the same bytes once, tags that follow, and one line when it is refused."""
 
 import hashlib
+import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -10,6 +12,11 @@ from pipelines import command_line
 from pipelines.vertex import upload
 from tests.pipelines.vertex.conftest import IMAGE
 from tests.pipelines.vertex.stores import RegistryServer, StorageServer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @pytest.fixture
@@ -47,7 +54,6 @@ def commit(monkeypatch):
 
     def set_to(value):
         monkeypatch.setattr(upload, "git_commit", lambda: value)
-        monkeypatch.setattr(upload, "project_version", lambda: "0.1.0")
 
     set_to("abc123")
     return set_to
@@ -62,7 +68,9 @@ def test_a_pipeline_is_stored_with_version_commit_and_latest(
     version = f"sha256:{hashlib.sha256(content).hexdigest()}"
     package = registry.packages["training-digits"]
     assert package["versions"] == {version: content}
-    assert package["tags"] == dict.fromkeys(["v0-1-0", "commit-abc123", "latest"], version)
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    tag = f"v{project['version'].replace('.', '-')}"
+    assert package["tags"] == dict.fromkeys([tag, "commit-abc123", "latest"], version)
     assert f"uploaded  {registry.repository}/training-digits/{version}" in out
     assert IMAGE.encode() in content
 
