@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
+TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - of the emulator, a new one each time
 # No project's: those have 6 characters at least.
 LOCAL_PROJECT = "local"
 """The project of a run on this machine."""
@@ -27,11 +28,11 @@ def model_client(location: str, environment: Mapping[str, str]) -> Any:
     Args:
         environment: VERTEX_AI_ENDPOINT names another endpoint than Google's and
             VERTEX_AI_TRANSPORT rest or grpc, as the settings of the command line have it. A
-            server of this machine is spoken to in REST and is shown no credentials.
+            server of this machine is spoken to in REST, and is shown no credentials but
+            VERTEX_AI_ACCESS_TOKEN.
     """
     # The generated clients alone: google.cloud.aiplatform takes two seconds more to import.
     from google.api_core.client_options import ClientOptions
-    from google.auth.credentials import AnonymousCredentials
     from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
 
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
@@ -40,12 +41,30 @@ def model_client(location: str, environment: Mapping[str, str]) -> Any:
     if is_local and "://" not in endpoint:
         endpoint = f"http://{endpoint}"
     return ModelServiceClient(
-        credentials=AnonymousCredentials() if is_local else None,
+        credentials=local_credentials(environment) if is_local else None,
         transport=environment.get(TRANSPORT_VARIABLE) or ("rest" if is_local else "grpc"),
         client_options=ClientOptions(
             api_endpoint=endpoint or f"{location}-aiplatform.googleapis.com"
         ),
     )
+
+
+def local_credentials(environment: Mapping[str, str]) -> Any:
+    """Return the credentials for a server of this machine: the token that it asks for, or none."""
+    from google.auth.credentials import AnonymousCredentials
+
+    token = environment.get(TOKEN_VARIABLE, "")
+
+    class LocalCredentials(AnonymousCredentials):
+        """Shows a fixed token."""
+
+        def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
+            headers["authorization"] = f"Bearer {token}"
+
+        def refresh(self, request: Any) -> None:
+            """Do nothing, so that the server's own answer to a wrong token is shown."""
+
+    return LocalCredentials() if token else AnonymousCredentials()
 
 
 def again(call: Callable[[], T]) -> T:

@@ -84,11 +84,15 @@ def _registry(
             return
         from components.vertex_client import model_client
         from pipelines.emulator import environment
-        from pipelines.emulator import model_registry as loopback
+        from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+        from pipelines.emulator.operations import Operations
+        from pipelines.emulator.server import Emulator
 
         # Read by the client of the server that is started here.
         os.environ.update(environment.beside_proxies(os.environ))
-        server = stack.enter_context(loopback.ModelRegistry(runs_directory / loopback.FOLDER_NAME))
+        operations = Operations()
+        models = ModelService(runs_directory / FOLDER_NAME, operations)
+        server = stack.enter_context(Emulator(models, operations))
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
         yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from components.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError
 
@@ -132,7 +133,12 @@ class Containers:
         unique = f"{self._run}-{name}-{self._count}"
         # A command takes the place of the image's entry point, as on Vertex AI.
         label = f"{LABEL}={self._run}"
-        variables = [f"--env={key}={value}" for key, value in environment.items()]
+        # All users of the machine can read a command line.
+        secret = {key: value for key, value in environment.items() if key == TOKEN_VARIABLE}
+        variables = [
+            f"--env={key}" if key in secret else f"--env={key}={value}"
+            for key, value in environment.items()
+        ]
         arguments = [
             self.engine,
             "run",
@@ -148,7 +154,7 @@ class Containers:
             self.engine,
             unique,
             [*arguments, *command[1:]],
-            environment=os.environ,
+            environment={**os.environ, **secret},
             log=log,
             guardian=self._guardian,
         )

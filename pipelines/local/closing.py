@@ -12,8 +12,8 @@ from rich.text import Text
 
 from pipelines.console import print_plain
 from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica import Replica
-from pipelines.emulator.vertex_service import VertexService
 from pipelines.local import failures
 from pipelines.local.board import Board
 from pipelines.local.view import relative
@@ -38,7 +38,7 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(board: Board, service: VertexService | None, error: str) -> Failure:
+def failure_of(board: Board, service: JobService, error: str) -> Failure:
     """Why a run failed.
 
     Args:
@@ -47,7 +47,7 @@ def failure_of(board: Board, service: VertexService | None, error: str) -> Failu
     task = board.failed
     if not task:
         return Failure(error)
-    own = [job for job in service.jobs if job.launched_by == task.key] if service else []
+    own = [job for job in service.jobs if job.launched_by == task.key]
     if own and own[-1].error:
         replica = own[-1].failed_replica
         if not replica:
@@ -55,7 +55,7 @@ def failure_of(board: Board, service: VertexService | None, error: str) -> Failu
         said = failures.user_error(replica.log, replica.returncode)
         why = said or _killed(replica) or own[-1].error
         return Failure(f"{task.display_name}: {why}", replica.log, bool(said))
-    if not own and service and service.refusals:
+    if not own and service.refusals:
         message = f"{task.display_name}: the job was refused: {service.refusals[-1]}"
         return Failure(message, task.log)
     said = failures.user_error(task.log, task.returncode)

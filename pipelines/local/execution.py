@@ -16,9 +16,11 @@ from rich.console import Console
 
 from pipelines.console import print_plain
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
-from pipelines.emulator.model_registry import FOLDER_NAME, ModelRegistry
+from pipelines.emulator.job_service import JobService
+from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.vertex_service import VertexService
+from pipelines.emulator.server import Emulator
 from pipelines.local import closing, folders, kfp_doors, package, summary, terminal
 from pipelines.local.board import Board
 from pipelines.local.journal import Journal
@@ -142,20 +144,21 @@ def execute(
             # The image's user is not this one; as in a bucket, all of a run may write.
             (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
             (directory / "artifacts").chmod(0o777)
-        service = None
-        if pipeline.has_custom_jobs:
-            service = stack.enter_context(VertexService(logs, guardian, containers))
-        jobs = service.jobs if service else []
+        operations = Operations()
         # Models outlive the run that has made them: the next one meets its champion there.
-        registry = stack.enter_context(ModelRegistry(directory.parent / FOLDER_NAME))
+        models = ModelService(directory.parent / FOLDER_NAME, operations)
+        service = JobService(logs, guardian, containers)
+        emulator = stack.enter_context(Emulator(service, models, operations, background=True))
+        guardian.after_death(["rm", "-rf", emulator.folder])
+        stack.enter_context(service)
         tasks = ProcessTasks(
             board=board,
-            service=service,
+            emulator=emulator,
+            service=service if pipeline.has_custom_jobs else None,
             guardian=guardian,
             artifacts=artifacts,
             logs=logs,
             scratch=scratch,
-            variables=registry.environment,
             journal=Journal(directory),
             containers=containers,
         )
@@ -172,7 +175,7 @@ def execute(
 
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
-        with view_of(board, jobs, console) as view:
+        with view_of(board, service.jobs, console) as view:
             thread = _Thread("kfp", call)
             try:
                 while not thread.finished.wait(_FRAME_SECONDS):
@@ -189,7 +192,7 @@ def execute(
             state=state,
             parameters=arguments,
             board=board,
-            jobs=jobs,
+            jobs=service.jobs,
             directory=directory,
             artifacts=artifacts,
             error=failure.message if failure else "",
@@ -197,7 +200,7 @@ def execute(
             seconds=time.monotonic() - board.started,
         )
         summary.write(content, directory)
-        closing.link_tensorboard(jobs, directory)
+        closing.link_tensorboard(service.jobs, directory)
     seconds = time.monotonic() - board.started
     closing.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)

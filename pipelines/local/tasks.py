@@ -12,8 +12,9 @@ from typing import Any
 
 from pipelines.emulator import environment
 from pipelines.emulator.containers import Containers
+from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.vertex_service import VertexService
+from pipelines.emulator.server import Emulator
 from pipelines.local import executor
 from pipelines.local.board import Board
 from pipelines.local.journal import Journal
@@ -29,10 +30,10 @@ class ProcessTasks:
 
     Args:
         board: told of every change.
-        service: where launchers create their jobs; None for a pipeline that has none.
+        emulator: the Vertex AI that tasks speak to.
+        service: its CustomJobs; None for a pipeline that has none.
         artifacts: folder of the run's artifacts, or its URI.
         scratch: a short path for TMPDIR (sockets have at most 108 characters).
-        variables: further environment of every task.
         journal: takes what succeeded, and gives what an earlier attempt had completed.
         containers: where components run; None: as processes.
     """
@@ -41,25 +42,30 @@ class ProcessTasks:
         self,
         *,
         board: Board,
-        service: VertexService | None,
+        emulator: Emulator,
+        service: JobService | None,
         guardian: Guardian,
         artifacts: str,
         logs: pathlib.Path,
         scratch: pathlib.Path,
-        variables: Mapping[str, str],
         journal: Journal,
         containers: Containers | None = None,
     ) -> None:
         self._board = board
         self._journal = journal
         self._containers = containers
-        self._variables = dict(variables)
+        self._variables = emulator.environment
+        self._emulator = emulator
         self._service = service
         self._guardian = guardian
         self._artifacts = artifacts
         self._scratch = scratch
         self._logs = logs
-        self._environment = {**environment.of_component(), "TMPDIR": str(scratch), **variables}
+        self._environment = {
+            **environment.of_component(),
+            "TMPDIR": str(scratch),
+            **self._variables,
+        }
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
@@ -146,7 +152,6 @@ class ProcessTasks:
         )
 
     def _launch(self, task: str, command: Sequence[str]) -> Process:
-        assert self._service
         process, self._warm = self._warm, None
         # It may have been killed while it waited: it is among the largest processes.
         if process is None or process.finished.is_set():
@@ -157,7 +162,7 @@ class ProcessTasks:
         stale = arguments[arguments.index("--gcp_resources") + 1]
         pathlib.Path(stale).unlink(missing_ok=True)
         request = {
-            "endpoint": self._service.address,
+            "endpoint": self._emulator.socket,
             "task": task,
             "log": str(self._board.tasks[task].log),
             "arguments": arguments,

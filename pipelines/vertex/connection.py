@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from components.vertex_client import local_credentials
 from pipelines.vertex import reach
 from pipelines.vertex.errors import is_retryable, status_of, translated
 from pipelines.vertex.settings import Settings
@@ -30,7 +31,7 @@ _FIRST_PAUSE_SECONDS = 1.0
 class Connection:
     """Clients for a project and region.
 
-    At an endpoint of this machine they are anonymous and speak REST, in place of a cloud.
+    At an endpoint of this machine they speak REST, in place of a cloud.
     """
 
     settings: Settings
@@ -79,12 +80,11 @@ class Connection:
 
     @functools.cached_property
     def credentials(self) -> Any:
-        """Application Default Credentials; anonymous ones for a server of this machine."""
+        """Application Default Credentials; those of the emulator for a server of this machine."""
         import google.auth
-        from google.auth.credentials import AnonymousCredentials
 
         if is_loopback(self.settings.endpoint):
-            return AnonymousCredentials()
+            return local_credentials(os.environ)
         with translated("signing in"):
             return google.auth.default(scopes=_SCOPES)[0]
 
@@ -157,14 +157,13 @@ class Connection:
             body: JSON.
         """
         from google.api_core import exceptions
-        from google.auth.credentials import AnonymousCredentials
         from google.auth.transport.requests import AuthorizedSession
 
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
         if not endpoint and is_loopback(self.settings.endpoint):
             endpoint = self.settings.endpoint
         base = _with_scheme(endpoint) or f"https://{service}.googleapis.com"
-        credentials = AnonymousCredentials() if is_loopback(endpoint) else self.credentials
+        credentials = local_credentials(os.environ) if is_loopback(endpoint) else self.credentials
 
         self.check_answers(base)
 

@@ -44,7 +44,8 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def service(tmp_path, monkeypatch):
     with ModelService(tmp_path / "registry") as service:
-        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
         yield service
 
 

@@ -114,7 +114,7 @@ def test_a_step_that_lost_an_answer_and_is_retried_uploads_once(registry, servic
     assert role in again.aliases
     assert len(registry.versions("digits")) == 1
     assert len(service.sent("UploadModel")) == 1
-    assert len(service.store.evaluations(again.resource)) == 1
+    assert len(list(registry.client.list_model_evaluations(parent=again.resource))) == 1
 
 
 def test_a_champion_that_changed_since_the_comparison_is_not_displaced(registry, service):
@@ -131,25 +131,12 @@ def other(service, tmp_path, monkeypatch):
         yield ModelRegistry(model_client("us-central1", second.environment), PARENT)
 
 
-def meanwhile(service, name, act):
-    """Has `act` done once, before the service answers a request of `name`."""
-    answer, left = getattr(service, name), [act]
-
-    def answered(*arguments):
-        if left:
-            left.pop()()
-        return answer(*arguments)
-
-    setattr(service, name, answered)
-
-
 def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
     registry, service, other
 ):
     promote_each(registry, "one")
-    meanwhile(
-        service,
-        "operation",
+    service.before(
+        "GetOperation",
         lambda: other.register("digits", candidate("other"), "champion", "digits@1"),
     )
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
@@ -158,8 +145,8 @@ def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
 
 
 def test_two_runs_that_register_the_first_version_at_once_both_do(registry, service, other):
-    meanwhile(
-        service, "upload", lambda: other.register("digits", candidate("other"), "champion", "")
+    service.before(
+        "UploadModel", lambda: other.register("digits", candidate("other"), "champion", "")
     )
     second = registry.register("digits", candidate("late"), "champion", "")
     assert (second.name, "challenger" in second.aliases) == ("digits@2", True)
@@ -167,8 +154,8 @@ def test_two_runs_that_register_the_first_version_at_once_both_do(registry, serv
 
 
 def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry, service, other):
-    meanwhile(
-        service, "upload", lambda: other.register("digits", candidate("one"), "challenger", "")
+    service.before(
+        "UploadModel", lambda: other.register("digits", candidate("one"), "challenger", "")
     )
     registry.register("digits", candidate("one"), "champion", "")
     assert [one.artifact_uri for one in registry.versions("digits")] == ["gs://bucket/one/model"]
@@ -179,7 +166,7 @@ def test_a_rollback_never_returns_to_the_version_that_it_withdraws(registry, ser
     promote_each(registry, "one", "two")
     registry.promote("digits", "1")
     parent = f"projects/{NUMBER}/locations/us-central1/models/digits"
-    service.store.delete_version(f"{parent}@2")
+    registry.client.delete_model_version(name=f"{parent}@2")
     with pytest.raises(InputError, match="has had no champion before digits@1"):
         registry.roll_back("digits")
     assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}

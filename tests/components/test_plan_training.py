@@ -197,7 +197,8 @@ def test_records_without_a_training_example_end_the_step(tmp_path, capsys):
 @pytest.fixture
 def service(tmp_path, monkeypatch):
     with ModelService(tmp_path / "registry") as service:
-        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
         yield service
 
 

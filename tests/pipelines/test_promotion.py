@@ -6,7 +6,7 @@ from components.model_registry import ModelRegistry
 from components.model_upload import Candidate
 from components.vertex_client import model_client
 from pipelines import command_line
-from pipelines.emulator import model_registry as loopback
+from pipelines.emulator.model_service import FOLDER_NAME
 from tests.model_service import ModelService
 
 LOCAL = "projects/local/locations/local"
@@ -47,7 +47,7 @@ def register(environment, parent, *runs, folder=""):
 
 
 def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, tmp_path):
-    with loopback.ModelRegistry(tmp_path / "runs" / loopback.FOLDER_NAME) as server:
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", "two")
     code, shown = promote("--local")
     assert code == 0
@@ -73,7 +73,7 @@ def test_a_proxy_of_the_user_is_not_asked_and_a_folder_keeps_its_name(
     promote, tmp_path, monkeypatch
 ):
     place = "/data/[bold]/" + "long-" * 20
-    with loopback.ModelRegistry(tmp_path / "runs" / loopback.FOLDER_NAME) as server:
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", folder=place)
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "intranet")
@@ -86,7 +86,8 @@ def test_a_proxy_of_the_user_is_not_asked_and_a_folder_keeps_its_name(
 
 def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch):
     with ModelService(tmp_path / "service") as service:
-        monkeypatch.setenv("VERTEX_AI_ENDPOINT", service.url)
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
         parent = "projects/my-project/locations/us-central1"
         registry = register(service.environment, parent, "one", "two")
         before = len(service.requests)
@@ -131,7 +132,7 @@ def test_a_mistake_is_one_line(promote, monkeypatch, arguments, message):
 
 @pytest.mark.parametrize("content", ["{", "3", '{"projects/p/locations/l/models/m": {}}'])
 def test_a_damaged_registry_of_this_machine_is_named_with_its_remedy(promote, tmp_path, content):
-    file = tmp_path / "runs" / loopback.FOLDER_NAME / "models.json"
+    file = tmp_path / "runs" / FOLDER_NAME / "models.json"
     file.parent.mkdir(parents=True)
     file.write_text(content)
     code, shown = promote("--local", "--version", "1")

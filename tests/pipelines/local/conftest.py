@@ -7,8 +7,9 @@ import grpc
 import pytest
 from kfp import compiler
 
+from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.vertex_service import VertexService
+from pipelines.emulator.server import Emulator
 
 REPLICA = pathlib.Path(__file__).with_name("replica.py")
 
@@ -59,14 +60,20 @@ def records_package(tmp_path_factory):
 
 @pytest.fixture
 def service(tmp_path):
-    with Guardian() as guardian, VertexService(tmp_path / "logs", guardian) as service:
+    with Guardian() as guardian, JobService(tmp_path / "logs", guardian) as service:
         yield service
 
 
 @pytest.fixture
-def client(service):
+def emulator(service):
+    with Emulator(service) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def client(emulator):
     """Google's own client."""
-    address = service.address  # first, for the service is importing the same modules
+    address = emulator.socket  # first, for the server is importing the same modules
     from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
     from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
 

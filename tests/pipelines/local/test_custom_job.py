@@ -9,8 +9,7 @@ import tempfile
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
 
-from pipelines.emulator.processes import Guardian
-from pipelines.emulator.vertex_service import VertexService
+from pipelines.emulator.server import Emulator
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 
 PARENT = "projects/p/locations/l"
@@ -222,8 +221,8 @@ def test_no_other_user_of_the_machine_can_start_a_process(tmp_path, monkeypatch)
     long = tmp_path / ("long" * 30)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with Guardian() as guardian, VertexService(tmp_path / "logs", guardian) as service:
-        scheme, _, path = service.address.partition(":")
+    with Emulator() as emulator:
+        scheme, _, path = emulator.socket.partition(":")
         assert scheme == "unix"
         assert pathlib.Path(path).is_socket()
         assert pathlib.Path(path).parent.stat().st_mode & 0o077 == 0

@@ -8,8 +8,8 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
-from components.vertex_client import model_client
-from pipelines.emulator.model_registry import ModelRegistry
+from components.vertex_client import local_credentials, model_client
+from tests.model_service import ModelService
 
 PARENT = "projects/local/locations/local"
 DIGITS = f"{PARENT}/models/digits"
@@ -17,7 +17,7 @@ DIGITS = f"{PARENT}/models/digits"
 
 @pytest.fixture
 def served(tmp_path):
-    with ModelRegistry(tmp_path / ".registry") as server:
+    with ModelService(tmp_path / ".registry", "") as server:
         yield model_client("local", server.environment)
 
 
@@ -102,9 +102,11 @@ def test_what_the_service_refuses_is_refused_in_its_way(served, call, error, mes
         call(served)
 
 
-@pytest.mark.parametrize("headers", [{"Origin": "https://a.example"}, {"Host": "a.example:80"}])
-def test_a_page_in_a_browser_can_not_register_a_model(tmp_path, headers):
-    with ModelRegistry(tmp_path) as server:
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer guessed"}, {"Origin": "https://a.example"}]
+)
+def test_a_stranger_without_the_secret_is_refused(tmp_path, headers):
+    with ModelService(tmp_path) as server:
         request = urllib.request.Request(
             f"{server.endpoint}/v1/{PARENT}/models:upload",
             data=b'{"model": {"displayName": "digits"}}',
@@ -112,22 +114,25 @@ def test_a_page_in_a_browser_can_not_register_a_model(tmp_path, headers):
         )
         with pytest.raises(urllib.error.HTTPError) as raised:
             urllib.request.urlopen(request)
-    assert raised.value.code == 403
+    assert raised.value.code == 401
+    assert json.loads(raised.value.read())["error"]["status"] == "UNAUTHENTICATED"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_can_not_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with ModelRegistry(tmp_path / "file" / ".registry") as server:
+    with ModelService(tmp_path / "file" / ".registry", "") as server:
         client = model_client("local", server.environment)
         with pytest.raises(exceptions.BadRequest, match=r"file/.registry/models.json can't be"):
             upload(client, "one", model_id="digits")
 
 
 def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
-    with ModelRegistry(tmp_path) as server:
+    with ModelService(tmp_path, "") as server:
         request = urllib.request.Request(
-            f"{server.endpoint}/v1/{PARENT}/models:upload", data=b'{"modell": {}}'
+            f"{server.endpoint}/v1/{PARENT}/models:upload",
+            data=b'{"modell": {}}',
+            headers={"Authorization": f"Bearer {server.secret}"},
         )
         with pytest.raises(urllib.error.HTTPError) as raised:
             urllib.request.urlopen(request)
@@ -136,11 +141,11 @@ def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
 
 
 def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
-    with ModelRegistry(tmp_path) as server:
+    with ModelService(tmp_path, "") as server:
         client = model_client("local", server.environment)
         upload(client, "one", model_id="digits")
         upload(client, "two", parent_model=DIGITS)
-    with ModelRegistry(tmp_path) as server:
+    with ModelService(tmp_path, "") as server:
         client = model_client("local", server.environment)
         client.delete_model_version(name=f"{DIGITS}@2").result()
         assert [one.artifact_uri for one in client.list_model_versions(name=DIGITS)] == [
@@ -153,7 +158,7 @@ def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
 
 
 def test_two_servers_of_one_folder_lose_nothing(tmp_path):
-    with ModelRegistry(tmp_path) as one, ModelRegistry(tmp_path) as other:
+    with ModelService(tmp_path, "") as one, ModelService(tmp_path, "") as other:
         clients = [model_client("local", server.environment) for server in (one, other)]
         upload(clients[0], "first", model_id="digits")
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -163,17 +168,16 @@ def test_two_servers_of_one_folder_lose_nothing(tmp_path):
 
 
 def test_the_high_level_sdk_speaks_to_it_too(tmp_path):
-    from google.auth.credentials import AnonymousCredentials
     from google.cloud import aiplatform
     from google.cloud.aiplatform import initializer
 
-    with ModelRegistry(tmp_path) as server:
+    with ModelService(tmp_path, "") as server:
         aiplatform.init(
             project="local",
             location="us-central1",
             api_endpoint=server.endpoint,
             api_transport="rest",
-            credentials=AnonymousCredentials(),
+            credentials=local_credentials(server.environment),
         )
         try:
             image = {"serving_container_image_uri": "image", "artifact_uri": "gs://bucket/model"}

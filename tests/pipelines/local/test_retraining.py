@@ -12,9 +12,9 @@ from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
-from pipelines.emulator.model_registry import FOLDER_NAME
-from pipelines.emulator.model_registry import ModelRegistry as RegistryOfThisMachine
+from pipelines.emulator.model_service import FOLDER_NAME
 from pipelines.local import run
+from tests.model_service import ModelService
 from tests.trainer.dataset.folders import two_classes, write_pictures
 from trainer.config import configuration_digest
 from trainer.dataset.writer import create_tfrecords
@@ -74,7 +74,7 @@ def champion(tmp_path, small):
         labels=training_labels(dataset_digest(str(tmp_path / "records")), configuration),
         metrics={},
     )
-    with RegistryOfThisMachine(tmp_path / "runs" / FOLDER_NAME) as server:
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         registry = ModelRegistry(
             model_client(LOCATION, server.environment), f"projects/{PROJECT}/locations/{LOCATION}"
         )

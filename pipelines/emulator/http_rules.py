@@ -1,0 +1,119 @@
+"""REST requests to the protos of google.cloud.aiplatform.v1, by the rules of Google's own clients.
+
+Which path and verb belong to a method is read from the REST transports of
+google-cloud-aiplatform, which are generated from the API's google.api.http annotations.
+"""
+
+import dataclasses
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pipelines.emulator.api_error import ApiError, invalid
+
+SERVICES = ("Job", "Metadata", "Model", "Pipeline", "Schedule")
+_VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method of a service.
+
+    Attributes:
+        service: its full name, as gRPC has it.
+        request: type of its request; a proto message, or proto-plus' wrapper of one.
+        paths: HTTP verb, pattern of the path, and field that the body fills (* for all).
+    """
+
+    service: str
+    name: str
+    request: Any
+    paths: tuple[tuple[str, re.Pattern[str], str], ...]
+
+    def parse(self, verb: str, url: str, body: bytes) -> Any | None:
+        """Return the request that a REST request stands for; None if it is for another method.
+
+        Raises:
+            ApiError: it is no such request.
+        """
+        parts = urlsplit(url)
+        for wanted, pattern, field in self.paths:
+            match = pattern.fullmatch(unquote(parts.path)) if verb == wanted else None
+            if match:
+                return self._parsed(match.groupdict(), parse_qs(parts.query), field, body)
+        return None
+
+    def _parsed(
+        self, path: Mapping[str, str], query: Mapping[str, list[str]], field: str, body: bytes
+    ) -> Any:
+        from google.protobuf import json_format
+
+        try:
+            content = json.loads(body or b"{}") if field else {}
+            document: dict[str, Any] = content if field in ("*", "") else {field: content}
+            for name, values in query.items():
+                if not name.startswith("$"):
+                    value = {"true": True, "false": False}.get(values[-1], values[-1])
+                    _put(document, name, value)
+            for name, value in path.items():
+                _put(document, name.replace("__", "."), value)
+            request = self.request()
+            json_format.ParseDict(document, getattr(request, "_pb", request))
+        except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
+            raise invalid(f"Invalid JSON payload received. {error}") from None
+        return request
+
+
+def methods() -> Iterator[Method]:
+    """All methods of the services."""
+    from google.cloud.aiplatform_v1 import types
+    from google.longrunning import operations_pb2
+
+    for service in SERVICES:
+        module = f"google.cloud.aiplatform_v1.services.{service.lower()}_service.transports"
+        base = importlib.import_module(f"{module}.rest_base")
+        rules = vars(getattr(base, f"_Base{service}ServiceRestTransport"))
+        for attribute, rule in rules.items():
+            name = attribute.removeprefix("_Base")
+            full = f"google.cloud.aiplatform.v1.{service}Service"
+            request = getattr(types, f"{name}Request", None)
+            if name == "GetOperation":
+                full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
+            if attribute.startswith("_Base") and request:
+                yield Method(full, name, request, tuple(map(_path, rule._get_http_options())))
+
+
+def _path(option: Mapping[str, str]) -> tuple[str, re.Pattern[str], str]:
+    pattern, end = "", 0
+    uri = option["uri"]
+    for match in _VARIABLE.finditer(uri):
+        inner = re.escape(match[2]).replace(r"\*\*", ".+").replace(r"\*", "[^/:]+")
+        name = match[1].replace(".", "__")
+        pattern += f"{re.escape(uri[end : match.start()])}(?P<{name}>{inner})"
+        end = match.end()
+    pattern += re.escape(uri[end:])
+    return option["method"].upper(), re.compile(pattern), option.get("body", "")
+
+
+def _put(document: dict[str, Any], name: str, value: Any) -> None:
+    *parents, last = name.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[last] = value
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """Return a message as REST shows it; {} for None."""
+    from google.protobuf import json_format
+
+    if message is None:
+        return {}
+    return json_format.MessageToDict(getattr(message, "_pb", message))
+
+
+def unserved(verb: str, path: str) -> ApiError:
+    """Return the error of a request for what the emulator does not have."""
+    return ApiError("UNIMPLEMENTED", f"{verb} {path} is not served on this machine")

@@ -1,0 +1,65 @@
+"""What Vertex AI checks of a model, a version and its aliases: a function a rule."""
+
+import re
+from typing import Any
+
+from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.labels import check_labels
+
+DEFAULT = "default"
+_MODEL_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
+_ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
+
+
+def check(model: Any) -> None:
+    """Refuse a Model message without a name, or with labels of another form.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models
+    """
+    if not model.display_name:
+        raise invalid("model.display_name is required")
+    check_labels(model.labels)
+
+
+def check_id(model_id: str) -> None:
+    """Refuse an ID that is not up to 63 of a-z, 0-9, _ and -, or begins with a digit or -.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/upload
+    """
+    if not _MODEL_ID.fullmatch(model_id):
+        raise invalid(f"model_id {model_id!r} is not up to 63 of a-z, 0-9, _ and -")
+
+
+def check_not_default(version: dict[str, Any], name: str) -> None:
+    """Refuse to delete the version with the alias default, which only its model can go with.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/deleteVersion
+    """
+    if DEFAULT in version.get("versionAliases", []):
+        raise ApiError("FAILED_PRECONDITION", f"{name} is the default version of its model")
+
+
+def check_alias(alias: str) -> None:
+    """Refuse an alias of another form, and one that takes `default` from its version.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/mergeVersionAliases
+    """
+    if not _ALIAS.fullmatch(alias.removeprefix("-")):
+        raise invalid(f"{alias.removeprefix('-')!r} is not an alias")
+    if alias == f"-{DEFAULT}":
+        raise invalid("the alias default can only be given to another version")
+
+
+def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
+    """Give aliases to a version, from which they leave any other; take those with `-`.
+
+    https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
+    """
+    for alias in aliases:
+        check_alias(alias)
+        taken = alias.removeprefix("-")
+        for holder in [number] if alias != taken else list(versions):
+            kept = [one for one in versions[holder].get("versionAliases", []) if one != taken]
+            versions[holder]["versionAliases"] = kept
+        if alias == taken:
+            versions[number]["versionAliases"].append(alias)

@@ -1,0 +1,59 @@
+"""Long-running operations, and lists in pages."""
+
+import itertools
+import time
+from typing import Any, TypeVar
+
+from pipelines.emulator.api_error import invalid, not_found
+
+T = TypeVar("T")
+
+PAGE_SIZE = 100
+
+
+class Operations:
+    """Keeps what became of requests that a real service takes its time for.
+
+    The effect is there at once; that it is done is told only after `seconds`.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self._numbers = itertools.count(1)
+        self._known: dict[str, tuple[float, Any]] = {}
+
+    def start(self, resource: str, response: Any = None) -> Any:
+        """Return the operation of a request on `resource`, which ends in `response` or Empty."""
+        location = "/".join(resource.split("/")[:4])
+        name = f"{location}/operations/{next(self._numbers)}"
+        self._known[name] = (time.monotonic() + self.seconds, response)
+        return self._operation(name)
+
+    def get_operation(self, request: Any) -> Any:
+        if request.name not in self._known:
+            raise not_found(f"Operation {request.name}")
+        return self._operation(request.name)
+
+    def _operation(self, name: str) -> Any:
+        from google.longrunning import operations_pb2
+        from google.protobuf import empty_pb2
+
+        ready, response = self._known[name]
+        operation = operations_pb2.Operation(name=name, done=time.monotonic() >= ready)
+        if operation.done:
+            operation.response.Pack(getattr(response, "_pb", response) or empty_pb2.Empty())
+        return operation
+
+
+def page(items: list[T], request: Any, limit: int = PAGE_SIZE) -> tuple[list[T], str]:
+    """Return the part of a list that `request` asks for, and the token of the next page.
+
+    Args:
+        limit: of a page's length.
+    """
+    token = request.page_token or "0"
+    if not token.isdigit():
+        raise invalid(f"page_token {token!r} is not one that was given")
+    start, size = int(token), min(request.page_size or limit, limit)
+    rest = str(start + size) if start + size < len(items) else ""
+    return items[start : start + size], rest

@@ -1,0 +1,227 @@
+"""The server of the emulator: one set of resources, in REST on a port and in gRPC on a socket.
+
+    with Emulator(ModelService(folder, operations), operations) as emulator:
+        os.environ.update(emulator.environment)   # leads components and commands here
+
+A port of 127.0.0.1 is open to every user of the machine: each request must carry the secret of
+this server as its access token. The socket lies in a folder that its user alone may open.
+"""
+
+import concurrent.futures
+import dataclasses
+import hmac
+import http.server
+import json
+import re
+import secrets
+import tempfile
+import threading
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+
+from components.vertex_client import TOKEN_VARIABLE
+from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.http_rules import Method, methods, to_json, unserved
+
+_LONG_PATH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class HttpRequest:
+    """A request to an API without protos."""
+
+    match: re.Match[str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Emulator:
+    """Serves resources; a context manager.
+
+    Args:
+        resources: have a method for each method of the API that they serve, which takes its
+            request and returns its response or raises ApiError. For APIs without protos, `routes`
+            lists (verb, pattern of the path, name), and the method takes an HttpRequest and
+            returns bytes, text or JSON.
+        project_number: takes the place of the project's ID in names, as it does on Vertex AI.
+        background: import Google's protos, which takes a second, while others go on; requests
+            wait for it. Not for a process that imports a client of them, too.
+
+    Attributes:
+        endpoint: http://127.0.0.1:port.
+        secret: the access token.
+        folder: private, removed at the end.
+    """
+
+    def __init__(self, *resources: Any, project_number: str = "", background: bool = False) -> None:
+        self.resources = resources
+        self._project_number, self._background = project_number, background
+        self.secret = secrets.token_urlsafe(32)
+        self._lock = threading.RLock()
+        place = tempfile.gettempdir()
+        # A socket's path has at most 103 characters.
+        short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
+        self._folder = tempfile.TemporaryDirectory(prefix="emulator-", dir=short)
+        self.folder = self._folder.name
+
+        class Handler(_Handler):
+            emulator = self
+
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._routes = [
+            (verb, re.compile(pattern), name, getattr(resource, name))
+            for resource in resources
+            for verb, pattern, name in getattr(resource, "routes", ())
+        ]
+        self._starting = concurrent.futures.ThreadPoolExecutor(1, "emulator")
+
+    def __enter__(self) -> "Emulator":
+        self._started = self._starting.submit(self._start)
+        if not self._background:
+            self._started.result()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+        self._started.result()[1].stop(grace=None)
+        self._starting.shutdown()
+        self._folder.cleanup()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that lead clients here."""
+        return {
+            "VERTEX_AI_ENDPOINT": self.endpoint,
+            "VERTEX_AI_TRANSPORT": "rest",
+            TOKEN_VARIABLE: self.secret,
+        }
+
+    @property
+    def socket(self) -> str:
+        """The address for gRPC, unix:PATH, once the server listens there."""
+        self._started.result()
+        return self._socket
+
+    @property
+    def _socket(self) -> str:
+        return f"unix:{self.folder}/grpc"
+
+    def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
+        """Have a resource answer a request, one at a time."""
+        if self._project_number and not isinstance(request, HttpRequest):
+            for field in ("name", "parent", "parent_model"):
+                if hasattr(request, field):
+                    name = getattr(request, field)
+                    number = f"projects/{self._project_number}/"
+                    setattr(request, field, re.sub("^projects/[^/]+/", number, name))
+        with self._lock:
+            return function(request)
+
+    def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
+        """Answer a REST request: HTTP code, content type and content."""
+        try:
+            self._check_token(headers.get("Authorization", ""))
+            result = self._asked(verb, url, headers, body)
+        except ApiError as error:
+            return error.code, "application/json", json.dumps(error.json).encode()
+        if isinstance(result, bytes):
+            return 200, "application/octet-stream", result
+        if isinstance(result, str):
+            return 200, "text/plain", result.encode()
+        return 200, "application/json", json.dumps(result).encode()
+
+    def _check_token(self, given: str) -> None:
+        """Refuse another user of this machine, and a page in its browser."""
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.secret}".encode()):
+            raise ApiError(
+                "UNAUTHENTICATED",
+                "Request had invalid authentication credentials. Expected the access token in "
+                f"{TOKEN_VARIABLE}, as the server has printed it.",
+            )
+
+    def _asked(self, verb: str, url: str, headers: Any, body: bytes) -> Any:
+        for method, function in self._started.result()[0]:
+            request = method.parse(verb, url, body)
+            if request is not None:
+                return to_json(self.call(method.name, function, request))
+        parts = urllib.parse.urlsplit(url)
+        query = {key: values[-1] for key, values in urllib.parse.parse_qs(parts.query).items()}
+        for wanted, pattern, name, function in self._routes:
+            match = pattern.fullmatch(parts.path) if verb == wanted else None
+            if match:
+                return self.call(name, function, HttpRequest(match, query, headers, body))
+        raise unserved(verb, parts.path)
+
+    def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server]:
+        served = []
+        for method in methods():
+            snake = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+            owner = next((one for one in self.resources if hasattr(one, snake)), None)
+            if owner:
+                served.append((method, getattr(owner, snake)))
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "emulator-rpc"))
+        for service in {method.service for method, _ in served}:
+            handlers = {
+                method.name: self._handler(method, function)
+                for method, function in served
+                if method.service == service
+            }
+            generic = grpc.method_handlers_generic_handler(service, handlers)
+            server.add_generic_rpc_handlers((generic,))
+        server.add_insecure_port(self._socket)
+        server.start()
+        return served, server
+
+    def _handler(self, method: Method, function: Callable[[Any], Any]) -> grpc.RpcMethodHandler:
+        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+            try:
+                return self.call(method.name, function, request)
+            except ApiError as error:
+                context.abort(grpc.StatusCode[error.status], str(error))
+
+        kind = method.request
+        parse = kind.deserialize if hasattr(kind, "deserialize") else kind.FromString
+        return grpc.unary_unary_rpc_method_handler(handle, parse, _serialized)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    emulator: Emulator
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing: the clients report what they ask for."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
+        except ConnectionError:
+            # A resource breaks the connection off.
+            self.close_connection = True
+            return
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+
+def _serialized(message: Any) -> bytes:
+    """Return a message's bytes; those of google.protobuf.Empty for None."""
+    if message is None:
+        return b""
+    return getattr(message, "_pb", message).SerializeToString()
