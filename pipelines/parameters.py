@@ -21,6 +21,7 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.gate import GateOptions
 from trainer.models import WIDE, check_images
+from trainer.models.own import is_own
 from trainer.preparation import check_together
 from trainer.worker_pools import MachineOptions
 
@@ -205,7 +206,7 @@ def _check_together(values: ParameterSet) -> None:
 def _check_table(values: ParameterSet, is_table: bool) -> None:
     """Raises InputError where what is for tables meets images, or the other way around."""
     model, source = values.training.model, values.records.source
-    if is_table != (model in WIDE):
+    if not is_own(model) and is_table != (model in WIDE):
         needs, fitting = (
             ("images", f"use {' or '.join(WIDE)}, or a source of images")
             if is_table

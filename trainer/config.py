@@ -24,7 +24,11 @@ _OPTIONS_OF_MODELS = "; ".join(
 class TrainingConfig:
     """Options of training; each is a parameter of the pipeline and a flag of trainer.task."""
 
-    model: str = option("small_cnn", help="Model to train.", choices=MODELS)
+    model: str = option(
+        "small_cnn",
+        help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds one of "
+        "your own.",
+    )
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_OPTIONS_OF_MODELS}."
     )

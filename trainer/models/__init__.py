@@ -1,7 +1,7 @@
 """The registry of models: a name, the options that it takes, and the module that builds it.
 
 Modules are imported when a model is built, so that naming one, or judging its options, costs
-no TensorFlow.
+no TensorFlow. Beside these models, MODULE:FUNCTION names one of the user's own (own.py).
 """
 
 import importlib
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import nearest
+from trainer.models import own
 from trainer.models.options import FlowersCnn, MnistCnn, SmallCnn, Transfer, WideAndDeep
 
 if TYPE_CHECKING:
@@ -39,8 +40,13 @@ def read_options(name: str, options: dict[str, Any]) -> Any:
     Raises:
         InputError: no such model, or an option that it does not take, or not with this value.
     """
+    if own.is_own(name):
+        return own.read_options(name, options)
     if name not in MODELS:
-        raise InputError(f"model={name!r} is not a model{nearest(name, MODELS)}")
+        raise InputError(
+            f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
+            f"{nearest(name, MODELS)}"
+        )
     try:
         return fields.build(MODELS[name], options, taker=name)
     except InputError as error:
@@ -49,7 +55,8 @@ def read_options(name: str, options: dict[str, Any]) -> Any:
 
 def check_images(name: str, options: dict[str, Any], size: int, channels: int) -> None:
     """Raises InputError where a model of images can't take those of size x size x channels."""
-    read_options(name, options).check_images(size, channels)
+    if not own.is_own(name):
+        read_options(name, options).check_images(size, channels)
 
 
 def check_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> Any:
@@ -59,6 +66,8 @@ def check_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> Any:
         InputError: it will not.
     """
     read = read_options(name, options)
+    if own.is_own(name):
+        return read
     if dataset.is_table != (name in WIDE):
         takes, held = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
         raise InputError(f"model={name!r} takes {takes}, but {dataset.uri} holds {held}")
@@ -72,7 +81,7 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
     """Builds model `name` for the features of `dataset`.
 
     Args:
-        name: a key of `MODELS`.
+        name: a key of `MODELS`, or MODULE:FUNCTION.
         dataset: gives the input's shape and dtype and the number of classes.
         options: as `read_options` takes them.
 
@@ -83,6 +92,8 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
     Raises:
         InputError: as `check_model`; or weights can't be had, or do not fit.
     """
+    if own.is_own(name):
+        return own.build(name, dataset, options)
     return _module(name).build(dataset, check_model(name, dataset, options))
 
 

@@ -1,0 +1,90 @@
+"""A model of the user's own is judged by its signature, and a mistake in it is one line."""
+
+import sys
+
+import pytest
+
+from trainer.errors import InputError
+from trainer.models import build_model, read_options
+
+MODEL = """
+import keras
+
+
+def build(dataset, *, units: int = 16, rates: list[float] = (0.1,), name: str = "mine"):
+    image = dataset.feature("image")
+    return keras.Sequential([
+        keras.Input(image.shape, dtype=image.dtype),
+        keras.layers.Rescaling(1 / 255),
+        keras.layers.Flatten(),
+        keras.layers.Dense(units, activation="relu"),
+        keras.layers.Dense(len(dataset.classes), dtype="float32"),
+    ], name=name)
+
+
+def needs(dataset, *, units: int): ...
+def without_dataset(): ...
+def of_anything(dataset, **options): ...
+def untyped(dataset, units=3): ...
+def nothing(dataset): ...
+def probabilities(dataset):
+    return keras.Sequential([keras.Input([8, 8, 1]), keras.layers.Flatten()])
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODEL)
+    (tmp_path / "broken.py").write_text("def build(dataset:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("mine", None)
+
+
+def test_it_is_built_with_the_types_that_it_declares(module, digit_records):
+    model = build_model("mine:build", digit_records, {"units": 24.0, "rates": [1]})
+    assert model.name == "mine"
+    assert model.layers[2].units == 24
+    assert model.output_shape == (None, 10)
+
+
+def test_judging_its_options_runs_none_of_its_code(module):
+    assert read_options("mine:build", {"units": 3.0}).units == 3
+    assert "mine" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("absent.model:build", {}, "model='absent.model:build': there is no module absent.model"),
+        ("mine.deeper:build", {}, "there is no module mine.deeper"),
+        ("mine:biuld", {}, "mine.py defines no function 'biuld'; did you mean 'build'?"),
+        ("trainer.mine:build", {}, "are packages of this project, which hide yours; rename"),
+        ("mine:", {}, "model='mine:' is not MODULE:FUNCTION, such as 'my_package.model:build'"),
+        ("broken:build", {}, "broken.py can't be read: '(' was never closed"),
+        ("mine:build", {"unit": 1}, "mine:build takes no 'unit'; did you mean 'units'?"),
+        ("mine:build", {"units": "many"}, "model_options: units='many' is not a whole number"),
+        ("mine:needs", {}, "model_options: mine:needs needs 'units', which has no default"),
+        ("mine:without_dataset", {}, "without_dataset() must take the dataset and then options"),
+        ("mine:of_anything", {}, "of_anything() must take the dataset and then options by name"),
+        ("mine:untyped", {}, "untyped(): option 'units' has the type none; annotate it with one"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(module, name, options, message):
+    with pytest.raises(InputError) as raised:
+        read_options(name, options)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine:nothing", "model='mine:nothing' returned NoneType, not a keras.Model; return one"),
+        ("mine:probabilities", "has the output shape (None, 64), but logits of 10 classes are"),
+    ],
+)
+def test_what_is_no_model_of_the_classes_is_refused(module, digit_records, name, message):
+    with pytest.raises(InputError) as raised:
+        build_model(name, digit_records, {})
+    assert message in str(raised.value)

@@ -1,0 +1,151 @@
+"""Models of the user's own: a function of a module of theirs, named as MODULE:FUNCTION.
+
+    def build(dataset: Dataset, *, units: int = 64) -> keras.Model: ...
+
+Its first argument is the Dataset; each other one is an option of the model. The signature is
+read from the module's text: a recipe is judged without running the user's code.
+"""
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import re
+from typing import TYPE_CHECKING, Any
+
+from trainer import fields
+from trainer.errors import InputError
+from trainer.fields import option
+
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.dataset.schema import Dataset
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_TAKEN = ("components", "pipelines", "trainer")
+_SIMPLE: dict[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
+_TYPES: dict[str, Any] = {
+    **_SIMPLE,
+    **{f"list[{name}]": list[kind] for name, kind in _SIMPLE.items()},  # type: ignore[valid-type]
+    "dict": dict,
+}
+
+
+def is_own(name: str) -> bool:
+    """Return whether a model is named as a function of the user's."""
+    return ":" in name
+
+
+def module_file(what: str, name: str) -> str:
+    """Return the file of the module in `name`, MODULE:FUNCTION, without importing the module.
+
+    Args:
+        what: that names it, for messages: "model".
+
+    Raises:
+        InputError: no such module, or one that this project's own packages hide.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{what}={name!r} is not MODULE:FUNCTION, such as 'my_package.model:build'"
+        )
+    module = name.partition(":")[0]
+    if module.partition(".")[0] in _TAKEN:
+        raise InputError(
+            f"{what}={name!r}: {', '.join(_TAKEN)} are packages of this project, which hide yours; "
+            "rename your module"
+        )
+    try:
+        found = importlib.util.find_spec(module)
+    except ImportError:
+        found = None
+    if not found or not found.origin or not found.origin.endswith(".py"):
+        raise InputError(
+            f"{what}={name!r}: there is no module {module}; it must lie in the working folder or "
+            "be installed, and in the image be copied to /app"
+        )
+    return found.origin
+
+
+def read_options(name: str, options: dict[str, Any]) -> Any:
+    """Return the options of the model, converted to the types that its function declares.
+
+    Raises:
+        InputError: no such function, a signature that is none of a model's, or options that it
+            does not take, or not with these values.
+    """
+    cls, required = _signature(name)
+    read: Any
+    try:
+        read = fields.build(cls, options, taker=name)
+    except InputError as error:
+        raise InputError(f"model_options: {error}") from None
+    for missing in required - options.keys():
+        raise InputError(f"model_options: {name} needs {missing!r}, which has no default")
+    return read
+
+
+def build(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Model":
+    """Call the model's function.
+
+    Raises:
+        InputError: as `read_options`, or what it returns is not a model of the dataset's classes.
+    """
+    import keras
+
+    read = read_options(name, options)
+    module, _, function = name.partition(":")
+    given = {one: getattr(read, one) for one in options}
+    model = getattr(importlib.import_module(module), function)(dataset, **given)
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"model={name!r} returned {type(model).__name__}, not a keras.Model; return one"
+        )
+    shape, classes = getattr(model, "output_shape", None), len(dataset.classes)
+    if shape != (None, classes):
+        raise InputError(
+            f"model={name!r} has the output shape {shape}, but logits of {classes} classes are "
+            f"(None, {classes}); end in a Dense({classes}) without activation"
+        )
+    return model
+
+
+def _signature(name: str) -> tuple[type, set[str]]:
+    """Return a dataclass of the function's options, and those without a default."""
+    file = module_file("model", name)
+    function = name.partition(":")[2]
+    try:
+        with open(file, "rb") as source:  # noqa: PTH123
+            body = ast.parse(source.read()).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputError(f"model={name!r}: {file} can't be read: {error}") from None
+    found = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}
+    if function not in found:
+        hint = fields.nearest(function, found) if found else ""
+        raise InputError(f"model={name!r}: {file} defines no function {function!r}{hint}")
+    arguments = found[function]
+    place = f"model={name!r}: {function}()"
+    positional = [*arguments.posonlyargs, *arguments.args]
+    if not positional or arguments.vararg or arguments.kwarg:
+        raise InputError(
+            f"{place} must take the dataset and then options by name; write def {function}"
+            "(dataset, *, units: int = 64)"
+        )
+    without = len(positional) - len(arguments.defaults)
+    required = {one.arg for one in positional[1:without]}
+    required |= {
+        one.arg
+        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    }
+    members = []
+    for one in [*positional[1:], *arguments.kwonlyargs]:
+        kind = ast.unparse(one.annotation) if one.annotation else ""
+        if kind not in _TYPES:
+            raise InputError(
+                f"{place}: option {one.arg!r} has the type {kind or 'none'}; annotate it with one "
+                f"of {', '.join(_TYPES)}"
+            )
+        members.append((one.arg, _TYPES[kind], option(None, help="")))
+    return dataclasses.make_dataclass("Options", members, frozen=True, kw_only=True), required
