@@ -27,6 +27,7 @@ from pipelines.arguments import (
     parse_settings,
     runs_folder,
 )
+from pipelines.console import cell
 from pipelines.startup import INTERRUPTED
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
@@ -95,10 +96,10 @@ def list_recipes() -> int:
         parameters = recipe.parameters
         table.add_row(
             name,
-            recipe.summary,
+            cell(recipe.summary),
             parameters.training.model,
             str(sum(parameters.machines.replicas.values())),
-            parameters.records.source,
+            cell(parameters.records.source),
         )
     Console().print(table)
     for message in broken:

@@ -1,8 +1,20 @@
-"""How commands print what is data, not markup."""
+"""Printing of what is data, not markup."""
 
 from rich.console import Console
+from rich.text import Text
+
+from trainer.errors import printable
 
 
 def print_plain(console: Console, text: str) -> None:
-    """Prints text as it is: no brackets are markup, no numbers colored, no lines broken."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print text as it is: no brackets are markup, no numbers colored, no lines broken.
+
+    What would control the terminal, as a stored name may, is spelled out.
+    """
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(lines, markup=False, highlight=False, soft_wrap=True)
+
+
+def cell(text: str) -> Text:
+    """Return text for a table's cell, printed as `print_plain` prints it."""
+    return Text(printable(text))

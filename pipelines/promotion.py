@@ -13,11 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from pipelines import recipe as recipes
 from pipelines.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
-from pipelines.console import print_plain
+from pipelines.console import cell, print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
@@ -104,7 +103,8 @@ def _show(console: Console, model: str, versions: list[Any]) -> None:
     table = Table("Version", "Aliases", "Run", Column("Model", overflow="fold"), box=None)
     for one in versions:
         aliases = ", ".join(sorted(one.aliases))
-        table.add_row(one.version, aliases, one.labels.get("run", ""), Text(one.artifact_uri))
+        values = (one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
+        table.add_row(*map(cell, values))
     console.print(table)
 
 

@@ -18,6 +18,7 @@ from pipelines.local import failures
 from pipelines.local.board import Board
 from pipelines.local.view import relative
 from trainer.dataset.storage import is_object
+from trainer.errors import RETRY_EXIT_CODE
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
@@ -39,7 +40,7 @@ class Failure:
 
 
 def failure_of(board: Board, service: JobService, error: str) -> Failure:
-    """Why a run failed.
+    """Say why a run failed.
 
     Args:
         error: what kfp itself raised, if it did.
@@ -58,25 +59,33 @@ def failure_of(board: Board, service: JobService, error: str) -> Failure:
     if not own and service.refusals:
         message = f"{task.display_name}: the job was refused: {service.refusals[-1]}"
         return Failure(message, task.log)
+    ending = failures.ending(task.returncode)
+    remedy = failures.remedy(task.returncode)
+    if own and own[-1].state == "CANCELLED":
+        message = (
+            f"{task.display_name}: its job was cancelled, since the job's launcher "
+            f"{ending or failures.ending(-signal.SIGTERM)}; {remedy}"
+        )
+        return Failure(message, task.log)
+    if ending:
+        crashed = ending.startswith("crashed")
+        message = f"{task.display_name}: the step {ending}; {remedy}"
+        return Failure(message, task.log, not crashed)
     said = failures.user_error(task.log, task.returncode)
     last = failures.last_lines(task.log, 1) or [error or "failed"]
     return Failure(f"{task.display_name}: {said or last[0]}", task.log, bool(said))
 
 
 def _killed(replica: Replica) -> str:
-    """How a signal ended a replica; empty where none did."""
-    code = replica.returncode
-    # A container's engine tells of signal n by the status 128 + n.
-    number = -code if code < 0 else code - 128
-    if number not in list(signal.Signals):
+    """Say which signal ended a replica; empty where none did."""
+    ending = failures.ending(replica.returncode)
+    if not ending or replica.returncode == RETRY_EXIT_CODE:
         return ""
-    text = f"{replica.role} {replica.index} was ended by {signal.Signals(number).name}"
-    if number == signal.SIGKILL:
-        text += ", most often for lack of memory"
+    text = f"{replica.role} {replica.index} {ending}"
     if replica.restarts:
         times = "once" if replica.restarts == 1 else f"{replica.restarts} times"
         text += f"; it had been restarted {times}"
-    return text
+    return f"{text}; {failures.remedy(replica.returncode)}"
 
 
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:

@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import logging
 import pathlib
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -127,9 +126,7 @@ def execute(
     error = ""
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian(holding=[lock]))
-        scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-")))
-        # It may hold all rows of a table.
-        guardian.after_death(["rm", "-rf", str(scratch)])
+        stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
             containers = stack.enter_context(
@@ -158,7 +155,6 @@ def execute(
             guardian=guardian,
             artifacts=artifacts,
             logs=logs,
-            scratch=scratch,
             journal=Journal(directory),
             containers=containers,
         )

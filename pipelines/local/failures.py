@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 
 from trainer.errors import EXIT_CODE, printable
 
@@ -11,6 +12,9 @@ _TAIL_BYTES = 65536
 _INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
 _USAGE_ERROR = re.compile(r"error: (.+)")
 _WARNING = re.compile(r"warning: (.+)")
+_EXECUTOR = "[KFP Executor"
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
+_LIKELY = {"SIGKILL": ", most often for lack of memory", "SIGTERM": " from outside this run"}
 _TRACEBACK = "Traceback (most recent call last):"
 
 # Runtime noise that says nothing of progress: glog, absl and gRPC lines, kfp's executor.
@@ -65,6 +69,33 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
     return ""
 
 
+def ending(returncode: int | None) -> str:
+    """Say by which signal a process ended: "was ended by SIGTERM"; empty where none did it."""
+    name = _signal(returncode)
+    if not name:
+        return ""
+    if name in _CRASHES:
+        return f"crashed with {name}"
+    return f"was ended by {name}{_LIKELY.get(name, '')}"
+
+
+def remedy(returncode: int | None) -> str:
+    """Say what to do about a process that a signal ended."""
+    name = _signal(returncode)
+    if name in _CRASHES:
+        return "its log shows the last that it did"
+    return "free memory and run it again" if name == "SIGKILL" else "run it again"
+
+
+def _signal(returncode: int | None) -> str:
+    """Return the name of the signal that ended a process; empty where none did."""
+    if returncode is None:
+        return ""
+    # A shell, and a container's engine, report signal n as the status 128 + n.
+    number = -returncode if returncode < 0 else returncode - 128
+    return signal.Signals(number).name if number in list(signal.Signals) else ""
+
+
 def warnings(log: pathlib.Path) -> list[str]:
     """What a process that went on has warned of, each in a line `warning: message`."""
     found = (_WARNING.fullmatch(line.strip()) for line in tail(log))
@@ -72,10 +103,16 @@ def warnings(log: pathlib.Path) -> list[str]:
 
 
 def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
-    """The last lines of a log with text in them; of a traceback only what was raised."""
+    """Return the last lines of a log with text in them.
+
+    Of a traceback only what was raised; and not the inputs that KFP's executor prints as JSON.
+    """
     kept = []
-    in_traceback = False
+    in_traceback = in_inputs = False
     for line in tail(log):
+        in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in " {}")
+        if in_inputs:
+            continue
         if line.strip().endswith(_TRACEBACK):
             in_traceback = True
         elif in_traceback and (not line.strip() or line[:1].isspace()):

@@ -1,11 +1,14 @@
-"""The folder that a run leaves on this machine."""
+"""The folder that a run leaves on this machine, and the temporary one that it does not leave."""
 
+import contextlib
 import datetime
 import os
 import pathlib
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 
+from pipelines.emulator.processes import Guardian
 from pipelines.local import files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
@@ -68,6 +71,26 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
         stays = path.stem in completed or path.name.startswith(_ATTEMPT)
         if not stays and os.path.lexists(path):
             path.rename(aside / path.name)
+
+
+@contextlib.contextmanager
+def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
+    """Make the folder that takes every temporary file of this process and of its children.
+
+    It is removed at the end, also where this process is killed: it may hold all rows of a
+    table, or a checkpoint that a killed replica was writing.
+    """
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="run-", ignore_cleanup_errors=True) as folder:
+        guardian.after_death(["rm", "-rf", folder])
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            tempfile.tempdir = None
+            os.environ.pop("TMPDIR")
+            if before is not None:
+                os.environ["TMPDIR"] = before
 
 
 def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.emulator import environment
 from pipelines.emulator.containers import Containers
+from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
@@ -33,7 +34,6 @@ class ProcessTasks:
         emulator: the Vertex AI that tasks speak to.
         service: its CustomJobs; None for a pipeline that has none.
         artifacts: folder of the run's artifacts, or its URI.
-        scratch: a short path for TMPDIR (sockets have at most 108 characters).
         journal: takes what succeeded, and gives what an earlier attempt had completed.
         containers: where components run; None: as processes.
     """
@@ -47,7 +47,6 @@ class ProcessTasks:
         guardian: Guardian,
         artifacts: str,
         logs: pathlib.Path,
-        scratch: pathlib.Path,
         journal: Journal,
         containers: Containers | None = None,
     ) -> None:
@@ -59,13 +58,8 @@ class ProcessTasks:
         self._service = service
         self._guardian = guardian
         self._artifacts = artifacts
-        self._scratch = scratch
         self._logs = logs
-        self._environment = {
-            **environment.of_component(),
-            "TMPDIR": str(scratch),
-            **self._variables,
-        }
+        self._environment = {**environment.of_component(), **self._variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
@@ -87,10 +81,16 @@ class ProcessTasks:
                 process = self._start(task, command, log, environment)
             self._running.append(process)
         process.finished.wait()
+        launched = [job for job in self._jobs() if job.launched_by == task]
+        for job in launched:
+            # Without its launcher nobody would wait for it.
+            job.cancel()
+            job.join()
         self._running.remove(process)
         self._board.tasks[task].returncode = process.returncode
-        # A launcher that was told to cancel its job exits with 0.
-        return process.returncode == 0 and not self._cancelled
+        # A launcher that was told to end cancels its job, and exits with 0.
+        succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
+        return succeeded and not self._cancelled
 
     def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
         entry = self._board.tasks[task]
@@ -134,6 +134,9 @@ class ProcessTasks:
             self._warm.kill()
             self._warm.finished.wait()
 
+    def _jobs(self) -> list[CustomJob]:
+        return list(self._service.jobs) if self._service else []
+
     def _start(
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
@@ -143,7 +146,7 @@ class ProcessTasks:
         own = {**self._environment, **variables}
         if is_object(self._artifacts):
             command = executor.in_place_of_kfps(command)
-            own[executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-", dir=self._scratch)
+            own[executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
             environment.here(command),
             environment=own,

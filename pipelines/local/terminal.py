@@ -1,8 +1,10 @@
 """The terminal that a run was started from: its signals, and what may be printed there."""
 
 import contextlib
+import io
 import logging
 import pathlib
+import re
 import signal
 import threading
 import warnings
@@ -10,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @contextlib.contextmanager
@@ -31,11 +35,19 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _LogFile(io.TextIOWrapper):
+    """A text file without the colors of kfp.local, and with no other escape sequence."""
+
+    def write(self, text: str) -> int:
+        super().write(_COLOR.sub("", text).replace("\x1b", "\\x1b"))
+        return len(text)
+
+
 @contextlib.contextmanager
 def kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
     """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
     stream = console.file
-    with log.open("w", buffering=1, encoding="utf-8") as file:
+    with _LogFile(log.open("wb"), encoding="utf-8", line_buffering=True) as file:
         handler = logging.StreamHandler(file)
         root = logging.getLogger()
         with contextlib.ExitStack() as stack:

@@ -46,6 +46,15 @@ def register(environment, parent, *runs, folder=""):
     return registry
 
 
+def test_what_a_stored_version_holds_does_not_control_the_terminal(promote, tmp_path):
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
+        register(server.environment, LOCAL, "one", folder="/\x1b[2J[bold]")
+    code, shown = promote("--local")
+    assert code == 0
+    assert r"/\x1b[2J[bold]/one/model" in shown
+    assert "\x1b" not in shown
+
+
 def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, tmp_path):
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", "two")

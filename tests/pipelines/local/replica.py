@@ -6,7 +6,8 @@ Writes its environment to <base>/<role>-<index>.json, then, by its role's action
 finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError),
 crash (a traceback), die (by SIGKILL), serve (until killed), save (serve, and write
 <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the first
-start, finish on the next), wait (finish once <base>/go exists).
+start, finish on the next), wait (finish once <base>/go exists), litter (serve, with a
+temporary file that nobody removes).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 
 ROLES = {"workerpool0": "chief", "workerpool1": "worker", "workerpool2": "ps"}
@@ -49,7 +51,9 @@ half.write_text(json.dumps({"environment": dict(os.environ), "arguments": sys.ar
 half.replace(note)
 print(f"{role} {task['index']} is here", flush=True)
 
-if action in ("serve", "save", "stubborn") or (action == "again" and first):
+if action == "litter":
+    tempfile.mkstemp()
+if action in ("serve", "save", "stubborn", "litter") or (action == "again" and first):
     while True:
         time.sleep(0.05)
 if action == "wait":

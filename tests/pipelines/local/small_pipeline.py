@@ -11,12 +11,16 @@ component = dsl.component(base_image="example.com/image:1", install_kfp_package=
 @component
 def create_records(records: dsl.Output[dsl.Dataset], source: str, options: dict):
     import json
+    import os
     import pathlib
+    import signal
     import sys
 
     if source == "missing":
         print("error: source='missing' is not a folder", file=sys.stderr)
         sys.exit(2)
+    if source.startswith("SIG"):
+        os.kill(os.getpid(), signal.Signals[source])
     if source == "broken":
         raise ValueError("shard 3 has no end")
     folder = pathlib.Path(records.path)

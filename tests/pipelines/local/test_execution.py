@@ -76,7 +76,9 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert "Train SUCCEEDED" in shown
     assert "\nwarning   eight examples are few\n" in shown
     assert "Executing task" not in shown
-    assert "Executing task" in (directory / "logs" / "pipeline.log").read_text()
+    log = (directory / "logs" / "pipeline.log").read_text()
+    assert "Executing task 'create-records'" in log
+    assert "\x1b" not in log
 
 
 def test_a_rerun_takes_whole_records_from_the_cache(records_package, tmp_path):
@@ -163,7 +165,7 @@ def test_a_chief_that_is_killed_each_time_is_told_with_the_signal_and_its_restar
     result, shown = start(small_package, tmp_path, "--chief=die")
     assert result.summary["error"] == (
         "Train: chief 0 was ended by SIGKILL, most often for lack of memory; it had been "
-        "restarted 5 times"
+        "restarted 5 times; free memory and run it again"
     )
     assert "chief-0.log" in shown
 
@@ -192,6 +194,28 @@ def test_a_failing_component_is_shown_without_its_stack(
     assert shown.count(reason.rpartition(": ")[2]) == lines
     assert "Traceback" not in shown
     assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
+
+
+@pytest.mark.parametrize(
+    ("signal", "reason"),
+    [
+        (
+            "SIGKILL",
+            "was ended by SIGKILL, most often for lack of memory; free memory and run it again",
+        ),
+        ("SIGTERM", "was ended by SIGTERM from outside this run; run it again"),
+        ("SIGSEGV", "crashed with SIGSEGV; its log shows the last that it did"),
+    ],
+)
+def test_a_component_that_a_signal_ended_is_told_with_the_signal(
+    small_package, tmp_path, signal, reason
+):
+    result, shown = start(small_package, tmp_path, source=signal)
+    assert result.summary["error"] == f"create-records: the step {reason}"
+    assert f"\nerror: create-records: the step {reason}\n" in shown
+    assert "executorInput" not in shown
+    assert "{" not in shown
+    assert states(result)["plan"] == "NOT_TRIGGERED"
 
 
 def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):

@@ -116,6 +116,33 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_temporary_file(running, t
     wait_for(lambda: not list((tmp_path / "t").iterdir()))
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_launcher_that_a_signal_ends_fails_its_own_step(running, number):
+    process, latest, replicas = running
+    (launcher,) = (pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid))
+    os.kill(launcher, number)
+    shown, _ = process.communicate(timeout=30)
+    summary = json.loads((latest / "summary.json").read_text())
+    tasks = {task["name"]: task["state"] for task in summary["tasks"]}
+    assert (tasks["custom-training-job"], tasks["collect"]) == ("FAILED", "NOT_TRIGGERED")
+    start = "Train: its job was cancelled, since the job's launcher was ended by "
+    assert summary["error"].startswith(start + number.name)
+    assert summary["error"].endswith("run it again")
+    assert f"error: {summary['error']}\nlog " in shown
+    assert summary["custom_jobs"][0]["state"] == "CANCELLED"
+    assert not any(map(is_alive, replicas))
+
+
+def test_every_temporary_file_of_a_run_goes_with_it(small_package, tmp_path):
+    process = started(small_package, tmp_path, "--chief=exit:1", "--worker=litter")
+    shown, _ = process.communicate(timeout=60)
+    assert "FAILED" in shown
+    note = tmp_path / "latest" / "artifacts" / "plan" / "training" / "worker-0.json"
+    left = pathlib.Path(json.loads(note.read_text())["environment"]["TMPDIR"])
+    assert left.parent == tmp_path / "t"
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_package, tmp_path):
     process = started(small_package, tmp_path)
     try:
