@@ -1,13 +1,7 @@
 """A CustomJob on this machine: one process a replica, under Vertex AI's rules.
 
 The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others are then
-shut down. A replica that fails is started again, up to 5 times, by itself or, with
-restart_job_on_worker_restart, all replicas together; disable_retries rules that out.
-https://cloud.google.com/vertex-ai/docs/training/overview#restarts
-
-Two rules differ from the cloud's. A replica that exits with 2, a user's mistake, is not
-started again: it could only say the same thing six times. And Vertex AI repeats a failed
-job up to 3 times; here it has failed.
+shut down. What follows when a replica fails is in restart_rules.
 """
 
 import json
@@ -18,8 +12,8 @@ from typing import Any
 
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.replica import MAX_RESTARTS, Replica, replicas_of
-from trainer.errors import EXIT_CODE
+from pipelines.emulator.replica import Replica, replicas_of
+from pipelines.emulator.restart_rules import Consequence, consequence, error_message
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -32,7 +26,8 @@ class CustomJob:
     """Runs a CustomJob that `job_rules.check` has let pass.
 
     Attributes:
-        state: PENDING, RUNNING, then SUCCEEDED, FAILED or CANCELLED.
+        state: QUEUED, PENDING, RUNNING, then SUCCEEDED, FAILED or CANCELLED.
+        retries: attempts of the whole job after the first.
         error: why it failed, as Vertex AI puts it; empty otherwise.
         failed_replica: the one that failed the job, if one did.
     """
@@ -48,8 +43,9 @@ class CustomJob:
         self._containers = containers
         self.request = request
         self.directory = directory
-        self.state = "PENDING"
+        self.state = "QUEUED"
         self.error = ""
+        self.retries = 0
         self.failed_replica: Replica | None = None
         self._guardian = guardian
         self._cancelled = threading.Event()
@@ -76,6 +72,7 @@ class CustomJob:
 
     def _run(self) -> None:
         try:
+            self._set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
             self._set_state("RUNNING")
@@ -101,32 +98,41 @@ class CustomJob:
                 if not replica.is_over:
                     continue
                 replica.note_end()
-                if replica.returncode == 0:
+                if replica.status == 0:
                     self._write_state()
                     if replica is self.replicas[0]:
                         return "SUCCEEDED", ""
                 elif not self._restart(replica):
                     self.failed_replica = replica
-                    return "FAILED", (
-                        f"The replica {replica.name} exited with a non-zero status of "
-                        f"{_status(replica.returncode)}."
+                    return "FAILED", error_message(
+                        replica.name, replica.status, out_of_memory=replica.out_of_memory
                     )
         return "CANCELLED", ""
 
     def _restart(self, replica: Replica) -> bool:
-        """Starts a failed replica again, where the rules allow it."""
+        """Start a failed replica again, or all of them, where the rules allow it."""
         scheduling = self._spec.scheduling
-        if (
-            scheduling.disable_retries
-            or replica.restarts >= MAX_RESTARTS
-            or replica.returncode == EXIT_CODE
-        ):
+        follows = consequence(
+            replica.status,
+            restarts=replica.restarts,
+            retries=self.retries,
+            disable_retries=scheduling.disable_retries,
+            out_of_memory=replica.out_of_memory,
+        )
+        if follows is Consequence.FAIL_JOB:
             return False
-        replica.restarts += 1
         again = [replica]
-        if scheduling.restart_job_on_worker_restart:
-            self._stop(SHUTDOWN_GRACE_SECONDS)
+        if follows is Consequence.RETRY_JOB:
+            self.retries += 1
             again = self.replicas
+            for one in again:
+                one.restarts = 0
+        else:
+            replica.restarts += 1
+            if scheduling.restart_job_on_worker_restart:
+                again = self.replicas
+        if again is self.replicas:
+            self._stop(SHUTDOWN_GRACE_SECONDS)
         for one in again:
             one.start(self._guardian, self._containers)
         self._write_state()
@@ -164,12 +170,14 @@ class CustomJob:
             "name": self.request.display_name,
             "state": self.state,
             "error": self.error,
+            "retries": self.retries,
             "replicas": [
                 {
                     "role": replica.role,
                     "index": replica.index,
                     "state": replica.state,
                     "pid": replica.process.pid if replica.process else None,
+                    "starts": replica.starts,
                     "restarts": replica.restarts,
                     "log": str(replica.log),
                 }
@@ -180,8 +188,3 @@ class CustomJob:
         half = self.directory / f".{STATE_FILE_NAME}"
         half.write_text(json.dumps(content, indent=1) + "\n")
         half.replace(self.directory / STATE_FILE_NAME)
-
-
-def _status(returncode: int) -> int:
-    """An exit status as a container reports it: 128 + n for signal n."""
-    return returncode if returncode >= 0 else 128 - returncode

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import signal
 import time
 from typing import Any
 
@@ -10,8 +11,7 @@ from pipelines.emulator import containers as container_engine
 from pipelines.emulator import environment
 from pipelines.emulator.job_rules import is_empty
 from pipelines.emulator.processes import Guardian, Process, reserve_port
-
-MAX_RESTARTS = 5
+from pipelines.emulator.restart_rules import MAX_RESTARTS, out_of_memory_kills
 
 
 @dataclasses.dataclass
@@ -22,6 +22,8 @@ class Replica:
         state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
         started: first, on the clock of time.monotonic(), as `ended`.
         peak_memory: of all its processes, the largest resident set in bytes.
+        starts: of its process, in all attempts of the job.
+        restarts: in its place, in this attempt.
     """
 
     pool: int
@@ -32,11 +34,13 @@ class Replica:
     image: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
+    starts: int = 0
     restarts: int = 0
     state: str = "PENDING"
     started: float = 0.0
     ended: float = 0.0
     peak_memory: int = 0
+    _memory_kills: int = 0
 
     @property
     def role(self) -> str:
@@ -49,10 +53,20 @@ class Replica:
 
     @property
     def returncode(self) -> int:
-        """Of its process, which has ended."""
+        """Of its process, which has ended: -n where signal n ended it."""
         assert self.process
         assert self.process.returncode is not None
         return self.process.returncode
+
+    @property
+    def status(self) -> int:
+        """The return code as a container reports it: 128 + n for signal n."""
+        return self.returncode if self.returncode >= 0 else 128 - self.returncode
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended its process for lack of memory, as far as can be told."""
+        return self.status == 128 + signal.SIGKILL and out_of_memory_kills() > self._memory_kills
 
     @property
     def is_over(self) -> bool:
@@ -63,9 +77,12 @@ class Replica:
 
     def start(self, guardian: Guardian, containers: container_engine.Containers | None) -> None:
         """Starts its process, or a container for it."""
-        if self.restarts:
+        if self.starts:
             with self.log.open("a") as log:
-                log.write(f"--- restart {self.restarts} of {MAX_RESTARTS} ---\n")
+                in_place = f"restart {self.restarts} of {MAX_RESTARTS}"
+                log.write(f"--- {in_place if self.restarts else 'restart of the job'} ---\n")
+        self.starts += 1
+        self._memory_kills = out_of_memory_kills()
         if containers:
             self.process = containers.replica(
                 self.name, self.image, self.command, self.environment, self.log

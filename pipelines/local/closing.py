@@ -82,8 +82,9 @@ def _killed(replica: Replica) -> str:
     if not ending or replica.returncode == RETRY_EXIT_CODE:
         return ""
     text = f"{replica.role} {replica.index} {ending}"
-    if replica.restarts:
-        times = "once" if replica.restarts == 1 else f"{replica.restarts} times"
+    restarts = replica.starts - 1
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
         text += f"; it had been restarted {times}"
     return f"{text}; {failures.remedy(replica.returncode)}"
 

@@ -103,7 +103,7 @@ def _job(job: CustomJob) -> dict[str, Any]:
                 if machine.accelerator_type
                 else None,
                 "accelerator_count": machine.accelerator_count,
-                "restarts": [replica.restarts for replica in replicas],
+                "restarts": [max(0, replica.starts - 1) for replica in replicas],
                 "peak_memory_bytes": [replica.peak_memory for replica in replicas],
             }
         )

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipelines.console import print_plain
 from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.replica import MAX_RESTARTS
+from pipelines.emulator.restart_rules import MAX_RESTARTS
 from pipelines.local.board import Board, seconds_between
 from pipelines.local.failures import progress
 

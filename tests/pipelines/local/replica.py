@@ -4,9 +4,9 @@
 
 Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
 finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError),
-crash (a traceback), die (by SIGKILL), serve (until killed), save (serve, and write
-<base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the first
-start, finish on the next), wait (finish once <base>/go exists), litter (serve, with a
+crash (a traceback), die (by SIGKILL), abort (by SIGABRT), serve (until killed), save (serve,
+and write <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the
+first start, finish on the next), wait (finish once <base>/go exists), litter (serve, with a
 temporary file that nobody removes).
 """
 
@@ -64,6 +64,8 @@ if action == "complain":
     sys.exit(2)
 if action == "die":
     os.kill(os.getpid(), signal.SIGKILL)
+if action == "abort":
+    os.abort()
 if action == "crash":
     raise RuntimeError("the loss is not a number")
 if action.startswith("exit:"):

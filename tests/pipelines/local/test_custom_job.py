@@ -130,13 +130,49 @@ def test_the_others_are_shut_down_when_the_chief_is_done(client, service, tmp_pa
     assert states == ["SUCCEEDED", "STOPPED", "STOPPED", "STOPPED"]
 
 
-def test_a_failing_replica_is_restarted_five_times(client, service, tmp_path):
-    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker="exit:7"))
+@pytest.mark.parametrize("action", ["exit:134", "exit:139", "abort"])
+def test_a_transient_exit_has_the_whole_job_tried_again(client, service, tmp_path, action):
+    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker=action))
     assert job.state.name == "JOB_STATE_FAILED"
-    assert job.error.message == "The replica workerpool1-0 exited with a non-zero status of 7."
-    assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 5]
+    status = 139 if action == "exit:139" else 134
+    assert job.error.message == (
+        f"The replica workerpool1-0 exited with a non-zero status of {status}. "
+        "Termination reason: Error."
+    )
+    assert [replica.starts for replica in service.jobs[0].replicas] == [4, 4]
+
+
+def test_a_lost_replica_is_restarted_in_place_five_times(client, service, tmp_path):
+    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker="die"))
+    assert job.state.name == "JOB_STATE_FAILED"
+    # Six starts in each of four attempts.
+    assert [replica.starts for replica in service.jobs[0].replicas] == [4, 24]
     log = (service.jobs[0].directory / "worker-0.log").read_text()
-    assert log.count("worker 0 is here") == 6
+    assert log.count("--- restart 5 of 5 ---") == 4
+
+
+@pytest.mark.parametrize("action", ["exit:1", "exit:7", "complain", "crash"])
+def test_another_exit_fails_the_job_at_once(client, service, tmp_path, action):
+    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker=action))
+    assert job.state.name == "JOB_STATE_FAILED"
+    status = {"exit:7": 7, "complain": 2}.get(action, 1)
+    assert f"exited with a non-zero status of {status}. " in job.error.message
+    assert [replica.starts for replica in service.jobs[0].replicas] == [1, 1]
+
+
+def test_a_replica_without_memory_fails_the_job(client, service, tmp_path, monkeypatch):
+    counters = tmp_path / "vmstat"
+    counters.write_text("pgfault 7\noom_kill 3\n")
+    monkeypatch.setattr("pipelines.emulator.restart_rules._KERNEL_COUNTERS", counters)
+    job = job_of(tmp_path, 1, chief="serve")
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    counters.write_text("pgfault 7\noom_kill 4\n")
+    os.kill(service.jobs[0].replicas[0].process.pid, signal.SIGKILL)
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_FAILED")
+    assert client.get_custom_job(name=name).error.message == (
+        "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 137."
+    )
 
 
 def test_a_killed_worker_is_started_again_by_itself(client, service, tmp_path):
@@ -164,13 +200,13 @@ def test_the_whole_job_restarts_where_it_is_told_to(client, service, tmp_path):
     assert log.count("chief 0 is here") == 2
 
 
-@pytest.mark.parametrize(
-    ("action", "scheduling"), [("exit:1", {"disable_retries": True}), ("complain", {})]
-)
-def test_nothing_is_restarted_in_vain(client, service, tmp_path, action, scheduling):
+@pytest.mark.parametrize("options", [{}, {"restart_job_on_worker_restart": True}], ids=str)
+@pytest.mark.parametrize("action", ["exit:134", "die"])
+def test_with_disable_retries_nothing_is_restarted(client, service, tmp_path, action, options):
+    scheduling = {"disable_retries": True, **options}
     job = finish(client, job_of(tmp_path, 1, chief=action, scheduling=scheduling))
     assert job.state.name == "JOB_STATE_FAILED"
-    assert service.jobs[0].replicas[0].restarts == 0
+    assert service.jobs[0].replicas[0].starts == 1
 
 
 def test_a_command_that_no_process_can_have_fails_the_job(client, service, tmp_path):

@@ -150,7 +150,10 @@ def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, t
         "evaluate": "NOT_TRIGGERED",
         "record": "NOT_TRIGGERED",
     }
-    message = "Train: The replica workerpool0-0 exited with a non-zero status of 1."
+    message = (
+        "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
+        "Termination reason: Error."
+    )
     assert result.summary["error"] == message
     assert json.loads((result.directory / "summary.json").read_text())["state"] == "FAILED"
     assert message in shown
@@ -165,7 +168,7 @@ def test_a_chief_that_is_killed_each_time_is_told_with_the_signal_and_its_restar
     result, shown = start(small_package, tmp_path, "--chief=die")
     assert result.summary["error"] == (
         "Train: chief 0 was ended by SIGKILL, most often for lack of memory; it had been "
-        "restarted 5 times; free memory and run it again"
+        "restarted 23 times; free memory and run it again"
     )
     assert "chief-0.log" in shown
 

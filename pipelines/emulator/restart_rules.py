@@ -1,0 +1,84 @@
+"""What Vertex AI does when a replica ends with an error: a function a rule.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
+"""
+
+import contextlib
+import enum
+import pathlib
+
+MAX_RESTARTS = 5
+"""Restarts of a replica in its place, in one attempt of the job."""
+MAX_RETRIES = 3
+"""Further attempts of the whole job."""
+
+_KILLED, _TERMINATED = 128 + 9, 128 + 15
+_ABORTED, _SEGMENTATION_FAULT = 128 + 6, 128 + 11
+_KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
+
+
+class Consequence(enum.Enum):
+    """What follows a replica's end."""
+
+    RESTART_REPLICA = enum.auto()
+    RETRY_JOB = enum.auto()
+    FAIL_JOB = enum.auto()
+
+
+def consequence(
+    status: int, *, restarts: int, retries: int, disable_retries: bool, out_of_memory: bool = False
+) -> Consequence:
+    """Return what follows a replica's exit.
+
+    Args:
+        status: not 0, as a container reports it: 128 + n for signal n.
+        restarts: of this replica in this attempt of the job.
+        retries: of the job so far.
+        disable_retries: of the job's scheduling.
+        out_of_memory: the kernel has killed it for lack of memory.
+    """
+    if disable_retries or out_of_memory:
+        return Consequence.FAIL_JOB
+    lost = is_lost(status)
+    if lost and restarts < MAX_RESTARTS:
+        return Consequence.RESTART_REPLICA
+    if (lost or is_transient(status)) and retries < MAX_RETRIES:
+        return Consequence.RETRY_JOB
+    return Consequence.FAIL_JOB
+
+
+def is_lost(status: int) -> bool:
+    """Take an end by SIGKILL or SIGTERM for the loss of the machine.
+
+    "VM maintenance: … Agent Platform restarts the worker", "with up to five restarts per worker.
+    After five restarts, if a worker fails again, Agent Platform retries the entire job up to
+    three times before failing the entire job."
+    """
+    return status in (_KILLED, _TERMINATED)
+
+
+def is_transient(status: int) -> bool:
+    """Tell the exit codes for which the job is tried again: SIGABRT and SIGSEGV.
+
+    "If the job encountered exit codes that could be transient, Agent Platform tries to restart
+    the job up to three times": 134 and 139 of custom containers.
+    """
+    return status in (_ABORTED, _SEGMENTATION_FAULT)
+
+
+def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> str:
+    """Return the job's error, as the page's table of common errors words it."""
+    end = f"exited with a non-zero status of {status}."
+    if out_of_memory:
+        return f"The replica {replica} ran out of memory and {end}"
+    return f"The replica {replica} {end} Termination reason: Error."
+
+
+def out_of_memory_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory since it started."""
+    with contextlib.suppress(OSError):
+        for line in _KERNEL_COUNTERS.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
