@@ -1,6 +1,7 @@
-"""The way from a component to Vertex AI: a client, and calls that are tried again."""
+"""Clients of Google Cloud whose calls have a deadline and are retried."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,37 +16,151 @@ TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - of the emulator, a new
 # No project's: those have 6 characters at least.
 LOCAL_PROJECT = "local"
 """The project of a run on this machine."""
+ANSWER_SECONDS = 60.0
+"""Time for the answer to one request."""
 UNSAFE_SECONDS = 120.0
 """Time for an answer to a call that must not be sent twice."""
+CAPACITY = re.compile(
+    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
+    r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
+    r"resource.pool.exhausted|machine type temporarily unavailable|"
+    r"(does not|don't) have enough resources",
+    re.IGNORECASE,
+)
+"""A lack of machines or of quota for them, as public issues quote Vertex AI and Compute Engine."""
+
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
 _FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_RETRYABLE = (408, 429, 500, 502, 503, 504)
+# http.client's, of a first line that is none of HTTP; and ssl's, of what is no or no trusted TLS.
+_OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
+# gRPC reports a token that is unavailable, for whatever reason, as UNAVAILABLE.
+_UNSIGNED = "Getting metadata from plugin failed"
+_CREATES = ("create_", "upload_", "import_")
+
+
+class Service:
+    """A generated client each of whose calls has a deadline and is retried, page by page.
+
+    Calls that create something are sent once, unless they are given a `retry`: the answer may be
+    lost after the deed.
+    """
+
+    def __init__(self, client: Any, retry: Any) -> None:
+        self._client, self._retry = client, retry
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from google.api_core.timeout import ConstantTimeout
+
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            options.setdefault("timeout", ConstantTimeout(ANSWER_SECONDS))
+            if not name.startswith(_CREATES):
+                options.setdefault("retry", self._retry)
+            return method(*arguments, **options)
+
+        return call
+
+
+def service(
+    kind: Any, endpoint: str, *, transport: str = "", credentials: Any = None, retry: Any = None
+) -> Service:
+    """Connect a generated client to an endpoint.
+
+    Args:
+        kind: a client's class, such as ModelServiceClient.
+        endpoint: host, or URL.
+        transport: rest or grpc; empty: rest for a server of this machine, else grpc.
+        credentials: None: Application Default Credentials.
+        retry: of each call; None: `retry()`.
+    """
+    from google.api_core.client_options import ClientOptions
+
+    local = is_loopback(endpoint)
+    endpoint = with_scheme(endpoint) if local else endpoint
+    transport = transport or ("rest" if local else "grpc")
+    if local and transport == "grpc" and not endpoint.startswith("https:"):
+        import grpc
+
+        # A generated client's own gRPC is always encrypted.
+        channel = grpc.insecure_channel(urlsplit(endpoint).netloc)
+        client = kind(transport=kind.get_transport_class("grpc")(channel=channel))
+    else:
+        client = kind(
+            credentials=credentials,
+            transport=transport,
+            client_options=ClientOptions(api_endpoint=endpoint),
+        )
+    return Service(client, retry or make_retry())
 
 
 def model_client(location: str, environment: Mapping[str, str]) -> Any:
-    """The ModelServiceClient of `location`.
+    """Connect to the ModelService of `location`.
 
     Args:
         environment: VERTEX_AI_ENDPOINT names another endpoint than Google's and
             VERTEX_AI_TRANSPORT rest or grpc, as the settings of the command line have it. A
-            server of this machine is spoken to in REST, and is shown no credentials but
-            VERTEX_AI_ACCESS_TOKEN.
+            server of this machine is shown no credentials but VERTEX_AI_ACCESS_TOKEN.
     """
     # The generated clients alone: google.cloud.aiplatform takes two seconds more to import.
-    from google.api_core.client_options import ClientOptions
     from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
 
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
-    endpoint = given[0].rstrip("/") if given else ""
-    is_local = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
-    if is_local and "://" not in endpoint:
-        endpoint = f"http://{endpoint}"
-    return ModelServiceClient(
-        credentials=local_credentials(environment) if is_local else None,
-        transport=environment.get(TRANSPORT_VARIABLE) or ("rest" if is_local else "grpc"),
-        client_options=ClientOptions(
-            api_endpoint=endpoint or f"{location}-aiplatform.googleapis.com"
-        ),
+    endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
+    return service(
+        ModelServiceClient,
+        endpoint,
+        transport=environment.get(TRANSPORT_VARIABLE, ""),
+        credentials=local_credentials(environment) if is_loopback(endpoint) else None,
+    )
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Return whether an endpoint, with or without a scheme, is on this machine."""
+    return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
+
+
+def with_scheme(endpoint: str) -> str:
+    """Put http:// before an endpoint of this machine without a scheme; cut the slash at its end."""
+    endpoint = endpoint.rstrip("/")
+    return endpoint if "://" in endpoint or not endpoint else f"http://{endpoint}"
+
+
+def make_retry(
+    say: Callable[[str], None] | None = None,
+    *,
+    sign_in: Callable[[], None] | None = None,
+    seconds: float | None = None,
+) -> Any:
+    """Make a google.api_core.retry.Retry for what may be done twice.
+
+    Args:
+        say: is given a line before each further try.
+        sign_in: renews the credentials, or raises why it can't.
+        seconds: to go on for; default: two minutes.
+    """
+    from google.api_core.retry import Retry
+
+    def passes(error: BaseException) -> bool:
+        if sign_in and _UNSIGNED in str(error):
+            sign_in()
+        return is_retryable(error)
+
+    def tell(error: BaseException) -> None:
+        if say:
+            what = status_of(error) or type(error).__name__
+            say(f"no answer: {what} {message_of(error)[:160]}; trying again")
+
+    return Retry(
+        predicate=passes,
+        initial=_FIRST_PAUSE_SECONDS,
+        maximum=_LONGEST_PAUSE_SECONDS,
+        multiplier=2.0,
+        timeout=seconds or _RETRY_SECONDS,
+        on_error=tell,
     )
 
 
@@ -68,23 +183,82 @@ def local_credentials(environment: Mapping[str, str]) -> Any:
 
 
 def again(call: Callable[[], T]) -> T:
-    """Calls, for two minutes at most, until the service is there. For what may be done twice."""
-    from google.api_core import exceptions, retry
+    """Call, for two minutes at most, until the service is there. For what may be done twice."""
+    return make_retry()(call)()
 
-    # Google's own predicate knows 429, 500, 503 and broken connections.
-    passing = (exceptions.BadGateway, exceptions.GatewayTimeout, exceptions.Aborted)
 
-    def passes(error: BaseException) -> bool:
-        return retry.if_transient_error(error) or isinstance(error, passing)
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status of an error of any of the client libraries; 0 where it has none."""
+    code = getattr(error, "code", None)
+    if code is None:
+        response = getattr(error, "response", None)
+        code = getattr(response, "status_code", 0)
+    code = getattr(code, "value", code)
+    code = code[0] if isinstance(code, tuple) else code
+    return code if isinstance(code, int) else 0
 
-    return retry.Retry(predicate=passes, initial=_FIRST_PAUSE_SECONDS, timeout=_RETRY_SECONDS)(
-        call
-    )()
+
+def reason_of(error: BaseException) -> str:
+    """Return Google's name of an error, such as ABORTED; empty where it has none.
+
+    Several reasons share an HTTP status: ABORTED and ALREADY_EXISTS are both 409.
+    """
+    code = getattr(error, "grpc_status_code", None)
+    response = getattr(error, "response", None)
+    if code is None and response is not None:
+        with contextlib.suppress(ValueError, AttributeError):
+            return str(response.json()["error"].get("status", ""))
+    return code.name if code else ""
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether the same request may succeed if it is sent again a little later.
+
+    A server's fault, too many requests, and a connection that broke are; a lack of machines, and
+    a server that speaks another protocol, are not.
+    """
+    if is_dropped(error):
+        return not _OTHER_PROTOCOL.search(str(error))
+    if reason_of(error) == "ABORTED" or getattr(error, "retryable", False) is True:
+        return True
+    return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
+
+
+def is_dropped(error: BaseException) -> bool:
+    """Return whether the connection could not be made, or broke."""
+    import urllib3
+    from google.auth import exceptions as auth
+    from google.auth.transport.requests import requests
+
+    dropped = (
+        requests.exceptions.ConnectionError,
+        requests.exceptions.Timeout,
+        requests.exceptions.ChunkedEncodingError,
+        urllib3.exceptions.HTTPError,
+        auth.TransportError,
+        ConnectionError,
+        TimeoutError,
+    )
+    return isinstance(error, dropped)
+
+
+def last_error(error: BaseException) -> BaseException:
+    """Return the error that ended the last try, where `error` is that of a retry."""
+    from google.api_core import exceptions
+
+    cause = error.cause if isinstance(error, exceptions.RetryError) else None
+    return cause or error
+
+
+def message_of(error: BaseException) -> str:
+    """Return the server's words, without the URL that the REST transport puts before them."""
+    text = one_line(getattr(error, "message", None) or error)
+    return re.sub(r"^(GET|POST|PATCH|PUT|DELETE) \S+: ", "", text)
 
 
 @contextlib.contextmanager
 def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
-    """Turns what the client libraries raise into an InputError that says what was tried.
+    """Turn what the client libraries raise into an InputError that says what was tried.
 
     Args:
         role: that allows it.
@@ -100,4 +274,4 @@ def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[Non
         ) from None
     # A connection that breaks in the REST transport is an OSError.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        raise InputError(f"{doing}: {one_line(error)}") from None
+        raise InputError(f"{doing}: {one_line(last_error(error))}") from None

@@ -11,7 +11,7 @@ from trainer.errors import InputError
 
 
 def cost_of(job: Any, rates: Mapping[str, float], now: datetime.datetime) -> Decimal:
-    """The price of a CustomJob from its start to its end, or to now.
+    """Return the price of a CustomJob from its start to its end, or to now.
 
     Raises:
         InputError: something has no price.
@@ -21,12 +21,13 @@ def cost_of(job: Any, rates: Mapping[str, float], now: datetime.datetime) -> Dec
         return Decimal(0)
     prices = cost.table().overridden(rates)
     spot = job.job_spec.scheduling.strategy.name in cost.SPOT_STRATEGIES
-    hours = Decimal(str((end or now.timestamp()) - start)) / 3600
+    # The server's clock may be ahead of this machine's.
+    hours = Decimal(str((end or max(now.timestamp(), start)) - start)) / 3600
     return cost.price(pools_of(job), prices, spot=spot) * hours
 
 
 def summary(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> str:
-    """What jobs cost together, in words; empty where there are none."""
+    """Return what jobs cost together, in words; empty where there are none."""
     if not jobs:
         return ""
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -42,7 +43,7 @@ def summary(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> st
 
 
 def pools_of(job: Any) -> list[dict[str, Any]]:
-    """The worker_pool_specs of a CustomJob, empty pools left out."""
+    """Return the worker_pool_specs of a CustomJob, empty pools left out."""
     pools = []
     for pool in job.job_spec.worker_pool_specs:
         if not pool.replica_count:

@@ -1,18 +1,18 @@
-"""What this project left on Vertex AI and in the bucket, and nobody needs any more.
+"""Find what this project left on Vertex AI and in the bucket, and nobody needs any more.
 
-Labels decide: what does not carry this project's is not even looked at. Kept in any case are
-runs that go on, runs whose model has an alias (a champion's) and runs whose records a kept
-run has taken over from the cache.
+Labels decide: what does not carry this project's is not deleted. Kept in any case are runs that go
+on, runs whose model has an alias (a champion's) and runs whose records a kept run has taken over
+from the cache.
 """
 
+import concurrent.futures
 import dataclasses
 import datetime
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipelines.vertex import runs, schedules
-from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.connection import Connection
 from pipelines.vertex.deletion import (
     Item,
     ended,
@@ -23,8 +23,10 @@ from pipelines.vertex.deletion import (
     of_schedule,
     version_name,
 )
-from pipelines.vertex.errors import translated
+from pipelines.vertex.errors import NOT_FOUND, tolerated, translated
 from pipelines.vertex.template import MADE_BY
+
+_AT_ONCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ def find(
     recipe: str = "",
     keep_last: int = 0,
 ) -> Found:
-    """Looks for what ended before a time.
+    """Look for what ended before a time.
 
     Args:
         recipe: only of this one.
@@ -51,36 +53,72 @@ def find(
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
     versions = _model_versions(connection)
     unused = [one for one in versions if _is_unused(one, before, labels)]
-    every = list(runs.listed(connection))
-    chosen = [job for job in every if runs.has_labels(job, labels)]
+    known = runs.listed(connection)
     kept: list[str] = []
-    old = _old_runs(chosen, before, keep_last, kept)
-    doomed = {job.name for job in old}
+    chosen = [job for job in known if runs.has_labels(job, labels)]
+    doomed = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
+    jobs = _with_tasks(connection, known) if doomed else []
+    old = [job for job in jobs if job.name in doomed]
     users = [
         (f"model version {version_name(one)} ({', '.join(one.version_aliases) or 'no alias'})",
          [one.artifact_uri])
         for one in versions
         if one not in unused
     ]  # fmt: skip
-    users += [(f"run {runs.id_of(job)}", _uris(job)) for job in every if job.name not in doomed]
+    users += [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in doomed]
     free = _free(old, users, kept)
-    gone = {runs.id_of(job) for job in free}
-    known = {runs.id_of(job) for job in every}
     items = [of_schedule(connection, one) for one in _ended_schedules(connection, before, labels)]
     items += [of_model_version(connection, one) for one in unused]
-    items += [item for job in free for item in of_run(connection, job)]
-    for job in _ended_custom_jobs(connection, before, labels):
-        run = job.labels.get("run", "")
-        # Jobs of the runs that go, and old ones of which no run is left.
-        if run in gone or run not in known:
-            items.append(of_custom_job(connection, job))
+    custom_jobs = _ended_custom_jobs(connection, before, labels)
+    for job in free:
+        # The run goes last: it alone names its training jobs, of which a schedule's have no label.
+        names = {name.rpartition("/")[2] for name in runs.job_names(job)}
+        own = [
+            one
+            for one in custom_jobs
+            if runs.id_of(one) in names or one.labels.get("run") == runs.id_of(job)
+        ]
+        items += [of_custom_job(connection, one) for one in own]
+        items += of_run(connection, job)
+    ids = {runs.id_of(job) for job in known}
+    orphans = [one for one in custom_jobs if one.labels.get("run", "") not in {"", *ids}]
+    items += [of_custom_job(connection, one) for one in orphans]
     return Found(items, kept)
+
+
+def _with_tasks(connection: Connection, known: Iterable[Any]) -> list[Any]:
+    """Return the runs of a list with what they wrote and took over, which lists do not have.
+
+    Runs without this project's label count, too, where they share the cache: that is a
+    pipeline's, by its name.
+    """
+
+    def whole(name: str) -> Any:
+        with tolerated(NOT_FOUND):
+            return connection.pipelines.get_pipeline_job(name=name)
+        return None
+
+    with (
+        translated("asking for what the runs use"),
+        concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+        jobs = [job for job in pool.map(whole, [one.name for one in known]) if job]
+        pipelines = {job.pipeline_spec["pipelineInfo"]["name"] for job in jobs}
+        seen = {job.name for job in jobs}
+        for pipeline in sorted(pipelines):
+            others = runs.listed(connection, text=f'pipelineName="{pipeline}"')
+            jobs += [
+                job
+                for job in pool.map(whole, [o.name for o in others if o.name not in seen])
+                if job
+            ]
+    return jobs
 
 
 def _old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
 ) -> list[Any]:
-    """Runs that ended before a time, but for the last of each recipe; tells of those in `kept`."""
+    """Return runs that ended before a time, but for the last of each recipe, named in `kept`."""
     old, succeeded = [], dict.fromkeys((job.labels.get("recipe", "") for job in jobs), 0)
     for job in jobs:
         name, state = runs.id_of(job), runs.state_of(job)
@@ -98,7 +136,7 @@ def _old_runs(
 def _free(
     jobs: Sequence[Any], users: Sequence[tuple[str, Sequence[str]]], kept: list[str]
 ) -> list[Any]:
-    """Of runs, those whose folder nobody uses; tells of the others in `kept`.
+    """Return those runs whose folder nobody uses; name the others in `kept`.
 
     Args:
         users: what stays, and the URIs that it uses.
@@ -116,23 +154,18 @@ def _free(
 
 
 def _model_versions(connection: Connection) -> list[Any]:
-    """Every version of every model: one that somebody else registered may need a run, too."""
+    """Return every version of every model: one that somebody else registered may need a run."""
     parent = connection.settings.parent
     with translated("listing the models"):
-        models = attempt(lambda: list(connection.models.list_models(parent=parent)))
         return [
             version
-            for model in models
-            for version in attempt(functools.partial(_versions_of, connection, model.name))
+            for model in connection.models.list_models(parent=parent)
+            for version in connection.models.list_model_versions(name=model.name.partition("@")[0])
         ]
 
 
-def _versions_of(connection: Connection, model: str) -> list[Any]:
-    return list(connection.models.list_model_versions(name=model.partition("@")[0]))
-
-
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:
-    """Whether a model version has no alias, serves nowhere, is old enough and ours."""
+    """Return whether a model version has no alias, serves nowhere, is old enough and ours."""
     created = runs.seconds_of(version.version_create_time or version.create_time)
     return (
         not version.version_aliases
@@ -143,7 +176,7 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
 
 
 def _uris(job: Any) -> list[str]:
-    """What a run has written or taken over."""
+    """Return the URIs of what a run has written or taken over."""
     return [
         artifact.uri
         for detail in job.job_detail.task_details
@@ -156,7 +189,7 @@ def _uris(job: Any) -> list[str]:
 def _ended_schedules(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
-    """Schedules that have come to their end; those that may start runs are left alone."""
+    """Return completed schedules; those that may start runs are left alone."""
     return [
         one
         for one in schedules.listed(connection)
@@ -171,11 +204,10 @@ def _ended_custom_jobs(
 ) -> list[Any]:
     request = {"parent": connection.settings.parent, "filter": runs.label_filter(labels)}
     with translated("listing the training jobs"):
-        jobs = attempt(lambda: list(connection.jobs.list_custom_jobs(request)))
-    return [
-        job
-        for job in jobs
-        if runs.has_labels(job, labels)
-        and runs.state_of(job) in (*runs.ENDED, "EXPIRED")
-        and ended(job) < before.timestamp()
-    ]
+        return [
+            job
+            for job in connection.jobs.list_custom_jobs(request)
+            if runs.has_labels(job, labels)
+            and runs.state_of(job) in runs.JOB_ENDED
+            and ended(job) < before.timestamp()
+        ]

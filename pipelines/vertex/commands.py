@@ -14,6 +14,8 @@ from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 
+_LISTED = 50
+
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `status` lists them.")]
 
 
@@ -27,7 +29,7 @@ def status(
     """List the runs on Vertex AI, or show one: its tasks, its training job, what it cost."""
     from pipelines import cost
     from pipelines.vertex import bill, runs, watch
-    from pipelines.vertex.connection import Connection, custom_job_link, run_link
+    from pipelines.vertex.connection import Connection, custom_job_link, run_link, runs_link
 
     rates = cost.parse_rates(rate or [])
     only = of_recipe(recipe)
@@ -36,7 +38,8 @@ def status(
     console = Console()
     if not run:
         table = Table("Run", "Recipe", "State", "Started", box=None)
-        for job in runs.recent(connection, only):
+        found = runs.listed(connection, only, limit=_LISTED + 1)
+        for job in found[:_LISTED]:
             table.add_row(
                 runs.id_of(job),
                 job.labels.get("recipe", ""),
@@ -44,6 +47,8 @@ def status(
                 f"{job.create_time:%Y-%m-%d %H:%M} UTC" if job.create_time else "",
             )
         console.print(table)
+        if len(found) > _LISTED:
+            _print(console, [f"the last {_LISTED}; older ones: {runs_link(own)}"])
         return
     job = runs.get(connection, run)
     lines = [f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}"]
@@ -98,14 +103,14 @@ def logs(
         not_empty("--replica", replica)
     connection = Connection(settings().require("project"))
     job = runs.get(connection, run)
-    job_id, failed = reading.source_of(connection, job, runs.custom_jobs(connection, job))
-    chosen = failed if replica is None else {"all": ""}.get(replica, replica)
+    source = reading.source_of(connection, job, runs.custom_jobs(connection, job))
+    chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
     console = Console()
-    text = reading.lines(connection, job_id, chosen, lines)
+    text = reading.lines(connection, source, chosen, lines)
     reading.show(console, text)
     if not text:
         place = f"of {chosen} " if chosen else ""
-        _print(console, [f"no lines {place}yet: {reading.link(connection, job_id)}"])
+        _print(console, [f"no lines {place}yet: {reading.link(connection, source.job_id)}"])
 
 
 @with_settings

@@ -1,55 +1,99 @@
-"""The way to Google Cloud: SDK, credentials, endpoints, and calls that are tried again."""
+"""Clients of Google Cloud for a project and region, signed in."""
 
 import dataclasses
 import functools
+import importlib
 import os
-import time
 from collections.abc import Callable
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any
 
-from components.vertex_client import local_credentials
+from rich.console import Console
+
+from components.vertex_client import (
+    ANSWER_SECONDS,
+    is_loopback,
+    local_credentials,
+    make_retry,
+    service,
+    status_of,
+    with_scheme,
+)
+from pipelines.console import print_plain
 from pipelines.vertex import reach
-from pipelines.vertex.errors import is_retryable, status_of, translated
+from pipelines.vertex.errors import translated
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 from trainer.fields import nearest
 
-T = TypeVar("T")
-
 CONSOLE = "https://console.cloud.google.com"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-TRIES = 6
 _OPERATION_SECONDS = 300.0
 _NO_SUCH_OPERATION = (404, 501)
-_FIRST_PAUSE_SECONDS = 1.0
+
+
+def _client(name: str) -> Any:
+    """Declare the client of a service of Vertex AI, which is imported where it is used."""
+
+    def connected(self: "Connection") -> Any:
+        settings = self.settings
+        module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
+        kind = getattr(module, f"{name.title()}ServiceClient")
+        host = f"{settings.region}-aiplatform.googleapis.com"
+        credentials = self.credentials
+        # Who has no credentials has heard of it by now.
+        if not settings.endpoint:
+            self.check_answers(
+                host,
+                f"check the network, HTTPS_PROXY if it needs one, and --region {settings.region}",
+            )
+        with translated("signing in"):
+            return service(
+                kind,
+                settings.endpoint or host,
+                transport=settings.transport,
+                credentials=credentials,
+                retry=self.retry,
+            )
+
+    return functools.cached_property(connected)
+
+
+def _say(line: str) -> None:
+    print_plain(Console(stderr=True), line)
 
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """Clients for a project and region.
+    """Clients for a project and region. Each call has a deadline and is retried.
 
     At an endpoint of this machine they speak REST, in place of a cloud.
+
+    Attributes:
+        say: is given a line before a call is tried again; default: to standard error.
     """
 
     settings: Settings
+    say: Callable[[str], None] = _say
     _answering: set[str] = dataclasses.field(
         default_factory=set, init=False, repr=False, compare=False
     )
 
+    pipelines = _client("pipeline")
+    schedules = _client("schedule")
+    jobs = _client("job")
+    models = _client("model")
+    metadata = _client("metadata")
+
     def __post_init__(self) -> None:
         settings = self.settings
-        loopback = is_loopback(settings.endpoint)
-        endpoint = _with_scheme(settings.endpoint) if loopback else settings.endpoint
-        if endpoint:
+        if settings.endpoint:
+            loopback = is_loopback(settings.endpoint)
             self.check_answers(
-                endpoint,
+                with_scheme(settings.endpoint) if loopback else settings.endpoint,
                 f"the setting endpoint is {settings.endpoint}: check it, and that a "
                 "server runs there",
             )
-        from google.cloud import aiplatform
         from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
 
         if settings.region not in SUPPORTED_REGIONS:
@@ -57,17 +101,9 @@ class Connection:
                 f"region={settings.region!r} is none that google-cloud-aiplatform knows"
                 f"{nearest(settings.region, sorted(SUPPORTED_REGIONS))}"
             )
-        with translated("signing in"):
-            aiplatform.init(
-                project=settings.project,
-                location=settings.region,
-                api_endpoint=endpoint or None,
-                api_transport=settings.transport or ("rest" if loopback else "grpc"),
-                credentials=self.credentials if loopback else None,
-            )
 
     def check_answers(self, endpoint: str, advice: str = "") -> None:
-        """Raises CloudError where nobody answers at an endpoint; asks each only once.
+        """Raise CloudError where nobody answers at an endpoint; ask each only once.
 
         Args:
             endpoint: without a scheme https is meant.
@@ -80,48 +116,34 @@ class Connection:
 
     @functools.cached_property
     def credentials(self) -> Any:
-        """Application Default Credentials; those of the emulator for a server of this machine."""
+        """Application Default Credentials that hold; the emulator's for a server of this machine.
+
+        They are renewed here, so that those which no longer hold are reported by the first call
+        of whichever service: gRPC takes them for an outage.
+        """
         import google.auth
+        from google.auth.transport.requests import Request
 
         if is_loopback(self.settings.endpoint):
             return local_credentials(os.environ)
         with translated("signing in"):
-            return google.auth.default(scopes=_SCOPES)[0]
+            credentials = google.auth.default(scopes=_SCOPES)[0]
+            make_retry(self.say)(credentials.refresh)(Request())
+            return credentials
 
     @functools.cached_property
-    def pipelines(self) -> Any:
-        """PipelineServiceClient."""
-        from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
+    def retry(self) -> Any:
+        """For what may be done twice: google.api_core's, with a line before each further try."""
+        return self.retrying(self.say)
 
-        return self._client(PipelineServiceClient)
+    def retrying(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
+        """Make a retry that goes on for other than two minutes."""
+        from google.auth.transport.requests import Request
 
-    @functools.cached_property
-    def schedules(self) -> Any:
-        """ScheduleServiceClient."""
-        from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
+        def sign_in() -> None:
+            self.credentials.refresh(Request())
 
-        return self._client(ScheduleServiceClient)
-
-    @functools.cached_property
-    def jobs(self) -> Any:
-        """JobServiceClient."""
-        from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
-
-        return self._client(JobServiceClient)
-
-    @functools.cached_property
-    def models(self) -> Any:
-        """ModelServiceClient."""
-        from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
-
-        return self._client(ModelServiceClient)
-
-    @functools.cached_property
-    def metadata(self) -> Any:
-        """MetadataServiceClient."""
-        from google.cloud.aiplatform_v1.services.metadata_service import MetadataServiceClient
-
-        return self._client(MetadataServiceClient)
+        return make_retry(say, sign_in=sign_in, seconds=seconds)
 
     @functools.cached_property
     def storage(self) -> Any:
@@ -131,7 +153,7 @@ class Connection:
         options = None
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
         if is_loopback(self.settings.endpoint) and not emulator:
-            options = {"api_endpoint": _with_scheme(self.settings.endpoint)}
+            options = {"api_endpoint": with_scheme(self.settings.endpoint)}
         with translated("signing in"):
             if emulator:
                 client = storage.Client(project=self.settings.project)
@@ -146,123 +168,78 @@ class Connection:
         return client
 
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """A request to an API that has no client library here, such as Cloud Logging's.
+        """Ask an API that has no client library here, such as Cloud Logging's.
 
         Args:
             service: as in `SERVICE.googleapis.com`; gcloud's own variable
                 CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint; a Vertex AI of
                 this machine stands for every API that has none.
-            method: GET or POST.
+            method: GET, POST or PATCH.
             path: after the endpoint, with the version.
             body: JSON.
+        """
+        endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
+        if not endpoint and is_loopback(self.settings.endpoint):
+            endpoint = self.settings.endpoint
+        base = with_scheme(endpoint) or f"https://{service}.googleapis.com"
+        self.check_answers(base)
+        return self.request(method, f"{base}/{path}", json=body).json()
+
+    def request(self, method: str, url: str, **content: Any) -> Any:
+        """Send a request and return the answer, a requests.Response.
+
+        Args:
+            content: json, or data and files, as `requests` has them.
+
+        Raises:
+            google.api_core.exceptions.GoogleAPICallError: it is refused.
         """
         from google.api_core import exceptions
         from google.auth.transport.requests import AuthorizedSession
 
-        endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
-        if not endpoint and is_loopback(self.settings.endpoint):
-            endpoint = self.settings.endpoint
-        base = _with_scheme(endpoint) or f"https://{service}.googleapis.com"
-        credentials = local_credentials(os.environ) if is_loopback(endpoint) else self.credentials
+        credentials = local_credentials(os.environ) if is_loopback(url) else self.credentials
 
-        self.check_answers(base)
-
-        def send() -> dict[str, Any]:
+        def send() -> Any:
             with AuthorizedSession(credentials) as session:
-                response = session.request(method, f"{base}/{path}", json=body, timeout=60)
-            if response.status_code >= 400:
+                response = session.request(method, url, timeout=ANSWER_SECONDS, **content)
+            if response.status_code < 400:
+                return response
+            try:
                 raise exceptions.from_http_response(response)
-            return response.json()
+            except (AttributeError, TypeError):
+                # JSON of another form than Google's.
+                raise exceptions.from_http_status(
+                    response.status_code, response.text, response=response
+                ) from None
 
-        return attempt(send)
+        return self.retry(send)()
 
-    def _client(self, kind: Any) -> Any:
-        from google.cloud.aiplatform import initializer
+    def finish(self, operation: Any) -> None:
+        """Wait for a long-running operation; raise what it ended with.
 
-        settings = self.settings
-        plain = is_loopback(settings.endpoint) and not settings.endpoint.startswith("https:")
-        with translated("signing in"):
-            if plain and settings.transport == "grpc":
-                import grpc
-
-                # The SDK's own gRPC is always encrypted.
-                channel = grpc.insecure_channel(urlsplit(_with_scheme(settings.endpoint)).netloc)
-                return kind(transport=kind.get_transport_class("grpc")(channel=channel))
-            client = initializer.global_config.create_client(kind)
-        # Whoever has no credentials has heard of it by now.
-        if not settings.endpoint:
-            self.check_answers(
-                f"{settings.region}-aiplatform.googleapis.com",
-                f"check the network, HTTPS_PROXY if it needs one, and --region {settings.region}",
-            )
-        return client
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether an endpoint, with or without a scheme, is on this machine."""
-    if not endpoint:
-        return False
-    return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
-
-
-def _with_scheme(endpoint: str) -> str:
-    """http:// before an endpoint of this machine that names no scheme; no slash at the end."""
-    endpoint = endpoint.rstrip("/")
-    return endpoint if "://" in endpoint or not endpoint else f"http://{endpoint}"
-
-
-def attempt(
-    call: Callable[[], T],
-    *,
-    tries: int = TRIES,
-    told: Callable[[str], None] | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> T:
-    """Calls until it succeeds or fails for good; the pause doubles each time.
-
-    Only for calls that do no harm when they are done twice.
-
-    Args:
-        call: raises what the client libraries raise.
-        tries: how often at most.
-        told: is given a line before each pause.
-        sleep: how to pass the time.
-    """
-    pause = _FIRST_PAUSE_SECONDS
-    for number in range(1, tries + 1):
+        A server that keeps no operations has accepted the request, and reports nothing more.
+        """
+        if operation.operation.done and not operation.operation.HasField("error"):
+            return
         try:
-            return call()
+            self.retry(operation.result)(timeout=_OPERATION_SECONDS)
         except Exception as error:
-            if number == tries or not is_retryable(error):
+            if status_of(error) not in _NO_SUCH_OPERATION:
                 raise
-            if told:
-                told(f"{type(error).__name__}; trying again in {pause:g} s")
-        sleep(pause)
-        pause = min(2 * pause, 30.0)
-    raise AssertionError("unreachable")
 
 
-def finished(operation: Any) -> None:
-    """Waits for a long-running operation; raises what it ended with.
-
-    A server that keeps no operations has accepted the request, and no more is to be known.
-    """
-    if operation.operation.done and not operation.operation.HasField("error"):
-        return
-    try:
-        operation.result(timeout=_OPERATION_SECONDS)
-    except Exception as error:
-        if status_of(error) not in _NO_SUCH_OPERATION:
-            raise
+def runs_link(settings: Settings) -> str:
+    """Return the console's page of all pipeline runs."""
+    return f"{CONSOLE}/vertex-ai/pipelines/runs?project={settings.project}"
 
 
 def run_link(settings: Settings, run_id: str) -> str:
-    """The console's page of a pipeline run."""
+    """Return the console's page of a pipeline run."""
     where = f"locations/{settings.region}/runs/{run_id}"
     return f"{CONSOLE}/vertex-ai/pipelines/{where}?project={settings.project}"
 
 
 def custom_job_link(settings: Settings, job_id: str) -> str:
-    """The console's page of a custom job."""
+    """Return the console's page of a custom job."""
     where = f"locations/{settings.region}/training/{job_id}"
     return f"{CONSOLE}/vertex-ai/{where}/cpu?project={settings.project}"

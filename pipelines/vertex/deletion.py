@@ -1,4 +1,4 @@
-"""How each thing that a run leaves on Vertex AI and in the bucket is deleted.
+"""Delete each thing that a run leaves on Vertex AI and in the bucket.
 
 What is gone already is no error: somebody else cleans up, too, or an answer was lost.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipelines.vertex import runs, schedules
-from pipelines.vertex.connection import Connection, attempt, finished
-from pipelines.vertex.errors import NOT_FOUND, tolerated, translated
+from pipelines.vertex.connection import Connection
+from pipelines.vertex.errors import FORBIDDEN, NOT_FOUND, tolerated, translated
 
-_FORBIDDEN, _NOT_IMPLEMENTED = 403, 501
+_NOT_IMPLEMENTED = 501
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Item:
 
 
 def of_run(connection: Connection, job: Any) -> list[Item]:
-    """A run's folder, its entries in the cache, and the run itself, which knows of both."""
+    """Return a run's folder, its entries in the cache, and the run itself, which knows of both."""
     folder, executions = folder_of(job), _executions(job)
     detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {_day(ended(job))}"
     items = []
@@ -49,45 +49,48 @@ def of_run(connection: Connection, job: Any) -> list[Item]:
             Item("cache", f"{len(executions)} entries", f"of the run {runs.id_of(job)}",
                  functools.partial(_delete_executions, connection, executions))
         )  # fmt: skip
-    delete = functools.partial(_delete, connection.pipelines.delete_pipeline_job, job.name)
+    delete = functools.partial(
+        _delete, connection, connection.pipelines.delete_pipeline_job, job.name
+    )
     return [*items, Item("run", job.name, detail, delete)]
 
 
 def of_schedule(connection: Connection, schedule: Any) -> Item:
-    """A schedule that has come to its end."""
+    """Return a schedule that is completed."""
     detail = f"completed, {schedules.recipe_of(schedule)}"
-    delete = functools.partial(_delete, connection.schedules.delete_schedule, schedule.name)
+    method = connection.schedules.delete_schedule
+    delete = functools.partial(_delete, connection, method, schedule.name)
     return Item("schedule", schedule.name, detail, delete)
 
 
 def of_model_version(connection: Connection, version: Any) -> Item:
-    """A version that has no alias: the registry does not delete the default one."""
+    """Return a version that has no alias: the registry does not delete the default one."""
     name = version_name(version)
-    delete = functools.partial(_delete, connection.models.delete_model_version, name)
+    delete = functools.partial(_delete, connection, connection.models.delete_model_version, name)
     return Item("model version", name, f"{version.display_name}, no alias", delete)
 
 
 def of_custom_job(connection: Connection, job: Any) -> Item:
-    """A training job that has ended."""
+    """Return a training job that has ended."""
     detail = f"{runs.state_of(job)}, {job.display_name}"
-    delete = functools.partial(_delete, connection.jobs.delete_custom_job, job.name)
+    delete = functools.partial(_delete, connection, connection.jobs.delete_custom_job, job.name)
     return Item("training job", job.name, detail, delete)
 
 
 def version_name(version: Any) -> str:
-    """projects/P/locations/L/models/M@version."""
+    """Return projects/P/locations/L/models/M@version."""
     return f"{version.name.partition('@')[0]}@{version.version_id}"
 
 
 def folder_of(job: Any) -> str:
-    """Where Vertex AI puts all that a run writes: <root>/<project number>/<run>/."""
+    """Return where Vertex AI puts all that a run writes: <root>/<project number>/<run>/."""
     root = job.runtime_config.gcs_output_directory.rstrip("/")
     number = job.name.split("/")[1]
     return f"{root}/{number}/{runs.id_of(job)}/" if root.startswith("gs://") else ""
 
 
 def ended(resource: Any) -> float:
-    """When a run or job ended, in seconds since 1970."""
+    """Return when a run or job ended, in seconds since 1970."""
     return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
 
 
@@ -99,24 +102,25 @@ def _day(seconds: float) -> str:
     return f"{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d}"
 
 
-def _delete(method: Any, name: str) -> None:
+def _delete(connection: Connection, method: Any, name: str) -> None:
     with translated(f"deleting {name}"), tolerated(NOT_FOUND):
-        finished(attempt(lambda: method(name=name)))
+        connection.finish(method(name=name))
 
 
 def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
-    """Takes steps out of the cache; without the right to, they stay and their files go."""
+    """Take steps out of the cache; without the right to, they stay and their files go."""
     for name in names:
         with (
             translated(f"deleting {name}"),
-            tolerated(_FORBIDDEN, NOT_FOUND, _NOT_IMPLEMENTED),
+            tolerated(FORBIDDEN, NOT_FOUND, _NOT_IMPLEMENTED),
         ):
-            attempt(functools.partial(connection.metadata.delete_execution, name=name))
+            connection.metadata.delete_execution(name=name)
 
 
 def _delete_folder(connection: Connection, uri: str) -> None:
     bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+    retry = connection.retry
     with translated(f"deleting {uri}"), tolerated(NOT_FOUND):
-        for blob in attempt(lambda: list(connection.storage.list_blobs(bucket, prefix=prefix))):
+        for blob in connection.storage.list_blobs(bucket, prefix=prefix, retry=retry):
             with tolerated(NOT_FOUND):
-                attempt(blob.delete)
+                blob.delete(retry=retry)

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from components.vertex_client import is_loopback, status_of
 from pipelines import cost
 from pipelines.vertex import place_checks, project_checks, runs
-from pipelines.vertex.connection import Connection, attempt, is_loopback
-from pipelines.vertex.errors import CloudError, described, status_of, translated
+from pipelines.vertex.connection import Connection
+from pipelines.vertex.errors import CloudError, described
 from pipelines.vertex.finding import Finding
 from trainer.errors import InputError
 
@@ -76,19 +77,14 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
 
 
 def _credentials(connection: Connection) -> Finding:
-    from google.auth.transport.requests import Request
-
     if is_loopback(connection.settings.endpoint):
         return Finding(True, "credentials: none needed for a server of this machine")
-    credentials = connection.credentials
-    with translated("signing in"):
-        attempt(lambda: credentials.refresh(Request()), tries=3)
-    who = getattr(credentials, "service_account_email", "") or "your own account"
+    who = getattr(connection.credentials, "service_account_email", "") or "your own account"
     return Finding(True, f"credentials: {who}")
 
 
 def _vertex(connection: Connection) -> Finding:
     settings = connection.settings
-    found = runs.recent(connection, limit=1)
+    found = runs.listed(connection, limit=1)
     last = f", last run {runs.id_of(found[0])}" if found else ""
     return Finding(True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}")

@@ -1,7 +1,8 @@
-"""`run` on Vertex AI, from the recipe to the last word."""
+"""`run` on Vertex AI, from the recipe to the verdict."""
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,10 +41,10 @@ class Request:
 
 
 def launch(request: Request, settings: Settings, console: Console) -> int:
-    """Starts a run and, unless it is detached, waits for its end.
+    """Start a run and, unless it is detached, waits for its end.
 
-    Where its machines are not to be had, the run is sent again with the recipe's next
-    fallback; its name gets a number, and cached steps are not repeated.
+    Where its machines are unavailable, the run is sent again with the recipe's next fallback; its
+    name gets a number, and cached steps are not repeated, unless nothing is to be cached.
 
     Returns:
         The exit code.
@@ -62,15 +63,13 @@ def launch(request: Request, settings: Settings, console: Console) -> int:
     for number, parameters in enumerate(shapes, 1):
         run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
         plans.append((run_id, templates.run_values(recipe, parameters, settings, template, run_id)))
-    connection = Connection(settings)
-    say = _Say(console)
+    say = functools.partial(print_plain, console)
+    connection = Connection(settings, say)
     for number, (run_id, values) in enumerate(plans, 1):
         last = number == len(plans) or request.detach
-        # What the first try has cached is not done again.
-        cache = request.cache if number == 1 else (request.cache or None)
-        job = templates.pipeline_job(template, settings, values, cache)
+        job = templates.pipeline_job(template, settings, values, request.cache)
         try:
-            runs.create(connection, job, run_id, say)
+            runs.create(connection, job, run_id)
         except CloudError as error:
             if last or not is_capacity(str(error)):
                 raise
@@ -110,13 +109,3 @@ def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]
     yield recipe.with_values(values, place="--set")
     for number, fallback in enumerate(recipe.operation.fallbacks, 1):
         yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
-
-
-class _Say:
-    """Prints lines as they are."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __call__(self, line: str) -> None:
-        print_plain(self._console, line)

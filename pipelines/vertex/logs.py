@@ -1,5 +1,7 @@
 """Lines of a run's replicas from Cloud Logging."""
 
+import dataclasses
+import datetime
 import json
 import re
 from collections.abc import Sequence
@@ -15,26 +17,50 @@ from trainer.errors import InputError
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
 _SHOWN_AFTER_FAILURE = 20
+_MARGIN = datetime.timedelta(hours=1)
+"""Between the clocks of replicas and of Vertex AI, and for lines that arrive late."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The place of a job's lines in Cloud Logging.
+
+    Attributes:
+        job_id: of a CustomJob, or of the job that Vertex AI runs a task as.
+        replica: the one that failed; empty where none is named.
+        start: time of the run's creation; Cloud Logging searches slowly without bounds.
+        end: time of the run's end; None before that.
+    """
+
+    job_id: str
+    replica: str
+    start: datetime.datetime
+    end: datetime.datetime | None
 
 
 def replica_in(message: str) -> str:
-    """The replica that an error names, such as workerpool1-0; empty if it names none."""
+    """Return the replica that an error names, such as workerpool1-0; empty if it names none."""
     match = _REPLICA.search(message)
     return match.group(1) if match else ""
 
 
-def lines(connection: Connection, job_id: str, replica: str = "", limit: int = 50) -> list[str]:
-    """The last lines that a job's replicas wrote, oldest first.
+def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
+    """Return the last lines that a job's replicas wrote, oldest first.
 
     Args:
-        job_id: of a CustomJob.
         replica: workerpool<pool>-<index>; empty: of all.
         limit: how many lines.
 
     Raises:
         CloudError: Cloud Logging refused or can't be reached.
     """
-    terms = ['resource.type="ml_job"', f'resource.labels.job_id="{job_id}"']
+    terms = [
+        'resource.type="ml_job"',
+        f'resource.labels.job_id="{source.job_id}"',
+        f'timestamp>="{source.start.isoformat()}"',
+    ]
+    if source.end:
+        terms.append(f'timestamp<="{source.end.isoformat()}"')
     if replica:
         terms.append(f'resource.labels.task_name="{replica}"')
     body = {
@@ -43,71 +69,80 @@ def lines(connection: Connection, job_id: str, replica: str = "", limit: int = 5
         "orderBy": "timestamp desc",
         "pageSize": limit,
     }
+    entries: list[dict[str, Any]] = []
     with translated("reading logs"):
-        entries = connection.rest("logging", "POST", "v2/entries:list", body).get("entries", [])
+        while len(entries) < limit:
+            page = connection.rest("logging", "POST", "v2/entries:list", body)
+            entries += page.get("entries", [])
+            # A page may be empty while further ones are not: the search goes on there.
+            if not page.get("nextPageToken"):
+                break
+            body["pageToken"] = page["nextPageToken"]
     return [_line(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
 
 
-def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
-    """Where the lines about a run's failure, or else of its training, are: job_id and replica.
+def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
+    """Return where the lines about a run's failure, or else of its training, are.
 
     Raises:
         InputError: nothing of the run has logged anything yet.
     """
-    import datetime
-
+    start = job.create_time - _MARGIN
+    end = job.end_time + _MARGIN if job.end_time else None
     tasks = runs.tasks_of(job, datetime.datetime.now(datetime.timezone.utc))
     failed_jobs = [one for one in jobs if one.error.message]
     for custom_job in [*reversed(failed_jobs), *reversed(jobs)]:
         if failed_jobs or not any(task.state == "FAILED" for task in tasks):
-            return runs.id_of(custom_job), replica_in(custom_job.error.message)
+            replica = replica_in(custom_job.error.message)
+            return Source(runs.id_of(custom_job), replica, start, end)
     logged = [task for task in tasks if task.logged_as]
     failed = [task for task in logged if task.state == "FAILED"]
     if not logged:
         raise InputError(f"nothing of the run {runs.id_of(job)!r} has logged anything yet")
-    return (failed or logged)[-1].logged_as, ""
+    return Source((failed or logged)[-1].logged_as, "", start, end)
 
 
 def show(console: Console, text: Sequence[str]) -> None:
-    """Prints log lines as they are."""
+    """Print log lines as they are."""
     for line in text:
         print_plain(console, line)
 
 
 def lack_machines(connection: Connection, job: Any) -> bool:
-    """Whether a run that started no training job has logged that there are no such machines.
+    """Return whether a run that started no training job has logged a lack of machines.
 
     Where Vertex AI refuses the job, its launcher ends with a stack trace, and the task's error
     tells no more than that.
     """
     try:
-        job_id, replica = source_of(connection, job, [])
-        text = lines(connection, job_id, replica, _SHOWN_AFTER_FAILURE)
+        source = source_of(connection, job, [])
+        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
     except (CloudError, InputError):
         return False
     return any(is_capacity(line) for line in text)
 
 
 def show_failure(connection: Connection, job: Any, jobs: Sequence[Any], console: Console) -> None:
-    """The failing replica's last lines, if they can be had; where to see them all."""
+    """Print the failing replica's last lines, if they are available, and where to see them all."""
     try:
-        job_id, replica = source_of(connection, job, jobs)
-        text = lines(connection, job_id, replica, _SHOWN_AFTER_FAILURE)
+        source = source_of(connection, job, jobs)
+        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
     except (CloudError, InputError) as error:
         show(console, [f"logs      {error}"])
         return
     show(console, [f"  {line}" for line in text])
-    show(console, [f"logs      {link(connection, job_id)}"])
+    show(console, [f"logs      {link(connection, source.job_id)}"])
 
 
 def link(connection: Connection, job_id: str) -> str:
-    """The console's page of a job's log."""
+    """Return the console's page of a job's log."""
     query = f'resource.labels.job_id%3D"{job_id}"'
     return f"{CONSOLE}/logs/query;query={query}?project={connection.settings.project}"
 
 
 def _line(entry: dict[str, Any], *, with_replica: bool) -> str:
     payload = entry.get("jsonPayload", {})
-    message = payload.get("message") or entry.get("textPayload") or json.dumps(payload)
+    message = payload.get("message") or entry.get("textPayload") or payload
+    text = message if isinstance(message, str) else json.dumps(message)
     name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
-    return f"{name}: {message.rstrip()}" if with_replica and name else message.rstrip()
+    return f"{name}: {text.rstrip()}" if with_replica and name else text.rstrip()

@@ -3,16 +3,14 @@
 import re
 from urllib.parse import quote
 
-from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.connection import Connection
 from pipelines.vertex.errors import NOT_FOUND, tolerated
 from pipelines.vertex.finding import Finding
+from pipelines.vertex.upload import ARTIFACT_REGISTRY
 
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
     r"(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
-_PIPELINES = re.compile(
-    r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"
 )
 
 
@@ -26,7 +24,7 @@ def bucket(connection: Connection) -> Finding:
         f"--location={settings.region} --uniform-bucket-level-access"
     )
     with tolerated(NOT_FOUND):
-        found = attempt(lambda: connection.storage.get_bucket(settings.bucket))
+        found = connection.storage.get_bucket(settings.bucket, retry=connection.retry)
         location = str(found.location).lower()
         return Finding(
             location == settings.region,
@@ -43,7 +41,7 @@ def pipeline_repository(connection: Connection) -> Finding:
     if not repository or repository.startswith("gs://"):
         where = repository or "none set; runs and schedules carry their pipeline themselves"
         return Finding(True, f"pipeline repository: {where}")
-    match = _PIPELINES.match(repository)
+    match = ARTIFACT_REGISTRY.match(repository)
     if not match:
         return Finding(None, f"pipeline repository {repository}: not in Artifact Registry")
     return _repository(connection, match, "KFP")

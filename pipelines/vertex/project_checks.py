@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipelines import cost
-from pipelines.vertex.connection import Connection, attempt
+from pipelines.vertex.connection import Connection
 from pipelines.vertex.finding import Finding
 from pipelines.vertex.settings import Settings
 
@@ -79,7 +79,7 @@ def service_account(connection: Connection) -> Finding:
 def _may_write(connection: Connection, member: str) -> bool:
     """Whether the bucket itself lets an account write."""
     bucket = connection.storage.bucket(connection.settings.bucket)
-    policy = attempt(lambda: bucket.get_iam_policy(requested_policy_version=3))
+    policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
     return any(one["role"] in BUCKET_ROLES and member in one["members"] for one in policy.bindings)
 
 

@@ -31,6 +31,10 @@ def apply(settings: SettingsOf, recipe: RecipeName) -> None:
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     _say(f"{applied.action}{changed}: {schedule.name}")
+    if applied.action == "recreated":
+        _say(
+            "          no update can do that: a new one, which counts its runs from 0, replaces it"
+        )
     _say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
     uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
     _say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")

@@ -1,24 +1,22 @@
 """Schedules of Vertex AI, one a recipe, brought to what the recipe declares."""
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from pipelines.operation import Schedule
+from components.vertex_client import status_of
 from pipelines.recipe import Recipe
-from pipelines.vertex import runs, upload
+from pipelines.vertex import runs, schedule_fields, upload
 from pipelines.vertex import template as templates
-from pipelines.vertex.connection import Connection, attempt, finished
-from pipelines.vertex.errors import translated
+from pipelines.vertex.connection import Connection
+from pipelines.vertex.errors import NOT_FOUND, CloudError, tolerated, translated
 from pipelines.vertex.template import MADE_BY, Template
 from trainer.errors import InputError
 
-FINGERPRINT = "declared"
-"""The label that holds a hash of everything a schedule starts its runs with."""
-
-_COMPLETED = "COMPLETED"
+_ROUNDS = 5
+_REFUSED = (400, 501)
+_UNSETTABLE = ("max_run_count", "start_time", "end_time")
+"""Fields that no update takes away once they are set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +24,8 @@ class Applied:
     """What `apply` did.
 
     Attributes:
-        action: created, updated or unchanged.
-        changed: fields that were updated.
+        action: created, updated, recreated or unchanged.
+        changed: fields that differed.
         schedule: the resource as it is now.
         digest: of the template that its runs start from.
     """
@@ -39,11 +37,11 @@ class Applied:
 
 
 def apply(connection: Connection, recipe: Recipe, template: Template) -> Applied:
-    """Makes the recipe's schedule what the recipe declares; does nothing where it is so.
+    """Make the recipe's schedule what the recipe declares; do nothing where it is so.
 
     The schedule holds the compiled pipeline itself: runs keep starting from those bytes until
     it is applied again. It is looked for before it is created, so that a request whose answer
-    was lost makes no second one.
+    was lost makes no second one; of several, by two who apply at once, one is left.
 
     Raises:
         InputError: the recipe declares no schedule, or one that Vertex AI refuses.
@@ -60,150 +58,153 @@ def apply(connection: Connection, recipe: Recipe, template: Template) -> Applied
     values = templates.run_values(recipe, parameters, settings, template, "")
     job = templates.pipeline_job(template, settings, values)
     job.template_uri = upload.pinned(connection, template)
-    job.labels[FINGERPRINT] = _fingerprint(job)
-    wanted = _schedule(recipe.name, declared, job, settings.parent)
+    wanted = schedule_fields.schedule(recipe.name, declared, job, settings.parent)
     with translated(f"applying the schedule of {recipe.name!r}"):
-        action, changed, schedule = attempt(lambda: _reconcile(connection, recipe.name, wanted))
+        action, changed, schedule = connection.retry(_reconcile)(connection, recipe.name, wanted)
     return Applied(action, changed, schedule, template.digest)
 
 
-def find(connection: Connection, recipe: str) -> Any:
-    """The recipe's schedule that is not completed; raises InputError where there is none."""
+def find(connection: Connection, recipe: str) -> list[Any]:
+    """Return the recipe's schedules that are not completed; raise InputError without one.
+
+    There is one, but where two have applied at once and were interrupted.
+    """
     with translated(f"looking for the schedule of {recipe!r}"):
-        schedule = attempt(lambda: _find(connection, recipe))
-    if schedule is None:
+        found = _find(connection, recipe)
+    if not found:
         raise InputError(
             f"recipe {recipe!r} has no schedule in {connection.settings.parent}; `schedule apply "
             f"{recipe}` makes it"
         )
-    return schedule
+    return found
 
 
 def listed(connection: Connection) -> list[Any]:
-    """Every schedule that this project made."""
+    """Return every schedule that this project made."""
     with translated("listing the schedules"):
-        return attempt(lambda: _listed(connection))
+        schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
+        return [
+            one
+            for one in schedules
+            if runs.has_labels(one.create_pipeline_job_request.pipeline_job, MADE_BY)
+        ]
 
 
 def pause(connection: Connection, recipe: str) -> None:
-    """Stops a schedule from starting runs, until it is resumed."""
-    schedule = find(connection, recipe)
-    if schedule.state.name == "PAUSED":
-        return
-    with translated(f"pausing the schedule of {recipe!r}"):
-        attempt(lambda: connection.schedules.pause_schedule(name=schedule.name))
+    """Stop a schedule from starting runs, until it is resumed."""
+    _bring(connection, recipe, "PAUSED", connection.schedules.pause_schedule)
 
 
 def resume(connection: Connection, recipe: str) -> None:
-    """Lets a schedule start runs again; those it has missed are not made up for."""
-    schedule = find(connection, recipe)
-    if schedule.state.name == "ACTIVE":
-        return
-    with translated(f"resuming the schedule of {recipe!r}"):
-        attempt(lambda: connection.schedules.resume_schedule(name=schedule.name))
+    """Let a schedule start runs again; those it has missed are not made up for."""
+    _bring(connection, recipe, "ACTIVE", connection.schedules.resume_schedule)
 
 
 def delete(connection: Connection, recipe: str) -> None:
-    """Deletes a recipe's schedule; its runs stay."""
-    schedule = find(connection, recipe)
+    """Delete a recipe's schedule; its runs stay."""
     with translated(f"deleting the schedule of {recipe!r}"):
-        finished(attempt(lambda: connection.schedules.delete_schedule(name=schedule.name)))
-
-
-def is_ours(schedule: Any) -> bool:
-    """Whether this project made a schedule: the label is on the runs that it starts."""
-    return runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, MADE_BY)
+        _delete(connection, find(connection, recipe))
 
 
 def recipe_of(schedule: Any) -> str:
-    """The recipe that a schedule runs."""
+    """Return the recipe that a schedule runs."""
     return schedule.create_pipeline_job_request.pipeline_job.labels.get("recipe", "")
 
 
-def _listed(connection: Connection) -> list[Any]:
-    schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
-    return [schedule for schedule in schedules if is_ours(schedule)]
+def _find(connection: Connection, recipe: str) -> list[Any]:
+    return [
+        one
+        for one in listed(connection)
+        if recipe_of(one) == recipe.lower() and one.state.name != "COMPLETED"
+    ]
 
 
-def _find(connection: Connection, recipe: str) -> Any:
-    for schedule in _listed(connection):
-        if recipe_of(schedule) == recipe.lower() and schedule.state.name != _COMPLETED:
-            return schedule
-    return None
+def _bring(connection: Connection, recipe: str, state: str, method: Callable[..., Any]) -> None:
+    """Bring a recipe's schedules into a state."""
+    for schedule in find(connection, recipe):
+        if schedule.state.name == state:
+            continue
+        with translated(f"bringing the schedule of {recipe!r} to {state}"):
+            try:
+                method(name=schedule.name)
+            except Exception:
+                # Refused, perhaps, because a request whose answer was lost has done it.
+                if not any(
+                    one.name == schedule.name and one.state.name == state
+                    for one in _find(connection, recipe)
+                ):
+                    raise
+
+
+def _delete(connection: Connection, schedules: list[Any]) -> None:
+    for schedule in schedules:
+        # Gone already, perhaps by a request whose answer was lost.
+        with tolerated(NOT_FOUND):
+            connection.finish(connection.schedules.delete_schedule(name=schedule.name))
 
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
-    from google.protobuf import field_mask_pb2
-
-    present = _find(connection, recipe)
-    if present is None:
-        created = connection.schedules.create_schedule(
+    """Change, create and delete until the recipe has one schedule, and that is as wanted."""
+    action = "unchanged"
+    changed: list[str] = []
+    # Names of those that this call has made or changed, and that were accepted.
+    own: set[str] = set()
+    for _ in range(_ROUNDS):
+        present = _find(connection, recipe)
+        for name in own - {one.name for one in present}:
+            # A list may lag behind, or somebody else may have deleted it.
+            with tolerated(NOT_FOUND):
+                present.append(connection.schedules.get_schedule(name=name))
+        fitting = [
+            one for one in present if one.name in own or not schedule_fields.changed(one, wanted)
+        ]
+        if fitting:
+            kept = min(fitting, key=_age)
+            others = [one for one in present if one.name != kept.name]
+            if not others:
+                return action, changed, kept
+            if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
+                connection.schedules.pause_schedule(name=kept.name)
+            _delete(connection, others)
+            continue
+        if present:
+            oldest = min(present, key=_age)
+            changed = schedule_fields.changed(oldest, wanted)
+            made = _updated(connection, oldest, wanted, changed)
+            action = "updated" if made else "recreated"
+        else:
+            action, changed, made = "created", [], None
+        made = made or connection.schedules.create_schedule(
             parent=connection.settings.parent, schedule=wanted
         )
-        return "created", [], created
-    changed = _changed(present, wanted)
-    if not changed:
-        return "unchanged", [], present
-    wanted.name = present.name
-    updated = connection.schedules.update_schedule(
-        schedule=wanted, update_mask=field_mask_pb2.FieldMask(paths=changed)
-    )
-    return "updated", changed, updated
+        own.add(made.name)
+    raise CloudError("somebody else changes it at the same time; apply it again")
 
 
-def _changed(present: Any, wanted: Any) -> list[str]:
-    """The fields that differ; what was not declared and the server has filled in does not."""
-    plain = (
-        "cron",
-        "max_concurrent_run_count",
-        "max_concurrent_active_run_count",
-        "allow_queueing",
-        "max_run_count",
-    )
-    changed = [name for name in plain if getattr(present, name) != getattr(wanted, name)]
-    for name in ("start_time", "end_time"):
-        seconds = runs.seconds_of(getattr(wanted, name))
-        if seconds and runs.seconds_of(getattr(present, name)) != seconds:
-            changed.append(name)
-    labels = present.create_pipeline_job_request.pipeline_job.labels
-    if labels.get(FINGERPRINT) != wanted.create_pipeline_job_request.pipeline_job.labels.get(
-        FINGERPRINT
-    ):
-        changed.append("create_pipeline_job_request")
-    return changed
-
-
-def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
+def _updated(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:
+    """Update a schedule; return it, or None where that can't be and it has to be recreated."""
     from google.cloud.aiplatform_v1 import types
+    from google.protobuf import field_mask_pb2
 
-    schedule = types.Schedule(
-        display_name=recipe,
-        cron=declared.cron_with_zone,
-        # The first limits how many runs are started at once, the second how many go on.
-        max_concurrent_run_count=declared.max_concurrent_runs,
-        max_concurrent_active_run_count=declared.max_concurrent_runs,
-        max_run_count=declared.max_runs,
-        allow_queueing=declared.allow_queueing,
-        create_pipeline_job_request=types.CreatePipelineJobRequest(parent=parent, pipeline_job=job),
+    if any(name in _UNSETTABLE and not getattr(wanted, name) for name in changed):
+        return None
+    schedule = types.Schedule(wanted)
+    schedule.name = present.name
+    try:
+        updated = connection.schedules.update_schedule(
+            schedule=schedule, update_mask=field_mask_pb2.FieldMask(paths=changed)
+        )
+    except Exception as error:
+        if status_of(error) not in _REFUSED:
+            raise
+        return None
+    # "When you update the schedule, the START_TIME remains unchanged", says its page.
+    return (
+        None
+        if {"start_time", "end_time"} & set(schedule_fields.changed(updated, wanted))
+        else updated
     )
-    if declared.start_time:
-        schedule.start_time = declared.start_time
-    if declared.end_time:
-        schedule.end_time = declared.end_time
-    return schedule
 
 
-def _fingerprint(job: Any) -> str:
-    """A hash of what runs start with. The commit is left out: it alone changes nothing."""
-    from google.protobuf import json_format
-
-    content: Mapping[str, Any] = json_format.MessageToDict(job._pb)
-    text = json.dumps({**content, "labels": _without_commit(content["labels"])}, sort_keys=True)
-    own = json.loads(text)
-    values = own["runtimeConfig"]["parameterValues"]
-    values["labels"] = _without_commit(values.get("labels", {}))
-    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _without_commit(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in labels.items() if key != "commit"}
+def _age(schedule: Any) -> tuple[float, str]:
+    return runs.seconds_of(schedule.create_time), schedule.name

@@ -1,4 +1,4 @@
-"""Compiled pipelines into a repository: Artifact Registry's kind for KFP, or a bucket.
+"""Store compiled pipelines in a repository: Artifact Registry's kind for KFP, or a bucket.
 
     repository                                     a template
     https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY  <repository>/<pipeline>/sha256:<digest>
@@ -8,24 +8,25 @@ The same bytes are stored once; tags (a version, a commit, latest) are moved to 
 """
 
 import dataclasses
-import functools
 import hashlib
-import tempfile
-from pathlib import Path
+import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from pipelines.revision import git_commit, project_version
-from pipelines.vertex.connection import Connection, attempt, is_loopback
-from pipelines.vertex.errors import NOT_FOUND, status_of, tolerated, translated
+from pipelines.vertex.connection import Connection
+from pipelines.vertex.errors import NOT_FOUND, CloudError, tolerated, translated
 from pipelines.vertex.template import Template
 
-_PRECONDITION = 412
+ARTIFACT_REGISTRY = re.compile(
+    r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"
+)
+_UPLOADED = re.compile(r"(?P<package>[^/\s]+)/(?P<version>sha256:[^/\s]+)")
+_CONFLICT, _PRECONDITION = 409, 412
 
 
 @dataclasses.dataclass(frozen=True)
 class Upload:
-    """What came of an upload.
+    """The result of an upload.
 
     Attributes:
         uri: of exactly these bytes, for template_path of an SDK and for the console.
@@ -39,7 +40,7 @@ class Upload:
 
 
 def tags() -> list[str]:
-    """Tags of what is uploaded now: v<version>, commit-<commit>, latest."""
+    """Return the tags of what is uploaded now: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
     found = [f"v{version.replace('.', '-')}"] if version else []
     found += [f"commit-{commit}"] if commit else []
@@ -47,7 +48,7 @@ def tags() -> list[str]:
 
 
 def upload(connection: Connection, template: Template) -> Upload:
-    """Stores a template, if it is not there, and moves the tags to it.
+    """Store a template, if it is not there, and move the tags to it.
 
     Raises:
         CloudError: refused, or no connection.
@@ -60,57 +61,71 @@ def upload(connection: Connection, template: Template) -> Upload:
 
 
 def _to_registry(connection: Connection, template: Template, repository: str) -> Upload:
-    client = _registry(connection, repository)
-    package = template.pipeline_name
-    found = _present(client, template)
-    if not found:
-        # Content names the version: sent twice, it is still one.
-        package, found = attempt(lambda: client.upload_pipeline(str(template.path), tags()))
-        return Upload(f"{repository}/{package}/{found}", True, tags())
-    for tag in tags():
-        attempt(functools.partial(_move_tag, client, package, found, tag))
-    return Upload(f"{repository}/{package}/{found}", False, tags())
-
-
-def _present(client: Any, template: Template) -> str:
-    """The version that holds a template's bytes; empty if there is none."""
-    version = f"sha256:{template.digest}"
-    with tolerated(NOT_FOUND):
-        attempt(lambda: client.get_version(template.pipeline_name, version))
-        return version
-    # A repository may name versions otherwise: compare with the latest.
-    with tolerated(NOT_FOUND):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "latest.yaml")
-            attempt(
-                lambda: client.download_pipeline(
-                    template.pipeline_name, tag="latest", file_name=str(path)
-                )
-            )
-            if hashlib.sha256(path.read_bytes()).hexdigest() != template.digest:
-                return ""
-        tag = attempt(lambda: client.get_tag(template.pipeline_name, "latest"))
-        return str(tag.get("version", "")).rpartition("/")[2]
-    return ""
-
-
-def _move_tag(client: Any, package: str, version: str, tag: str) -> None:
-    present = None
-    with tolerated(NOT_FOUND):
-        present = client.get_tag(package, tag)
-    if present is None:
-        client.create_tag(package, version, tag)
-    elif str(present.get("version", "")).rpartition("/")[2] != version:
-        client.update_tag(package, version, tag)
-
-
-def _registry(connection: Connection, repository: str) -> Any:
     connection.check_answers(repository, "check the setting template_repository and the network")
-    from kfp.registry import ApiAuth, RegistryClient
+    registry = _Registry(connection, repository)
+    version = registry.version_of(template)
+    if version:
+        for tag in tags():
+            registry.move_tag(template.pipeline_name, version, tag)
+        return Upload(f"{repository}/{template.pipeline_name}/{version}", False, tags())
+    # Content names the version: sent twice, it is still one.
+    content = {"content": (template.path.name, template.path.read_bytes())}
+    answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
+    if not _UPLOADED.fullmatch(answer.text.strip()):
+        raise CloudError(
+            f"uploading {template.path} to {repository}: the answer is none of a repository of "
+            f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
+        )
+    return Upload(f"{repository}/{answer.text.strip()}", True, tags())
 
-    if is_loopback(urlsplit(repository).netloc):
-        return RegistryClient(host=repository, auth=ApiAuth("anonymous"))
-    return RegistryClient(host=repository, auth=connection.credentials)
+
+class _Registry:
+    """Versions and tags of pipelines: Artifact Registry's, or a KFP registry's elsewhere.
+
+    KFP's own RegistryClient asks the same, without a deadline and without the server's words.
+    """
+
+    def __init__(self, connection: Connection, repository: str) -> None:
+        self._connection, self._repository = connection, repository
+        match = ARTIFACT_REGISTRY.match(repository)
+        self._folder = (
+            f"projects/{match['project']}/locations/{match['location']}/repositories/"
+            f"{match['repository']}/"
+            if match
+            else ""
+        )
+
+    def version_of(self, template: Template) -> str:
+        """Return the version that holds a template's bytes; empty if there is none."""
+        version, package = f"sha256:{template.digest}", template.pipeline_name
+        with tolerated(NOT_FOUND):
+            self._ask("GET", f"packages/{package}/versions/{version}")
+            return version
+        # A repository may name versions otherwise: compare with the latest.
+        with tolerated(NOT_FOUND):
+            latest = self._connection.request("GET", f"{self._repository}/{package}/latest")
+            if hashlib.sha256(latest.content).hexdigest() == template.digest:
+                tag = self._ask("GET", f"packages/{package}/tags/latest")
+                return str(tag.get("version", "")).rpartition("/")[2]
+        return ""
+
+    def move_tag(self, package: str, version: str, tag: str) -> None:
+        """Make a tag lead to a version."""
+        path = f"packages/{package}/tags"
+        wanted = {"version": f"{self._folder}packages/{package}/versions/{version}"}
+        with tolerated(NOT_FOUND):
+            present = self._ask("GET", f"{path}/{tag}")
+            if str(present.get("version", "")).rpartition("/")[2] != version:
+                self._ask("PATCH", f"{path}/{tag}?updateMask=version", wanted)
+            return
+        with tolerated(_CONFLICT):
+            self._ask("POST", f"{path}?tagId={tag}", wanted)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        if self._folder:
+            path = f"v1/{self._folder}{path}"
+            return self._connection.rest("artifactregistry", method, path, body)
+        return self._connection.request(method, f"{self._repository}/{path}", json=body).json()
 
 
 def _to_bucket(connection: Connection, template: Template, repository: str) -> Upload:
@@ -119,29 +134,23 @@ def _to_bucket(connection: Connection, template: Template, repository: str) -> U
     bucket = connection.storage.bucket(bucket_name)
     content = template.path.read_bytes()
     name = f"{prefix}/{template.digest}.yaml"
-    is_new = _write_once(bucket, name, content)
+    is_new = False
+    blob = bucket.blob(name)
+    if not blob.exists(retry=connection.retry):
+        with tolerated(_PRECONDITION):
+            _write(connection, blob, content, if_generation_match=0)
+            is_new = True
     for tag in tags():
-        blob = bucket.blob(f"{prefix}/{tag}.yaml")
-        attempt(functools.partial(blob.upload_from_string, content, "application/yaml"))
+        _write(connection, bucket.blob(f"{prefix}/{tag}.yaml"), content)
     return Upload(f"gs://{bucket_name}/{name}", is_new, tags())
 
 
-def _write_once(bucket: Any, name: str, content: bytes) -> bool:
-    """Writes an object that must not be there yet; whether it was not."""
-    blob = bucket.blob(name)
-    if attempt(blob.exists):
-        return False
-    try:
-        attempt(lambda: blob.upload_from_string(content, "application/yaml", if_generation_match=0))
-    except Exception as error:
-        if status_of(error) != _PRECONDITION:
-            raise
-        return False
-    return True
+def _write(connection: Connection, blob: Any, content: bytes, **options: Any) -> None:
+    blob.upload_from_string(content, "application/yaml", retry=connection.retry, **options)
 
 
 def pinned(connection: Connection, template: Template) -> str:
-    """URI of a template by its digest, uploaded if need be; empty without a repository.
+    """Return the URI of a template by its digest, uploaded if need be; empty without a repository.
 
     Only Artifact Registry's URIs are ones that a PipelineJob may name as its template.
     """

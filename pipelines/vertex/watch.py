@@ -14,8 +14,11 @@ from rich.text import Text
 from pipelines.console import print_plain
 from pipelines.vertex import runs
 from pipelines.vertex.connection import Connection
+from pipelines.vertex.errors import CloudError
+from trainer.errors import InputError
 
 POLLING_SECONDS = 10.0
+_PATIENT_SECONDS = 900.0
 _COLORS = {
     "SUCCEEDED": "green",
     "CACHED": "cyan",
@@ -26,16 +29,24 @@ _COLORS = {
 
 
 def wait(connection: Connection, run_id: str, console: Console) -> Any:
-    """Shows a run until it ends; returns the PipelineJob in its final state.
+    """Show a run until it ends; return the PipelineJob in its final state.
 
     A broken connection and a server's faults are waited out for minutes.
 
     Raises:
-        CloudError: there was no answer for longer than that. The run goes on.
+        CloudError: there was no answer for longer than that, and the run goes on; or the run
+            was deleted.
     """
     with _view(console) as (show, note):
+        patient = connection.retrying(note, _PATIENT_SECONDS)
         while True:
-            job = runs.get(connection, run_id, told=lambda line: note(f"no answer: {line}"))
+            try:
+                job = runs.get(connection, run_id, patient)
+            except InputError:
+                raise CloudError(
+                    f"the run {run_id!r} was started, but is no longer there: somebody has "
+                    "deleted it"
+                ) from None
             show(job)
             if runs.state_of(job) in runs.ENDED:
                 return job
@@ -43,7 +54,7 @@ def wait(connection: Connection, run_id: str, console: Console) -> Any:
 
 
 def table(job: Any) -> Table:
-    """The state of each task."""
+    """Return the state of each task."""
     grid = Table.grid(padding=(0, 2))
     now = datetime.datetime.now(datetime.timezone.utc)
     tasks = runs.tasks_of(job, now)
@@ -56,7 +67,7 @@ def table(job: Any) -> Table:
 
 
 def clock(seconds: float) -> str:
-    """1:02 or 1:02:03; empty for 0."""
+    """Return 1:02 or 1:02:03; empty for 0."""
     if not seconds:
         return ""
     minutes, rest = divmod(int(seconds), 60)

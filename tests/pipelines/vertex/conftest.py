@@ -2,8 +2,9 @@ import os
 
 import pytest
 
+from components import vertex_client
 from pipelines import command_line, compilation
-from pipelines.vertex import connection, watch
+from pipelines.vertex import watch
 from tests.pipelines.vertex.emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
@@ -22,7 +23,8 @@ def elsewhere(tmp_path, monkeypatch):
     prefixes = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "STORAGE_EMULATOR")
     for name in [name for name in os.environ if name.startswith(prefixes)]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(watch, "POLLING_SECONDS", 0.01)
 
 

@@ -10,9 +10,10 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
-from pipelines.vertex import connection as connections
+from components import vertex_client
+from components.vertex_client import is_loopback, make_retry
 from pipelines.vertex import reach
-from pipelines.vertex.connection import Connection, attempt, is_loopback
+from pipelines.vertex.connection import Connection
 from pipelines.vertex.errors import CloudError, is_capacity
 from pipelines.vertex.settings import Settings
 
@@ -84,7 +85,7 @@ def nobody():
 def test_an_address_at_which_nobody_answers_is_named_at_once(
     nobody, command, monkeypatch, arguments
 ):
-    monkeypatch.setattr(connections, "_FIRST_PAUSE_SECONDS", 1000)
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
     monkeypatch.setenv("VERTEX_IMAGE", "image:1")
     code, out, err = command(
@@ -125,25 +126,12 @@ def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
         _ = Connection(Settings(project="my-project")).credentials
 
 
-def test_pauses_double_and_tries_end():
-    pauses, told = [], []
-
-    def call():
-        raise exceptions.ServiceUnavailable("down")
-
-    with pytest.raises(exceptions.ServiceUnavailable):
-        attempt(call, tries=8, sleep=pauses.append, told=told.append)
-    assert len(pauses) == len(told) == 7
-    assert pauses[1:5] == [2 * pause for pause in pauses[:4]]
-    assert max(pauses) <= 30
-
-
 @pytest.mark.parametrize(
     ("answer", "scheme", "message"),
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n", "http", "no connection (ConnectionError: "),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "https", "no connection (SSLError: "),
-        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is none of Vertex AI's ("),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is none of Google's ("),
     ],
 )
 def test_a_server_of_something_else_is_told_at_once(command, monkeypatch, answer, scheme, message):
@@ -152,7 +140,7 @@ def test_a_server_of_something_else_is_told_at_once(command, monkeypatch, answer
             if self.request.recv(9999):
                 self.request.sendall(answer)
 
-    monkeypatch.setattr(connections, "_FIRST_PAUSE_SECONDS", 1000)
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -199,11 +187,13 @@ def test_a_lack_of_machines_is_told_from_other_failures(message):
     ("error", "again"),
     [
         (exceptions.ResourceExhausted(PER_MINUTE), True),
-        (exceptions.ResourceExhausted("Too many requests"), True),
+        (exceptions.ResourceExhausted("Resource has been exhausted (e.g. check quota)."), True),
         (exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"), False),
         (exceptions.ServiceUnavailable("The service is currently unavailable"), True),
         (exceptions.InternalServerError("Internal error encountered."), True),
         (exceptions.GatewayTimeout("Deadline exceeded"), True),
+        (exceptions.Aborted("The operation was aborted, try again"), True),
+        (exceptions.AlreadyExists("it exists"), False),
         (exceptions.FailedPrecondition("it must be in the same regional location"), False),
         (exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"), False),
         (exceptions.NotFound("no such job"), False),
@@ -211,12 +201,18 @@ def test_a_lack_of_machines_is_told_from_other_failures(message):
     ],
 )
 def test_what_may_pass_by_itself_is_tried_again_and_what_must_be_mended_is_not(error, again):
-    calls = []
+    calls, said = [], []
 
     def call():
         calls.append(1)
-        raise error
+        if len(calls) == 1:
+            raise error
+        return "answer"
 
-    with pytest.raises(type(error)):
-        attempt(call, tries=3, sleep=lambda seconds: None)
-    assert len(calls) == (3 if again else 1)
+    if again:
+        assert make_retry(said.append)(call)() == "answer"
+        assert said[0].startswith("no answer: ") and said[0].endswith("; trying again")
+    else:
+        with pytest.raises(type(error)):
+            make_retry(said.append)(call)()
+    assert (len(calls), len(said)) == ((2, 1) if again else (1, 0))

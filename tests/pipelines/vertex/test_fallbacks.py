@@ -43,10 +43,10 @@ def test_a_stock_out_and_a_used_up_quota_send_the_run_again_with_the_next_machin
               for request in (second, third)]  # fmt: skip
     assert shapes[0]["accelerator_type"] == "NVIDIA_L4"
     assert shapes[1]["accelerator_type"] == ""
-    # Records that an earlier try has made are taken over.
+    # Nothing was to be cached.
     spec = json_format.MessageToDict(third.pipeline_job._pb)["pipelineSpec"]
-    tasks = spec["root"]["dag"]["tasks"]
-    assert tasks["create-tfrecords"]["cachingOptions"]["enableCache"]
+    options = spec["root"]["dag"]["tasks"]["create-tfrecords"]["cachingOptions"]
+    assert not options.get("enableCache")
     assert "fallbacks" in out
 
 

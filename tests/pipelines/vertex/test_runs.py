@@ -43,6 +43,7 @@ def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
     assert job["network"] == "projects/1/global/networks/n"
     assert job["encryptionSpec"] == {"kmsKeyName": KEY}
     assert labels.pop("run") == "first"
+    assert job["labels"].pop("request")
     assert labels == job["labels"]
     assert labels.items() >= {
         "made-by": "vertex-tensorflow-training", "recipe": "digits", "team": "vision"

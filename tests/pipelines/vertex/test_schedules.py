@@ -94,7 +94,7 @@ def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, comman
         ("epochs = 20", "epochs = 30", ["create_pipeline_job_request"]),
         ("learning_rate = ", "learning_rate = 1", ["create_pipeline_job_request"]),
     ],
-)
+)  # fmt: skip
 def test_a_change_is_one_update_of_that_alone(vertex, command, declared, old, new, mask):
     assert command("schedule", "apply", "digits")[0] == 0
     declared(old, new)

@@ -14,6 +14,7 @@ from tests.pipelines.vertex.emulator.protos import (
     answer,
     check_job,
     filtered,
+    masked,
     now,
     numbered,
 )
@@ -98,6 +99,7 @@ class PipelineJobs(ProtoServer):
         request = self.parse("ListPipelineJobs", match, query, body)
         jobs = filtered(self.pipeline_jobs.values(), request.filter)
         jobs.sort(key=lambda job: job.create_time, reverse="desc" in request.order_by)
+        jobs = [masked(job, request.read_mask) for job in jobs]
         return self.page("pipeline_jobs", types.ListPipelineJobsResponse, jobs, request)
 
     def delete_pipeline_job(self, match, query, headers, body):

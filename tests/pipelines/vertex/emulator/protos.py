@@ -76,11 +76,26 @@ def numbered(parent):
 def filtered(resources, text):
     found = list(resources)
     for term in filter(None, text.split(" AND ")):
-        match = re.fullmatch(r'labels\.([\w-]+)="([^"]*)"', term)
+        match = re.fullmatch(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"', term)
         if not match:
             raise ApiError(400, "INVALID_ARGUMENT", f"invalid filter {term!r}")
-        found = [one for one in found if one.labels.get(match[1]) == match[2]]
+        key, value = match.groups()
+        if key:
+            found = [one for one in found if one.labels.get(key) == value]
+        else:
+            found = [one for one in found if one.pipeline_spec["pipelineInfo"]["name"] == value]
     return found
+
+
+def masked(job, mask):
+    """A PipelineJob as lists have it: the fields asked for, and never its tasks."""
+    shown = types.PipelineJob()
+    if mask.paths:
+        mask.MergeMessage(job._pb, shown._pb)
+    else:
+        shown._pb.CopyFrom(job._pb)
+    shown._pb.ClearField("job_detail")
+    return shown
 
 
 def check_job(job):
