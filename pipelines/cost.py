@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,8 +15,8 @@ else:
 
 from trainer.errors import InputError
 from trainer.fields import nearest
+from trainer.machine_types import accelerators, disk_types, types
 from trainer.price import hourly_price, part_names
-from trainer.worker_pools import ACCELERATORS, BUILT_IN, DISK_TYPES, MACHINE_TYPE
 
 PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)
@@ -30,18 +29,8 @@ NOT_INCLUDED = (
 )
 _SERVICE = "aiplatform.googleapis.com"
 _HOURS_A_MONTH = 730
+_PARTS = ("series", "machines", "accelerators", "disks")
 _HIGHEST_RATE = 1e6
-_FAMILIES_WITH_QUOTA = ("a2", "a3", "a4", "c2", "c3", "g2", "n2", "n4", "m1")
-_GPU_QUOTA_NAMES = {
-    "NVIDIA_H100_MEGA_80GB": "nvidia_h100_mega",
-    "NVIDIA_H100_80GB": "nvidia_h100",
-    "NVIDIA_H200_141GB": "nvidia_h200",
-}
-_NAMED_BY_CPUS = re.compile(
-    rf"({'|'.join(['n1', 'e2', *_FAMILIES_WITH_QUOTA])})-"
-    r"(standard|highmem|highcpu|megamem|ultramem)-(?P<vcpus>[0-9]+)"
-)
-_SHARED_CPUS = {"a2-highgpu-1g": 12, "a2-megagpu-16g": 96, "a3-ultragpu-8g": 224}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +83,7 @@ def table(path: Path = PATH) -> PriceTable:
     # Compute Engine's, by name, without the share that Vertex AI adds.
     plain: dict[str, Decimal] = {}
     unconfirmed: dict[str, str] = {}
-    lines = [*content["series"], *content["accelerators"], *content["disks"]]
+    lines = [line for part in _PARTS for line in content[part]]
     for line in lines:
         prices = dict(_prices(line))
         plain.update(prices)
@@ -105,7 +94,7 @@ def table(path: Path = PATH) -> PriceTable:
     return PriceTable(
         rates={name: float(price * with_share) for name, price in plain.items()},
         spot_rates={
-            name: float(price * (with_share - (0 if name in DISK_TYPES else discount)))
+            name: float(price * (with_share - (0 if name in disk_types() else discount)))
             for name, price in plain.items()
         },
         spot_discount=discount,
@@ -126,10 +115,10 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
     for kind, gb in line.get("memory", {}).items():
         for vcpus in line["vcpus"][kind]:
             yield f"{line['name']}-{kind}-{vcpus}", vcpus * (line["vcpu"] + gb * line["gb"])
-    for name, (vcpus, gb, accelerators) in line.get("machines", {}).items():
+    for name, (vcpus, gb, count) in line.get("machines", {}).items():
         yield (
             name,
-            vcpus * line["vcpu"] + gb * line["gb"] + accelerators * line["accelerator"],
+            vcpus * line["vcpu"] + gb * line["gb"] + count * line["accelerator"],
         )
 
 
@@ -150,10 +139,9 @@ def money(amount: Decimal) -> str:
 
 
 def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> list[Quota]:
-    """The quota metrics of Vertex AI that a job of these pools counts against, by name.
+    """Return the quota metrics of Vertex AI that a job of these pools counts against, by name.
 
-    The vCPUs of `unknown_machines` are not among them.
-    https://cloud.google.com/vertex-ai/docs/quotas
+    https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
 
     Args:
         preemptible: whether the job is provisioned by one of PREEMPTIBLE_STRATEGIES.
@@ -166,52 +154,18 @@ def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> 
 
     for pool in pools:
         machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
-        family = machine["machine_type"].partition("-")[0]
-        own = f"{family}_" if family in _FAMILIES_WITH_QUOTA else ""
-        vcpus = cpus(machine["machine_type"])
-        if vcpus:
-            add(f"{prefix}{own}cpus", replicas * vcpus)
+        machine_type = types()[machine["machine_type"]]
+        if machine_type.quota:
+            add(f"{prefix}{machine_type.quota}", replicas * machine_type.vcpus)
         if machine.get("accelerator_count"):
-            name = gpu_quota_name(machine["accelerator_type"])
-            add(f"{prefix}{name}_gpus", replicas * machine["accelerator_count"])
+            accelerator = accelerators()[machine["accelerator_type"]]
+            add(f"{prefix}{accelerator.quota}", replicas * machine["accelerator_count"])
         kind = disk["boot_disk_type"].replace("-", "_")
         add(
             f"{_SERVICE}/custom_model_training_{kind}",
             replicas * disk["boot_disk_size_gb"],
         )
     return [Quota(metric, amount) for metric, amount in sorted(amounts.items())]
-
-
-def gpu_quota_name(accelerator: str) -> str:
-    """nvidia_t4, of NVIDIA_TESLA_T4."""
-    name = _GPU_QUOTA_NAMES.get(accelerator, accelerator.lower())
-    return name.replace("nvidia_tesla_", "nvidia_")
-
-
-def unknown_machines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Machine types of `pools` whose vCPUs, and so their quota, nobody here knows."""
-    types = dict.fromkeys(pool["machine_spec"]["machine_type"] for pool in pools)
-    return [machine_type for machine_type in types if not cpus(machine_type)]
-
-
-def cpus(machine_type: str) -> int:
-    """vCPUs of a machine type: by its GPUs, or the number at its end; 0 for one not known.
-
-    Of the series in the price table, only what Vertex AI lists for training is known; of others
-    that have a quota of their own, what is named as Compute Engine names machines.
-    https://cloud.google.com/compute/docs/machine-resource
-    """
-    if machine_type in _SHARED_CPUS:
-        return _SHARED_CPUS[machine_type]
-    family = machine_type.partition("-")[0]
-    if machine_type in BUILT_IN and family != "g2":
-        return {"a2": 12, "a3": 26, "a4": 28}[family] * BUILT_IN[machine_type][1]
-    listed = table().rates
-    named = _NAMED_BY_CPUS.fullmatch(machine_type)
-    priced = any(name.startswith(f"{family}-") for name in listed)
-    if not named or (priced and machine_type not in {*listed, *BUILT_IN}):
-        return 0
-    return int(named["vcpus"])
 
 
 def parse_rates(
@@ -241,13 +195,12 @@ def parse_rates(
                 f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
             )
         rates[name] = rate
-    known = {*table().rates, *ACCELERATORS, *DISK_TYPES, *BUILT_IN}
+    known = {*table().rates, *accelerators(), *disk_types(), *types()}
     own = set() if pools is None else set(part_names(pools))
     for name in rates:
-        if name in {*known, *own} or (pools is None and MACHINE_TYPE.fullmatch(name)):
-            continue
-        raise InputError(
-            f"--rate {name!r} is no machine type, accelerator or disk type"
-            f"{'' if pools is None else ' of this job'}{nearest(name, own or known)}"
-        )
+        if name not in {*known, *own}:
+            raise InputError(
+                f"--rate {name!r} is no machine type, accelerator or disk type"
+                f"{'' if pools is None else ' of this job'}{nearest(name, own or known)}"
+            )
     return rates

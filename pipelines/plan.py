@@ -12,8 +12,9 @@ from pipelines import cost
 from pipelines.console import print_plain
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
+from trainer.machine_types import disk_types
 from trainer.price import UnknownPriceError, affordable_timeout
-from trainer.worker_pools import DISK_TYPES, worker_pool_specs
+from trainer.worker_pools import worker_pool_specs
 
 Line = tuple[str, str]
 """A label, and what stands beside it."""
@@ -79,12 +80,6 @@ def _quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool) -> Iterato
     width = max((len(str(quota.amount)) for quota in needed), default=0)
     for quota in needed:
         yield "quota", f"{quota.amount:>{width}} of {quota.metric}"
-    for machine_type in cost.unknown_machines(pools):
-        yield (
-            "quota",
-            f"unknown for the vCPUs of {machine_type}, which is not a machine type that "
-            "Vertex AI is known here to train on",
-        )
 
 
 def _prices(
@@ -149,7 +144,7 @@ def _grounds(
     """What the prices rest on."""
     job = parameters.pipeline.price_per_hour
     # Disks have no spot price.
-    machines = [name for name in cost.part_names(pools) if name not in DISK_TYPES]
+    machines = [name for name in cost.part_names(pools) if name not in disk_types()]
     discounted = [name for name in machines if name not in own]
     if job:
         yield "prices", f"the job's is the parameter price_per_hour={job:g}"

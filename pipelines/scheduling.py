@@ -3,12 +3,12 @@
 from decimal import Decimal
 
 from trainer.errors import InputError
-from trainer.worker_pools import BUILT_IN, MachineOptions
+from trainer.machine_types import accelerators, types
+from trainer.worker_pools import MachineOptions
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 
-_FLEXIBLE = tuple(sorted({kind for kind, _ in BUILT_IN.values()}))
-"""Accelerators that FLEX_START provides: L4, A100, H100, H200 and B200 in each of their sizes."""
+_FLEXIBLE = tuple(sorted(name for name, one in accelerators().items() if one.flex_start))
 _LONGEST_SECONDS = 7 * 24 * 3600
 """A pipeline's task is cancelled after 7 days, of which its job may spend some in a queue.
 
@@ -39,14 +39,23 @@ def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
 
 
 def check_scheduling(strategy: str, machines: MachineOptions) -> None:
-    """Raises InputError where a job does not meet the documented requirements of FLEX_START.
+    """Raise InputError for machines that a scheduling strategy does not provide.
 
-    They are L4, A100, H100, H200 or B200 accelerators, and the same machines in all worker pools.
+    FLEX_START requires L4, A100, H100, H200 or B200 accelerators, and the same machines in all
+    worker pools.
     https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#requirements
 
     Spot machines may be of any type that training has.
     https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
     """
+    for role in machines.replicas:
+        name = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
+        provided = types()[name].strategies
+        if provided and strategy not in provided:
+            raise InputError(
+                f"scheduling_strategy={strategy!r} does not provide {name} ({role}_machine_type), "
+                f"which needs a reservation otherwise; set it to {' or '.join(provided)}"
+            )
     if strategy != "FLEX_START":
         return
     what = "scheduling_strategy='FLEX_START'"

@@ -130,22 +130,14 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         assert ("Dataflow (up to 40 e2-standard-4" in line) == named
 
 
-def test_a_plan_makes_up_no_quota_for_a_machine_type_that_nobody_knows(capsys):
-    for unknown in ("n1-standard-7", "foo-bar-7", "n1-fantasy"):
-        assert run(app, ["plan", "digits", "--set", f"worker_machine_type={unknown}"]) == 0
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("quota")]
-        assert lines[0].split()[1:] == ["4", "of", f"{METRICS}_cpus"]
-        assert lines[-1].startswith(f"quota     unknown for the vCPUs of {unknown}, which is not")
-    assert run(app, ["plan", "digits", "--set", "worker_machine_type=c3-highcpu-8"]) == 0
-    shown = capsys.readouterr().out
-    assert f"8 of {METRICS}_c3_cpus" in shown
-    assert "unknown for the vCPUs" not in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "digit", "--local"], "no recipe 'digit'; did you mean 'digits'?"),
+        (
+            ["plan", "digits", "--set", "chief_machine_type=n1-standard-2"],
+            "is not a machine type of training on Vertex AI (configure-compute, 2026-08); did you",
+        ),
         (["run", "DIGITS", "--local"], "no recipe 'DIGITS'; did you mean 'digits'?"),
         (["run", "digits"], "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         (["run", "digits", "--local", "--set", "epochs"], "--set 'epochs' is not NAME=VALUE"),

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from trainer.errors import InputError
-from trainer.worker_pools import BUILT_IN
+from trainer.machine_types import types
 
 _LEAST_SECONDS = 60
 
@@ -140,7 +140,8 @@ def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
     """What a replica consists of: names and amounts."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]
-    if machine.get("accelerator_count") and machine["machine_type"] not in BUILT_IN:
+    comes_with = machine["machine_type"] in types() and types()[machine["machine_type"]].accelerator
+    if machine.get("accelerator_count") and not comes_with:
         parts.append((machine["accelerator_type"], int(machine["accelerator_count"])))
     if disk.get("boot_disk_size_gb"):
         parts.append((disk["boot_disk_type"], int(disk["boot_disk_size_gb"])))

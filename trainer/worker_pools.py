@@ -12,48 +12,16 @@ parameter servers; every replica is told, by --evaluator_pool, to take it for wh
 """
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from trainer.errors import InputError
-from trainer.fields import nearest, option
+from trainer.fields import option
+from trainer.machine_types import check_disk, check_machine, check_type, disk_types, offered
 
 ROLES = ("chief", "worker", "ps", "evaluator")
-DISK_TYPES = ("pd-ssd", "pd-standard")
 IMAGE = "vertex-tensorflow-training:latest"
 """Image of components and replicas where none was named: what the project builds, unpushed."""
-
-ATTACHED = {
-    "NVIDIA_TESLA_P4": (1, 2, 4),
-    "NVIDIA_TESLA_P100": (1, 2, 4),
-    "NVIDIA_TESLA_T4": (1, 2, 4),
-    "NVIDIA_TESLA_V100": (1, 2, 4, 8),
-}
-"""How many of an accelerator an N1 machine may have.
-
-Source of this and the next table: "GPUs" in
-https://cloud.google.com/vertex-ai/docs/training/configure-compute
-"""
-
-BUILT_IN = {
-    **{f"a2-highgpu-{n}g": ("NVIDIA_TESLA_A100", n) for n in (1, 2, 4, 8)},
-    "a2-megagpu-16g": ("NVIDIA_TESLA_A100", 16),
-    **{f"a2-ultragpu-{n}g": ("NVIDIA_A100_80GB", n) for n in (1, 2, 4, 8)},
-    **{f"a3-highgpu-{n}g": ("NVIDIA_H100_80GB", n) for n in (1, 2, 4, 8)},
-    "a3-megagpu-8g": ("NVIDIA_H100_MEGA_80GB", 8),
-    "a3-ultragpu-8g": ("NVIDIA_H200_141GB", 8),
-    "a4-highgpu-8g": ("NVIDIA_B200", 8),
-    **{f"g2-standard-{cpus}": ("NVIDIA_L4", 1) for cpus in (4, 8, 12, 16, 32)},
-    "g2-standard-24": ("NVIDIA_L4", 2),
-    "g2-standard-48": ("NVIDIA_L4", 4),
-    "g2-standard-96": ("NVIDIA_L4", 8),
-}
-"""The accelerators that a machine type comes with; Vertex AI wants them named all the same."""
-
-ACCELERATORS = tuple(sorted({*ATTACHED, *(kind for kind, _ in BUILT_IN.values())}))
-MACHINE_TYPE = re.compile(r"[a-z][a-z0-9]*-[a-z]+(-[0-9]+g?)?")
-_BUILT_IN_FAMILY = re.compile(r"(a2|a3|a4|g2)-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +54,7 @@ class MachineOptions:
         "",
         help="Accelerator type of the chief and of each worker; empty: none. Parameter servers, "
         "and a chief beside them, have none.",
-        choices=("", *ACCELERATORS),
+        choices=("", *offered()),
     )
     accelerator_count: int = option(
         0,
@@ -95,7 +63,10 @@ class MachineOptions:
         maximum=16,
     )
     boot_disk_type: str = option(
-        "pd-ssd", help="Boot disk type of every replica.", choices=DISK_TYPES
+        "pd-ssd",
+        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines take "
+        "hyperdisk-balanced alone.",
+        choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
         100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
@@ -123,10 +94,15 @@ class MachineOptions:
         if self.evaluator_count:
             machines["evaluator_machine_type"] = self.evaluator_machine_type
         for name, machine_type in machines.items():
-            if self.has_accelerators(name.removesuffix("_machine_type")):
-                _check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
-            else:
-                _check_plain_machine(name, machine_type)
+            role = name.removesuffix("_machine_type")
+            if self.has_accelerators(role):
+                check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
+            elif check_type(name, machine_type).accelerator:
+                raise InputError(
+                    f"{name}={machine_type!r} comes with accelerators, which a {role} of this job "
+                    "does not use; set one without, such as 'n1-standard-4'"
+                )
+        check_disk(self.boot_disk_type, machines)
 
     @property
     def replicas(self) -> dict[str, int]:
@@ -212,56 +188,3 @@ def _pool(
             "args": list(flags),
         },
     }
-
-
-def _check_plain_machine(name: str, machine_type: str) -> None:
-    """Raises InputError for a machine that has accelerators, or that nobody has."""
-    _check_name(name, machine_type)
-    if _BUILT_IN_FAMILY.match(machine_type):
-        role = name.removesuffix("_machine_type")
-        raise InputError(
-            f"{name}={machine_type!r} comes with accelerators, which a {role} of this job does "
-            "not use; set one without, such as 'n1-standard-4'"
-        )
-
-
-def _check_name(name: str, machine_type: str) -> None:
-    if not MACHINE_TYPE.fullmatch(machine_type):
-        raise InputError(f"{name}={machine_type!r} is not a machine type, such as 'n1-standard-4'")
-
-
-def _check_machine(name: str, machine_type: str, accelerator: str, count: int) -> None:
-    """Raises InputError for what Compute Engine is known not to have."""
-    _check_name(name, machine_type)
-    if machine_type in BUILT_IN:
-        kind, built_in = BUILT_IN[machine_type]
-        if (accelerator, count) != (kind, built_in):
-            given = f"{count} x {accelerator}" if count else "none"
-            raise InputError(
-                f"{name}={machine_type!r} comes with {built_in} x {kind}, but {given} was asked "
-                f"for; set accelerator_type={kind} and accelerator_count={built_in}"
-            )
-        return
-    if _BUILT_IN_FAMILY.match(machine_type):
-        raise InputError(f"{name}={machine_type!r} is not known{nearest(machine_type, BUILT_IN)}")
-    if not count:
-        return
-    if accelerator not in ATTACHED:
-        fitting = [machine for machine, built_in in BUILT_IN.items() if built_in[0] == accelerator]
-        raise InputError(
-            f"{name}={machine_type!r} can't have {accelerator}; use {' or '.join(fitting)}"
-        )
-    if not machine_type.startswith("n1-"):
-        raise InputError(
-            f"{name}={machine_type!r} can't have {accelerator}, only N1 machines can; "
-            "use one, such as 'n1-standard-8'"
-        )
-    if count not in ATTACHED[accelerator]:
-        raise InputError(
-            f"accelerator_count={count}: a machine has {_listed(ATTACHED[accelerator])} "
-            f"{accelerator}"
-        )
-
-
-def _listed(counts: Sequence[int]) -> str:
-    return f"{', '.join(map(str, counts[:-1]))} or {counts[-1]}"

@@ -35,13 +35,6 @@ def examine(
             yield _checked(name, check)
     else:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
-    for machine_type in cost.unknown_machines(pools):
-        yield Finding(
-            None,
-            f"quota for the vCPUs of {machine_type}: not a machine type that is known here",
-            "see that Vertex AI has it: "
-            "https://cloud.google.com/vertex-ai/docs/training/configure-compute",
-        )
 
 
 def _checks(

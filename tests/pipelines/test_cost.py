@@ -131,13 +131,9 @@ def test_a_rate_is_a_name_and_a_price(text):
         cost.parse_rates([text])
 
 
-@pytest.mark.parametrize(
-    # The second is Compute Engine's alone: Vertex AI's smallest is n1-standard-4.
-    "machine_type", ["m1-ultramem-40", "n1-standard-2"],
-)  # fmt: skip
-def test_what_has_no_price_is_named(machine_type):
-    values = {"chief_machine_type": machine_type}
-    with pytest.raises(UnknownPriceError, match=f"no price is known for {machine_type}; give it"):
+def test_what_has_no_price_is_named():
+    values = {"chief_machine_type": "n4-standard-4", "boot_disk_type": "hyperdisk-balanced"}
+    with pytest.raises(UnknownPriceError, match="no price is known for hyperdisk-balanced; give i"):
         cost.price(pools(**values), cost.table())
 
 
@@ -146,7 +142,7 @@ def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
     checked = datetime.date.fromisoformat(content["date"])
     lines = [
         content["management"], content["spot"], content["pipeline"], *content["series"],
-        *content["accelerators"], *content["disks"],
+        *content["machines"], *content["accelerators"], *content["disks"],
     ]  # fmt: skip
     for line in lines:
         assert content["sources"][line["source"]].startswith("https://")
@@ -167,6 +163,11 @@ def test_quota_is_named_as_vertex_ai_names_it():
         f"{service}_preemptible_cpus",
         f"{service}_preemptible_nvidia_t4_gpus",
         f"{service}_pd_ssd",
+    }
+    n4 = {"chief_machine_type": "n4-standard-8", "boot_disk_type": "hyperdisk-balanced"}
+    assert {(one.metric, one.amount) for one in cost.quotas(pools(**n4))} == {
+        (f"{service}_n4_cpus", 16),
+        (f"{service}_hyperdisk_balanced", 200),
     }
     a2 = {"chief_machine_type": "a2-ultragpu-4g", "accelerator_type": "NVIDIA_A100_80GB",
           "accelerator_count": 4, "worker_count": 0, "strategy": "auto"}  # fmt: skip

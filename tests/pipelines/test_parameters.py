@@ -117,6 +117,19 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             {"scheduling_strategy": "FLEX_START"},
             "with accelerator_type='': it provides",
         ),
+        (
+            {
+                "chief_machine_type": "a3-highgpu-2g",
+                "accelerator_type": "NVIDIA_H100_80GB",
+                "accelerator_count": 2,
+            },
+            "scheduling_strategy='STANDARD' does not provide a3-highgpu-2g (chief_machine_type), "
+            "which needs a reservation otherwise; set it to SPOT or FLEX_START",
+        ),
+        (
+            {"accelerator_type": "NVIDIA_TESLA_P100", "accelerator_count": 1},
+            "is not one of '', 'NV",
+        ),
         ({**FLEXIBLE, **T4}, "with accelerator_type='NVIDIA_TESLA_T4': it provides machines with "),
         ({**FLEXIBLE, "evaluator_count": 1}, "with evaluator_machine_type='n1-standard-4': it pro"),
         ({**FLEXIBLE, "worker_count": 1, "worker_machine_type": "g2-standard-4"}, "the same mach"),

@@ -53,9 +53,10 @@ def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
 
 
 def test_a_price_of_ones_own_for_the_whole_job_prices_what_has_none(capsys):
-    unknown = ["digits", "--minutes", "10", "--set", "chief_machine_type=foo-bar-4"]
+    unknown = ["digits", "--minutes", "10", "--set", "chief_machine_type=n4-standard-4"]
+    unknown += ["--set", "boot_disk_type=hyperdisk-balanced"]
     (line,) = shown_by(capsys, *unknown)["price"]
-    assert "no price is known for foo-bar-4" in line
+    assert "no price is known for hyperdisk-balanced" in line
     priced = shown_by(capsys, *unknown, "--set", "price_per_hour=12")
     assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
     assert "spot" not in priced

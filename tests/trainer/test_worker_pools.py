@@ -6,12 +6,8 @@ from google.cloud.aiplatform_v1.types import WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from trainer.errors import InputError
-from trainer.worker_pools import (
-    ACCELERATORS,
-    MachineOptions,
-    check_strategy,
-    worker_pool_specs,
-)
+from trainer.machine_types import accelerators
+from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
 
 GPUS = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
 
@@ -51,18 +47,19 @@ def test_the_pools_are_what_the_official_proto_takes_and_the_launcher_leaves_alo
 
 
 def test_every_accelerator_is_one_that_the_api_knows():
-    assert {kind.name for kind in AcceleratorType} >= set(ACCELERATORS)
+    assert {kind.name for kind in AcceleratorType} >= set(accelerators())
 
 
 @pytest.mark.parametrize(
     ("machine_type", "accelerator_type", "accelerator_count"),
     [
         ("n1-standard-8", "NVIDIA_TESLA_V100", 8),
+        ("n1-standard-32", "NVIDIA_TESLA_T4", 2),
         ("g2-standard-24", "NVIDIA_L4", 2),
         ("a2-ultragpu-4g", "NVIDIA_A100_80GB", 4),
         ("a3-highgpu-8g", "NVIDIA_H100_80GB", 8),
         ("e2-standard-4", "", 0),
-        ("c3-highcpu-22", "", 0),
+        ("c2-standard-60", "", 0),
     ],
 )
 def test_machines_that_exist_are_planned(machine_type, accelerator_type, accelerator_count):
@@ -79,17 +76,55 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
     [
         ({"accelerator_type": "NVIDIA_L4"}, "give both, or neither"),
         ({"accelerator_count": 1}, "give both, or neither"),
-        ({"chief_machine_type": "e2-standard-4", **GPUS}, "only N1 machines can"),
-        ({"chief_machine_type": "n2-standard-4", **GPUS}, "only N1 machines can"),
+        (
+            {"chief_machine_type": "e2-standard-4", **GPUS},
+            "chief_machine_type='e2-standard-4' can't have 2 x NVIDIA_TESLA_T4; use n1-sta",
+        ),
         ({"worker_machine_type": "n2-standard-4", **GPUS}, "worker_machine_type='n2-standard-4'"),
         (
             {"accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 1},
-            "use a2-highgpu-1g or a2-highgpu-2g",
+            "'n1-standard-4' can't have 1 x NVIDIA_TESLA_A100; use a2-highgpu-1g",
         ),
-        ({"accelerator_type": "NVIDIA_L4", "accelerator_count": 1}, "use g2-standard-4 or"),
+        ({"accelerator_type": "NVIDIA_L4", "accelerator_count": 1}, "use g2-standard-4, g2-stan"),
         (
             {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 3},
-            "accelerator_count=3: a machine has 1, 2 or 4 NVIDIA_TESLA_T4",
+            "can't have 3 x NVIDIA_TESLA_T4; set accelerator_count to 1, 2 or 4",
+        ),
+        (
+            {"chief_machine_type": "n1-standard-32", **GPUS, "accelerator_count": 1},
+            "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4",
+        ),
+        (
+            {"chief_machine_type": "n1-standard-96", **GPUS},
+            "can't have 2 x NVIDIA_TESLA_T4; set accelerator_count to 4",
+        ),
+        (
+            {"accelerator_type": "NVIDIA_RTX_PRO_6000", "accelerator_count": 1},
+            "'n1-standard-4' can't have 1 x NVIDIA_RTX_PRO_6000; use g4-standard-48",
+        ),
+        ({"chief_machine_type": "n1-standard-2"}, "; did you mean 'n1-standard-"),
+        ({"chief_machine_type": "ct6e-standard-4t"}, "is a TPU machine, on which this project"),
+        ({"chief_machine_type": "a4x-highgpu-4g"}, "needs a shared reservation and an image for"),
+        (
+            {"chief_machine_type": "n4-standard-8"},
+            "boot_disk_type='pd-ssd' is not available on n4-standard-8 (chief_machine_type); use "
+            "hyperdisk-balanced",
+        ),
+        (
+            {"boot_disk_type": "hyperdisk-balanced"},
+            "is not available on n1-standard-4 (chief_machine_type); use pd-ssd or pd-standard",
+        ),
+        (
+            {
+                "chief_machine_type": "a3-ultragpu-8g",
+                "accelerator_type": "NVIDIA_H200_141GB",
+                "accelerator_count": 8,
+            },
+            "is not available on a3-ultragpu-8g (chief_machine_type); use hyperdisk-balanced",
+        ),
+        (
+            {"chief_machine_type": "n4-standard-8", "evaluator_count": 1},
+            "every replica has the same disk: take machines that share a type of it",
         ),
         ({"chief_machine_type": "g2-standard-4"}, "accelerator_type=NVIDIA_L4 and"),
         (
@@ -102,7 +137,7 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
         ),
         ({"chief_machine_type": "a2-highgpu-3g"}, "did you mean 'a2-highgpu-"),
         ({"chief_machine_type": "n1 standard 4"}, "is not a machine type"),
-        ({"chief_machine_type": ""}, "is not a machine type"),
+        ({"chief_machine_type": ""}, "is not a machine type of training on Vertex AI (configure-"),
         ({"image_uri": " "}, "names no image"),
         ({"ps_count": 1}, "set worker_count=1 or more, or ps_count=0"),
         (
@@ -125,7 +160,7 @@ def test_every_role_has_the_place_and_the_machines_that_are_its_own():
         ps_count=1,
         ps_machine_type="n1-highmem-2",
         evaluator_count=1,
-        evaluator_machine_type="n1-standard-2",
+        evaluator_machine_type="n1-highmem-4",
         accelerator_type="NVIDIA_TESLA_T4",
         accelerator_count=1,
     )
@@ -135,7 +170,7 @@ def test_every_role_has_the_place_and_the_machines_that_are_its_own():
         "n1-standard-4",
         "n1-standard-8",
         "n1-highmem-2",
-        "n1-standard-2",
+        "n1-highmem-4",
     ]
     # A chief that only schedules steps would leave an accelerator idle.
     assert ["accelerator_type" in pool["machine_spec"] for pool in pools] == [

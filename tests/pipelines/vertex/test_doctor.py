@@ -147,13 +147,6 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
     assert "✓ bucket" in out
 
 
-def test_a_machine_type_that_nobody_knows_has_no_quota_to_compare(cloud, command):
-    code, out, _ = command("doctor", "digits", "--set", "chief_machine_type=n1-fantasy")
-    assert code == 0
-    assert "? quota for the vCPUs of n1-fantasy: not a machine type that is known here  -> " in out
-    assert "custom_model_training_cpus" not in out
-
-
 def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
     monkeypatch, command, tmp_path
 ):

@@ -1,0 +1,120 @@
+"""The table of machines says what Google's documentation says, line by line.
+
+VERTEX_PAGES names a folder with that documentation as text, such as
+docs/docs.cloud.google.com/gemini-enterprise-agent-platform of the repository
+apstndb/gemini-enterprise-agent-platform-docs-mirror; without it, these tests are skipped.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from trainer.machine_types import accelerators, content, disk_types, types
+
+
+def page(name):
+    """Returns the lines of a page that hold text."""
+    folder = os.environ.get("VERTEX_PAGES", "")
+    if not folder:
+        pytest.skip("VERTEX_PAGES is not set: no documentation to compare with")
+    text = Path(folder, "machine-learning", f"{name}.md").read_text()
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def compute():
+    return page("training/configure-compute")
+
+
+def between(lines, first, last):
+    start = lines.index(first) + 1
+    return lines[start : next(n for n, line in enumerate(lines) if n > start and last in line)]
+
+
+def matching(pattern, lines):
+    """Returns the group of a pattern in each line that it matches."""
+    return {match[1] for match in map(re.compile(pattern).fullmatch, lines) if match}
+
+
+def test_the_machine_types_are_those_of_the_page(compute):
+    listed = between(compute, "## Machine types", "\\* Machine types marked with asterisks")
+    bullets = [line for line in listed if line.startswith("- `")]
+    assert {re.search("`(.*?)`", line)[1] for line in bullets} == set(types())
+    # An asterisk: "must be used with certain GPUs or TPUs".
+    marked = {re.search("`(.*?)`", line)[1] for line in bullets if "<sup>" in line}
+    tpus = {name for family in content()["families"] for name in family.get("tpus", ())}
+    assert marked == {one.name for one in types().values() if one.accelerator} | tpus
+
+
+def test_the_accelerators_are_those_of_the_page(compute):
+    listed = between(compute, "## GPUs", "<sup>\\*</sup> It's recommended")
+    bullets = [line for line in listed if line.startswith("- `")]
+    assert {re.search("`(.*?)`", line)[1] for line in bullets} == set(accelerators())
+
+
+def test_numbers_of_accelerators_are_those_of_the_pages_table(compute):
+    cells = between(compute, "Valid numbers of GPUs for each machine type", "The following examp")
+    columns = [cell.strip("`") for cell in cells[1 : 1 + len(accelerators())]]
+    assert columns == list(accelerators())
+    rows: dict[str, list[list[int]]] = {}
+    for cell in cells[1 + len(columns) :]:
+        if cell.startswith("`"):
+            row = rows.setdefault(cell.strip("`"), [])
+        else:
+            row.append([int(count) for count in cell.split(", ")])
+
+    def of(machine):
+        """Returns a row: the text of the page leaves out the cells that are empty."""
+        counts = {machine.accelerator: (machine.count,), **machine.attached}
+        return [list(counts[column]) for column in columns if column in counts]
+
+    assert rows == {name: of(one) for name, one in types().items() if of(one)}
+
+
+def test_the_disks_and_their_default_are_those_of_the_page(compute):
+    listed = between(compute, "You can set this field to one of the following:", "The default valu")
+    assert {re.search("`(.*?)`", line)[1] for line in listed} == set(disk_types())
+    (default,) = [line for line in compute if line.startswith("The default value is `pd-")]
+    named = re.findall("`(.*?)`", default)
+    assert named == ["pd-ssd", "hyperdisk-balanced", "a3-ultragpu-8g", "a4-highgpu-8g"]
+    for name, machine in types().items():
+        if machine.disks and name in named:
+            assert machine.disks == ("hyperdisk-balanced",)
+        # These have come since, with Hyperdisk alone, which the page does not say.
+        elif machine.disks and not name.startswith(("n4-", "g4-", "a4x-")):
+            assert machine.disks[0] == named[0]
+
+
+def test_the_quota_is_that_of_the_page():
+    lines = page("quotas")
+    titles = {
+        match[1]
+        for line in lines
+        if (match := re.fullmatch("Number of (.*) for training, .*", line))
+    }
+    gpus = {title for title in titles if title.endswith("GPUs")}
+    assert gpus == {one.quota_title for one in accelerators().values()}
+    of_cpus = {one.quota.removesuffix("cpus").strip("_") for one in types().values() if one.quota}
+    cpus = {title.split()[-2].lower() for title in titles if title.endswith("CPUs")}
+    assert "N1 and E2 CPUs" in titles
+    # G2's is in the console alone.
+    assert of_cpus - {"", "g2"} == cpus - {"e2"}
+    of_disks = {
+        match[1]
+        for line in lines
+        if (match := re.fullmatch("(.*) usage .GB. during training.*", line))
+    }
+    assert of_disks == {disk["quota_title"] for disk in content()["disks"]}
+
+
+def test_flex_start_has_the_accelerators_of_its_page():
+    (line,) = [one for one in page("training/schedule-jobs-dws") if "training job requests" in one
+               and one.endswith("GPUs.")]  # fmt: skip
+    named = re.findall(r"[A-Z]+[0-9]+", line)
+    assert named == ["L4", "A100", "H100", "H200", "B200"]
+    flexible = {one.name for one in accelerators().values() if one.flex_start}
+    assert flexible == {
+        name for name in accelerators() if re.search(f"_({'|'.join(named)})(_|$)", name)
+    }

@@ -1,0 +1,200 @@
+"""Machine types, accelerators and boot disks that custom training has: machine_types.toml.
+
+types()["n1-standard-8"].attached      # {"NVIDIA_TESLA_T4": (1, 2, 4), ...}
+check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
+# InputError: ... can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4
+"""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+PATH = Path(__file__).with_suffix(".toml")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineType:
+    """A machine type.
+
+    Attributes:
+        disks: boot disks that it takes, the default first.
+        accelerator: the accelerator that it comes with; empty: none.
+        count: of that accelerator.
+        attached: how many of which accelerators it may have, where it comes with none.
+        strategies: the only scheduling strategies that provide it; (): every one.
+        quota: of its vCPUs, after custom_model_training_; empty: none is documented.
+        refused: why this project does not train on it; empty: it does.
+    """
+
+    name: str
+    vcpus: int = 0
+    disks: tuple[str, ...] = ()
+    accelerator: str = ""
+    count: int = 0
+    attached: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    strategies: tuple[str, ...] = ()
+    quota: str = ""
+    refused: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """A kind of GPU.
+
+    Attributes:
+        capability: its compute capability in CUDA's terms, by which libraries know it.
+        flex_start: Dynamic Workload Scheduler provides it.
+        quota: after custom_model_training_; quota_title: in the documentation.
+        refused: why this project does not train on it; empty: it does.
+    """
+
+    name: str
+    capability: float
+    quota: str
+    quota_title: str
+    flex_start: bool = False
+    refused: str = ""
+
+
+@functools.cache
+def content() -> dict[str, Any]:
+    """Return machine_types.toml as it is."""
+    return tomllib.loads(PATH.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def types() -> dict[str, MachineType]:
+    """Return every machine type of the documentation, by name."""
+    return {one.name: one for one in _types()}
+
+
+@functools.cache
+def accelerators() -> dict[str, Accelerator]:
+    """Return every accelerator of the documentation, by name."""
+    return {line["name"]: Accelerator(**line) for line in content()["accelerators"]}
+
+
+def offered() -> tuple[str, ...]:
+    """Return the accelerators that a job can have, sorted."""
+    return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
+
+
+def disk_types() -> tuple[str, ...]:
+    """Return the types of boot disks; the first is Vertex AI's default."""
+    return tuple(disk["name"] for disk in content()["disks"])
+
+
+def _types() -> Iterator[MachineType]:
+    attached = content()["attached"]
+    for family in content()["families"]:
+        of_all = {
+            "disks": tuple(family.get("disks", ())),
+            "strategies": tuple(family.get("strategies", ())),
+            "quota": family.get("quota", ""),
+            "refused": family.get("refused", ""),
+        }
+        for kind, sizes in family.get("sizes", {}).items():
+            for vcpus in sizes:
+                name = f"{family['name']}-{kind}-{vcpus}"
+                fitting = {key: tuple(counts) for key, counts in attached.get(name, {}).items()}
+                yield MachineType(name=name, vcpus=vcpus, attached=fitting, **of_all)
+        for name, (vcpus, accelerator, count) in family.get("machines", {}).items():
+            yield MachineType(
+                name=name, vcpus=vcpus, accelerator=accelerator, count=count, **of_all
+            )
+        for name in family.get("tpus", ()):
+            yield MachineType(name=name, **of_all)
+
+
+def check_type(option: str, name: str) -> MachineType:
+    """Return a machine type.
+
+    Args:
+        option: what names it, for messages.
+
+    Raises:
+        InputError: there is no such type, or this project does not train on it.
+    """
+    found = types().get(name)
+    if found is None:
+        known = [one.name for one in types().values() if not one.refused]
+        hint = nearest(name, known)
+        hint = hint if "did you mean" in hint else "; take one such as 'n1-standard-4'"
+        raise InputError(
+            f"{option}={name!r} is not a machine type of training on Vertex AI "
+            f"(configure-compute, {content()['date']}){hint}"
+        )
+    if found.refused:
+        raise InputError(f"{option}={name!r} {found.refused}; take one such as 'n1-standard-8'")
+    return found
+
+
+def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
+    """Raise InputError for a machine that can't have so many of an accelerator.
+
+    Args:
+        option: what names the machine type, for messages.
+        accelerator: empty, with count=0: the machine is to have none.
+    """
+    found = check_type(option, name)
+    given = f"{count} x {accelerator}" if count else "none"
+    if found.accelerator:
+        if (accelerator, count) != (found.accelerator, found.count):
+            raise InputError(
+                f"{option}={name!r} comes with {found.count} x {found.accelerator}, but {given} "
+                f"was asked for; set accelerator_type={found.accelerator} and "
+                f"accelerator_count={found.count}"
+            )
+        return
+    if not count:
+        return
+    if accelerator in found.attached:
+        counts = found.attached[accelerator]
+        if count not in counts:
+            raise InputError(
+                f"{option}={name!r} can't have {given}; set accelerator_count to {_listed(counts)}"
+            )
+        return
+    fitting = [
+        one.name
+        for one in types().values()
+        if (accelerator, count) == (one.accelerator, one.count)
+        or count in one.attached.get(accelerator, ())
+    ]
+    remedy = f"use {_listed(fitting[:4])}" if fitting else "set another accelerator_count"
+    raise InputError(f"{option}={name!r} can't have {given}; {remedy}")
+
+
+def check_disk(disk: str, machines: Mapping[str, str]) -> None:
+    """Raise InputError where a machine does not take the boot disk of all replicas.
+
+    Args:
+        machines: machine types by the option that names them.
+    """
+    taken = [types()[name].disks for name in machines.values()]
+    common = [one for one in disk_types() if all(one in disks for disks in taken)]
+    for option, name in machines.items():
+        if disk not in types()[name].disks:
+            remedy = "every replica has the same disk: take machines that share a type of it"
+            if common:
+                remedy = f"use {_listed(common)}"
+            raise InputError(
+                f"boot_disk_type={disk!r} is not available on {name} ({option}); {remedy}"
+            )
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """Return 1, 2 or 4."""
+    *others, last = map(str, names)
+    return f"{', '.join(others)} or {last}" if others else last
