@@ -71,6 +71,7 @@ def plan_training(
     skip_if_unchanged: bool,
     labels: dict,
     run: str,
+    class_floors: dict,
     model_name: str,
     project: str,
     location: str,
@@ -104,6 +105,7 @@ def plan_training(
             records with the same configuration.
         labels: Labels of the job, as a JSON object of text; the run's is added.
         run: Name of the pipeline's run.
+        class_floors: Floors of recall of single classes, which the records must have.
         model_name: Model in the Model Registry whose versions count.
         project: Google Cloud project of the registry.
         location: Its region.
@@ -131,7 +133,7 @@ def plan_training(
         if skip_if_unchanged:
             known = find_version(model_name, trained_on, project, location, os.environ)
         if not known:
-            prepare(config, machines, records.uri, training.uri)
+            prepare(config, machines, records.uri, training.uri, class_floors)
         pools = worker_pool_specs(machines, to_flags(config))
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
         price = job_price(pools, price_per_hour, rates, rates_of)

@@ -82,6 +82,7 @@ def training(parameters: dict[str, Any]) -> None:
             skip_if_unchanged=parameters["skip_if_unchanged"],
             labels=parameters["labels"],
             run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            class_floors=parameters["class_floors"],
             **registry,
         ),
         "Plan the training job",

@@ -1,8 +1,11 @@
 """What is judged, and fetched, once there are records and before a machine costs anything."""
 
+from collections.abc import Collection
+
 from trainer.config import TrainingConfig, check_batch_size, check_for_parameter_servers
 from trainer.dataset.schema import load_to_train
 from trainer.errors import InputError
+from trainer.fields import nearest
 from trainer.models import check_model, prepare_model
 from trainer.worker_pools import MachineOptions, check_strategy
 
@@ -19,18 +22,29 @@ def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
 
 
 def prepare(
-    config: TrainingConfig, machines: MachineOptions, dataset_uri: str, directory: str
+    config: TrainingConfig,
+    machines: MachineOptions,
+    dataset_uri: str,
+    directory: str,
+    class_floors: Collection[str],
 ) -> None:
     """Makes sure that a job can train, and leaves in `directory` what its replicas share.
 
     Args:
         dataset_uri: folder of the records.
         directory: the job's base_output_directory.
+        class_floors: names of classes that the model will be judged by.
 
     Raises:
         InputError: the records, the model or its weights can't be trained with.
     """
     dataset = load_to_train(dataset_uri)
+    for name in class_floors:
+        if name not in dataset.classes:
+            raise InputError(
+                f"class_floors names {name!r}, which is no class of the records"
+                f"{nearest(name, dataset.classes)}"
+            )
     check_model(config.model, dataset, config.model_options)
     # A parameter server's worker reads on from the start where a batch is not full.
     if not machines.ps_count:

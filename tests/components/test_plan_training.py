@@ -19,7 +19,7 @@ from trainer.job import parse
 from trainer.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"labels": {}, "run": "digits-1"}
+ALWAYS |= {"labels": {}, "run": "digits-1", "class_floors": {}}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
@@ -88,6 +88,18 @@ def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):
     assert training.metadata["price"]["basis"] == "by the parameter price_per_hour"
     _, training = planned(tmp_path)
     assert "price" not in training.metadata
+
+
+def test_a_floor_of_an_unknown_class_is_found_before_training(tmp_path, capsys):
+    assert plan(tmp_path, class_floors={"a": 0.5})
+    with pytest.raises(SystemExit) as raised:
+        plan(tmp_path, class_floors={"a": 0.5, "A ": 0.5})
+    assert raised.value.code == 2
+    error = capsys.readouterr().err
+    assert (
+        error
+        == "error: class_floors names 'A ', which is no class of the records; did you mean 'a'?\n"
+    )
 
 
 def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):

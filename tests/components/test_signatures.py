@@ -35,7 +35,15 @@ KFP_TYPES = {
         (
             plan_training,
             {"records", "timeout", "max_cost", "price_per_hour", "rates", "rates_of"}
-            | {"skip_if_unchanged", "labels", "run", "model_name", "project", "location"},
+            | {
+                "skip_if_unchanged",
+                "labels",
+                "run",
+                "class_floors",
+                "model_name",
+                "project",
+                "location",
+            },
             [TrainingConfig, MachineOptions],
         ),
         (

@@ -6,6 +6,7 @@ from pathlib import Path
 from trainer.dataset import storage
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.plan import Plan
+from trainer.dataset.progress import counted
 from trainer.dataset.sources import Rejection, Source
 from trainer.errors import InputError
 
@@ -44,15 +45,15 @@ def check_rejections(
 
     What is tolerated counts neither as rejected nor as given. Names the first of the others.
     """
-    counted, judged = _judged(rejections, given)
+    rejected, judged = _judged(rejections, given)
     allowed = options.max_rejected_fraction * judged
-    if len(counted) <= allowed:
+    if len(rejected) <= allowed:
         return
-    named = sorted((rejection.key, rejection.reason) for rejection in counted)[:NAMED]
-    first = f"the first {NAMED}: " if len(counted) > NAMED else ""
+    named = sorted((rejection.key, rejection.reason) for rejection in rejected)[:NAMED]
+    first = f"the first {NAMED}: " if len(rejected) > NAMED else ""
     raise InputError(
-        f"source={options.source!r}: {len(counted):,} of {judged:,} {unit} "
-        f"({len(counted) / judged:.1%}) can't be used, max_rejected_fraction="
+        f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
+        f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
         f"{options.max_rejected_fraction} allows {int(allowed):,}; mend or remove them, or "
         f"allow more; {first}{'; '.join(f'{key}: {reason}' for key, reason in named)}"
     )
@@ -60,13 +61,13 @@ def check_rejections(
 
 def is_hopeless(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
     """Whether `check_rejections` will fail, with enough examples to name, whatever follows."""
-    counted, judged = _judged(rejections, given)
-    return len(counted) >= NAMED and len(counted) > options.max_rejected_fraction * judged
+    rejected, judged = _judged(rejections, given)
+    return len(rejected) >= NAMED and len(rejected) > options.max_rejected_fraction * judged
 
 
 def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:
-    counted = [rejection for rejection in rejections if not rejection.tolerated]
-    return counted, given - (len(rejections) - len(counted))
+    rejected = [rejection for rejection in rejections if not rejection.tolerated]
+    return rejected, given - (len(rejections) - len(rejected))
 
 
 def check_plan(plan: Plan, source: Source, options: RecordOptions) -> None:
@@ -97,7 +98,8 @@ def _check_counts(
     for split in ("train", "test"):
         if examples[split] == 0:
             raise InputError(
-                f"source={options.source!r}: none of its {sum(examples.values()):,} "
-                f"{source.unit} falls into {split} (split_fractions={options.split_fractions}); "
-                f"give more {source.unit}, or {split} a larger share"
+                f"source={options.source!r}: none of its "
+                f"{counted(sum(examples.values()), source.unit)} falls into {split} "
+                f"(split_fractions={options.split_fractions}); give more "
+                f"{source.unit}, or {split} a larger share"
             )

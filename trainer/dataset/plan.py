@@ -29,6 +29,7 @@ class Plan:
         given: examples and rejections together.
         rejections: what the source listed as unusable, and duplicates between splits.
         order: by split, the indices of its examples in their order, int64 [n].
+        contradictions: pairs of indices whose content is equal, and whose labels are not.
     """
 
     def __init__(self, listed: Iterable[Example | Rejection], fractions: Sequence[float]) -> None:
@@ -41,6 +42,7 @@ class Plan:
                 self.rejections.append(one)
             else:
                 self._add(one)
+        self.contradictions: list[tuple[int, int]] = []
         self.given = len(self._labels) + len(self.rejections)
         self.order = self._ordered(fractions)
 
@@ -145,6 +147,9 @@ class Plan:
         highest = np.maximum.reduceat(ranks, starts)
         group = np.cumsum(np.concatenate(([0], fresh)), dtype=np.int64)
         kept = ranks == highest[group]
+        labels = np.frombuffer(self._labels, np.int32)[order]
+        for place in np.flatnonzero(labels != labels[starts][group]):
+            self.contradictions.append((int(order[starts[group[place]]]), int(order[place])))
         names = {rank: split for split, rank in _RANKS.items()}
         for place in np.flatnonzero(~kept):
             twin = starts[group[place]]

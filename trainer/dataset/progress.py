@@ -47,12 +47,17 @@ class ProgressLines:
     def _line(self) -> str:
         speed = f"{self.rate:,.0f} {self._unit}/s"
         if self._total is None:
-            return f"{self._name}: {self.done:,} {self._unit} listed, {speed}"
+            return f"{self._name}: {counted(self.done, self._unit)} listed, {speed}"
         left = (self._total - self.done) / max(self.rate, 1e-9)
         return (
-            f"{self._name}: {self.done:,}/{self._total:,} {self._unit}, {speed}, "
+            f"{self._name}: {self.done:,}/{counted(self._total, self._unit)}, {speed}, "
             f"{duration(left)} left"
         )
+
+
+def counted(number: int, unit: str) -> str:
+    """A number of a unit that is given in the plural: 1 row, 2 rows."""
+    return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
 
 
 def duration(seconds: float) -> str:

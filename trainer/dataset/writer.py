@@ -19,7 +19,7 @@ from trainer.dataset.listing import listed
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.plan import Plan
 from trainer.dataset.processes import Spares, available_cores, write_in_processes
-from trainer.dataset.progress import ProgressLines, duration
+from trainer.dataset.progress import ProgressLines, counted, duration
 from trainer.dataset.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
 from trainer.dataset.shards import ShardResult, ShardWriter
 from trainer.dataset.sources import Source, open_source
@@ -31,6 +31,9 @@ LAYOUT_VERSION = 2
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 """Whose versions decide what lies in the records."""
+
+NAMED_PAIRS = 10
+"""Equal examples under two labels that dataset.json names."""
 
 POOL_PAYS_SECONDS = 1.0
 """Work of less than this is done in this process: others cost 0.3 s to start."""
@@ -101,7 +104,7 @@ def _create(
         if store:
             progress(
                 f"create_tfrecords: {len(layout.kept):,} shards taken over, {layout.shards:,} to "
-                f"write with {layout.examples:,} {source.unit}"
+                f"write with {counted(layout.examples, source.unit)}"
             )
         results += _write_shards(writer, plan, layout, options, engine, progress, spares)
         dataset = _finish(writer, plan, options, results, creation)
@@ -110,6 +113,9 @@ def _create(
             store.save(output_uri, [(one, identities[one.shard.file]) for one in results])
     output.close_folder(output_uri)
     progress(_summary(dataset, listing.seconds, source.unit))
+    if found := dataset.creation.get("contradictions"):
+        named = "; ".join(" = ".join(pair) for pair in found["first"])
+        progress(f"warning: equal {source.unit} under two labels, {found['count']:,}: {named}")
     return dataset
 
 
@@ -230,10 +236,28 @@ def _finish(
             "reasons": dict(sorted(reasons.items())),
             "file": REJECTED_FILE_NAME,
         },
-        creation={**creation, "accepted": plan.given - len(rejections)},
+        creation={
+            **creation,
+            "accepted": plan.given - len(rejections),
+            **_contradictions(plan, source.classes),
+        },
     )
     output.write_manifest(dataset, rejections)
     return dataset
+
+
+def _contradictions(plan: Plan, classes: list[str]) -> dict[str, Any]:
+    """Name equal content under two labels, as {"<key> (<class>)": ...} pairs; {} if there is none.
+
+    Such examples stay in the records: which of the labels is right, only a person can tell.
+    """
+    if not plan.contradictions:
+        return {}
+    pairs = [
+        [f"{plan.reference(index).key} ({classes[plan.label(index)]})" for index in pair]
+        for pair in plan.contradictions
+    ]
+    return {"contradictions": {"count": len(pairs), "first": sorted(pairs)[:NAMED_PAIRS]}}
 
 
 def _summary(dataset: Dataset, seconds: float, unit: str) -> str:
@@ -242,7 +266,7 @@ def _summary(dataset: Dataset, seconds: float, unit: str) -> str:
     size = sum(split.bytes for split in dataset.splits.values())
     given = dataset.creation["given"]
     return (
-        f"create_tfrecords: {given:,} {unit} in {duration(seconds)}, "
+        f"create_tfrecords: {counted(given, unit)} in {duration(seconds)}, "
         f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
         f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
     )

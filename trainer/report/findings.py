@@ -45,6 +45,7 @@ def findings(
         *_of_slices(evaluation),
         *_of_training(dataset, training, history),
         *_of_columns(dataset),
+        *_of_labels(dataset),
     ]
     found.sort(key=lambda finding: not finding.warning)
     return found[:_MOST]
@@ -147,6 +148,13 @@ def _of_columns(dataset: Dataset) -> Iterator[Finding]:
         if missing > EMPTY:
             text = "{} has no value in {} of the training rows: the model learns little from it."
             yield _warn(text, name(feature.name), percent(missing))
+
+
+def _of_labels(dataset: Dataset) -> Iterator[Finding]:
+    if found := dataset.creation.get("contradictions"):
+        text = "Equal under two labels: {}; {} in all. No model can be right about both."
+        pair = Markup(" = ").join(name(one) for one in found["first"][0])
+        yield _warn(text, pair, count(found["count"], "pair"))
 
 
 def _confidence(evaluation: Evaluation) -> Iterator[Finding]:

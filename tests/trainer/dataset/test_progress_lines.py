@@ -33,6 +33,14 @@ def test_without_a_total_the_line_says_what_was_listed():
     assert lines == ["create_tfrecords: 3,000 images listed, 1,500 images/s"]
 
 
+def test_one_of_a_unit_is_in_the_singular():
+    clock, lines = Clock(), []
+    progress = ProgressLines("create_tfrecords", "rows", emit=lines.append, clock=clock)
+    clock.now = 2.0
+    progress.advance(1)
+    assert lines == ["create_tfrecords: 1 row listed, 0 rows/s"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0, "0:00"), (2.4, "0:02"), (754, "12:34"), (3723, "1:02:03")]
 )

@@ -12,8 +12,11 @@ from tests.trainer.dataset.folders import (
     write,
     write_pictures,
 )
+from trainer.dataset.options import RecordOptions
 from trainer.dataset.plan import Plan
+from trainer.dataset.schema import load
 from trainer.dataset.sources import Example, Reference, digest
+from trainer.dataset.writer import create_tfrecords
 
 
 def rejected(folder):
@@ -135,6 +138,27 @@ def test_of_duplicates_between_given_splits_the_one_in_test_stays(tmp_path):
     }
     assert dataset.rejected["reasons"] == {"duplicate": 4}
     assert dataset.creation["given"] == 126 == len(all_records(dataset)) + 4
+
+
+def test_equal_content_under_two_labels_is_named(tmp_path):
+    source = two_classes(tmp_path / "in")
+    write(source, tmp_path / "without")
+    assert "contradictions" not in json.loads((tmp_path / "without" / "dataset.json").read_text())
+    for place in ("cat/a", "cat/b", "dog/c", "dog/d"):
+        picture(7).save(source / f"{place}.png")
+    picture(8).save(source / "cat" / "twice.png")
+    picture(8).save(source / "cat" / "again.png")
+    lines = []
+    options = RecordOptions(source=f"images:{source}", image_size=16)
+    dataset = create_tfrecords(options, str(tmp_path / "out"), progress=lines.append)
+    pairs = [["cat/a.png (cat)", "dog/c.png (dog)"], ["cat/a.png (cat)", "dog/d.png (dog)"]]
+    assert dataset.creation["contradictions"] == {"count": 2, "first": pairs}
+    assert load(str(tmp_path / "out")) == dataset
+    assert lines[-1] == (
+        "warning: equal images under two labels, 2: cat/a.png (cat) = dog/c.png (dog); "
+        "cat/a.png (cat) = dog/d.png (dog)"
+    )
+    assert len(all_records(dataset)) == 86
 
 
 def test_a_class_called_train_is_a_class_where_others_are_none_of_splits(tmp_path):

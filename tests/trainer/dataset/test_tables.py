@@ -106,14 +106,62 @@ def test_rows_that_do_not_fit_are_rejected_by_line_and_missing_values_are_kept(t
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + raw)
     written = write(tmp_path / "t.csv", tmp_path / "out", max_rejected_fraction=0.1)
     expected = {f"t.csv:{line}": reason for line, (_, reason) in bad.items()}
-    expected[f"t.csv:{len(text) + 2}"] = "row is not UTF-8"  # One field holds a line end.
-    assert rejected(written) == expected
+    expected[f"t.csv:{len(text) + 2}"] = "row is not UTF-8: convert"  # One field holds a line end.
+    found = {key: reason.partition(" the file")[0] for key, reason in rejected(written).items()}
+    assert found == expected
     kept = [one for split in written.splits for one in examples(written, split)]
     assert len(kept) + len(expected) == len(text) == written.creation["given"]
     by_key = {one["key"][0]: one for one in kept}
     assert by_key[b"t.csv:21"].keys() == {"label", "key"}
     assert by_key[b"t.csv:22"]["payment"] == [b"card, or\nnot"]
     assert by_key[b"t.csv:22"]["Zone Id"] == [b'a "b"']
+
+
+def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
+    header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
+    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
+    columns = [{"name": "miles", "type": "numeric"}]
+    changes = {"columns": columns, "crosses": [], "label": {"column": "payment"}}
+    words = r"has no value; .* the first is t.csv:2: row is not UTF-8: convert the file.*iconv -f"
+    with pytest.raises(InputError, match=words):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+    made[3:] = [f"{n},Bern,{'cash' if n % 2 else 'card'}" for n in range(60)]
+    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
+    with pytest.raises(InputError, match=r"3 of 63 rows .* t.csv:2: row is not UTF-8: convert"):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+    (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"its first row, the header, is not UTF-8: convert"):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+
+
+@pytest.mark.parametrize("kind", ["fraction", "whole"])
+def test_a_label_column_of_a_quantity_is_refused(tmp_path, kind):
+    values = [n * 0.37 if kind == "fraction" else 3 * n for n in range(40)]
+    made = [f"{n},{value}" for n, value in enumerate(values * 5)]
+    table = tables.write_csv(tmp_path / "t.csv", made, "a,tips")
+    columns = [{"name": "a", "type": "numeric"}]
+    changes = {"columns": columns, "crosses": [], "label": {"column": "tips"}}
+    with pytest.raises(InputError) as raised:
+        write(table, tmp_path / "out", **changes)
+    message = str(raised.value)
+    assert (
+        "label column 'tips' holds numbers, not classes: 40 different ones in 200 rows" in message
+    )
+    assert '"above": 1}' in message and "quantiles" in message
+    names = sorted({str(value) for value in values}, key=float)
+    assert write(table, tmp_path / "out", **{**changes, "label": {"column": "tips", "above": 9}})
+    many = [row for row in made for _ in range(4)]
+    table = tables.write_csv(tmp_path / "many.csv", many, "a,tips")
+    changes["label"] = {"column": "tips", "classes": names}
+    assert write(table, tmp_path / "out", **changes).classes == names
+
+
+def test_many_classes_of_whole_numbers_are_classes(tmp_path):
+    made = [f"{n},{n % 40}" for n in range(800)]
+    table = tables.write_csv(tmp_path / "t.csv", made, "a,shop")
+    columns = [{"name": "a", "type": "numeric"}]
+    changes = {"columns": columns, "crosses": [], "label": {"column": "shop"}}
+    assert len(write(table, tmp_path / "out", **changes).classes) == 40
 
 
 def test_too_many_bad_rows_fail_with_the_first_named(tmp_path):

@@ -12,6 +12,7 @@ gathered on the way, and the rows are left on local disk (spill.py) for the shar
 import contextlib
 import glob
 import itertools
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from trainer.dataset import storage
 from trainer.dataset.fingerprint import is_pattern
 from trainer.dataset.options import SPLITS, RecordOptions
 from trainer.dataset.processes import available_cores, write_in_processes
+from trainer.dataset.progress import counted
 from trainer.dataset.records import Values
 from trainer.dataset.schema import Feature, join
 from trainer.dataset.sources import DIGEST_BYTES, Example, Mapped, Reference, Rejection, digest
@@ -33,6 +35,13 @@ from trainer.fields import nearest
 
 ENDINGS = (".csv", ".csv.gz")
 MAX_CLASSES = 1000
+FEW_CLASSES, FEW_ROWS = 20, 10
+"""More classes than so many are not numbers with a fraction, nor numbers with so few rows each:
+that is a quantity, of which no class can be learned."""
+_COMPARE = (
+    'compare it with a bound, as by label={"column": "...", "above": 1}, give a column of its '
+    "quantiles, or list its values as label's classes"
+)
 POOL_PAYS_BLOCKS = 4
 """A table of fewer blocks is parsed in this process: others cost 0.3 s to start."""
 
@@ -74,9 +83,11 @@ class Table:
         statistics = [ColumnStatistics(column) for column in self._schema.columns]
         rows = dict.fromkeys(SPLITS, 0)
         known = {name: index for index, name in enumerate(self.classes)}
+        first_rejected = ""
         for block, parsed in self._parsed():
             file = self._names[block.file]
             for line, reason in parsed.rejections:
+                first_rejected = first_rejected or f"{file}:{line}: {reason}"
                 yield Rejection(f"{file}:{line}", reason)
             for number, (label, row) in enumerate(zip(parsed.labels, parsed.stored, strict=True)):
                 content = parsed.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
@@ -86,15 +97,14 @@ class Table:
             if len(known) > MAX_CLASSES:
                 raise InputError(
                     f"source={self._source!r}: label column {self._schema.label.column!r} has "
-                    f"more than {MAX_CLASSES:,} different values; give a comparison, such as "
-                    '{"column": "...", "above": 1}'
+                    f"more than {MAX_CLASSES:,} different values; {_COMPARE}"
                 )
             for merged, one in zip(statistics, parsed.statistics, strict=True):
                 merged.merge(one)
             for split, count in zip(SPLITS, parsed.split_rows, strict=True):
                 rows[split] += count
         self._spill.finish()
-        self._name_classes(list(known))
+        self._name_classes(list(known), sum(rows.values()), first_rejected)
         self.features = [
             Feature(
                 name=one.column.name,
@@ -152,17 +162,35 @@ class Table:
                     yield pending.pop(following), done.pop(following)
                     following += 1
 
-    def _name_classes(self, found: list[str]) -> None:
+    def _name_classes(self, found: list[str], rows: int, first_rejected: str) -> None:
+        """Orders the classes; `rows` are those that can be used."""
         label = self._schema.label
+        place = f"source={self._source!r}: label column {label.column!r}"
         order = found if label.classes else sorted(found, key=_natural)
         if len(order) < 2:
+            why = f"; of the rows that can't be used, the first is {first_rejected}"
             raise InputError(
-                f"source={self._source!r}: label column {label.column!r} has "
-                f"{'only one value, ' + repr(order[0]) if order else 'no value'}; a classifier "
-                "needs two or more"
+                f"{place} has {'only one value, ' + repr(order[0]) if order else 'no value'}; a "
+                f"classifier needs two or more{why if first_rejected else ''}"
+            )
+        if not label.classes and _is_continuous(order, rows):
+            raise InputError(
+                f"{place} holds numbers, not classes: {len(order):,} different ones in "
+                f"{counted(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
         self.classes = order
         self.label_order = [order.index(name) for name in found]
+
+
+def _is_continuous(values: list[str], rows: int) -> bool:
+    """Tell if a label's values are measured or counted, rather than names of classes."""
+    try:
+        numbers = [number for value in values if not math.isnan(number := float(value))]
+    except ValueError:
+        return False
+    if len(numbers) <= FEW_CLASSES:
+        return False
+    return rows < FEW_ROWS * len(numbers) or not all(number.is_integer() for number in numbers)
 
 
 def open_source(rest: str, options: RecordOptions) -> Table:

@@ -20,6 +20,8 @@ BLOCK_BYTES = 2 * 10**6
 MAX_ROW_BYTES = 1 << 17
 """The csv module's own bound of a field."""
 
+_CONVERT = "convert the file, from Latin-1 by iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
+
 _WHOLE, _OPEN, _BROKEN = "whole", "open", "broken"
 _BOM = b"\xef\xbb\xbf"
 
@@ -140,7 +142,7 @@ def split(row: bytes) -> list[str]:
     try:
         text = row.decode()
     except UnicodeDecodeError:
-        raise BadRowError("is not UTF-8") from None
+        raise BadRowError(f"is not UTF-8: {_CONVERT}") from None
     if '"' not in text:
         return text.split(",")
     try:
