@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.dataset import schema
+from trainer.dataset.integrity import check_shards
 from trainer.dataset.schema import Dataset
 from trainer.errors import InputError
 
@@ -101,7 +102,9 @@ class ServedModel:
 
 def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
     """The serialized examples of a split, string [batch_size or fewer], in stored order."""
-    files = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards if shard.examples]
+    shards = dataset.splits[split].shards
+    check_shards(dataset, shards)
+    files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
     return tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2)
 
 

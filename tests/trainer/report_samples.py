@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer.dataset import storage
 from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split, load
 
 
@@ -95,7 +96,12 @@ def write_records(
             for index in part:
                 writer.write(_example(labels[index], images[index], keys[index]))
         written.append(
-            Shard(file=name, examples=len(part), bytes=(folder / name).stat().st_size, sha256="")
+            Shard(
+                file=name,
+                examples=len(part),
+                bytes=(folder / name).stat().st_size,
+                sha256=storage.sha256(str(folder / name)),
+            )
         )
     counts = np.bincount(np.asarray(labels, int), minlength=len(classes)).tolist()
     empty = Split(shards=[], class_counts=[0] * len(classes))

@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from trainer.config import check_batch_size
 from trainer.dataset.decoding import decoded
+from trainer.dataset.integrity import check_shards
 from trainer.dataset.schema import Dataset, PartialShard
 
 LANES = 8
@@ -176,6 +177,9 @@ def _serialized_batches(
     """One epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
     size = share.worker_batch_size
     lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
+    mine = {segment.file for segments in lanes.values() for segment in segments}
+    shards = dataset.splits[split].shards
+    check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in mine])
     examples = sum(segment.take for segments in lanes.values() for segment in segments)
     missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
     batches = []
@@ -188,7 +192,7 @@ def _serialized_batches(
         )
         batches.append(records.batch(size).map(lambda batch: _padded(batch, size)))
     if missing:  # The others have a last batch where this worker has none.
-        uris = [dataset.shard_uri(shard) for shard in dataset.splits[split].shards]
+        uris = [dataset.shard_uri(shard) for shard in shards]
         filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
         batches.append(filler.map(lambda batch: (batch, tf.zeros([size]))))
     first, *rest = batches

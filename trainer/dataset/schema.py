@@ -164,7 +164,7 @@ def load(uri: str) -> Dataset:
             f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
             "or let it finish"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}); run create_tfrecords again") from None
     try:
         version = content["schema_version"]

@@ -22,7 +22,6 @@ from trainer.dataset.sources import Reference, Rejection, Source
 from trainer.errors import InputError
 
 UNFINISHED = ".unfinished"
-_CHUNK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +187,4 @@ def is_whole(folder: str, shard: Shard) -> bool:
     uri = join(folder, shard.file)
     if not storage.exists(uri) or storage.size(uri) != shard.bytes:
         return False
-    digest = hashlib.sha256()
-    with storage.open_file(uri, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest() == shard.sha256
+    return storage.sha256(uri) == shard.sha256

@@ -7,6 +7,7 @@ processes would otherwise pay 4 s and 400 MB for each of them.
 import collections
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -36,6 +37,7 @@ _OF_THE_PATH = frozenset(
 )  # fmt: skip
 """Errors that say what a local path is. All others, of a disk, a network or this process, may
 pass: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES of a mounted bucket."""
+_CHUNK = 1 << 20
 _PAUSES = (0.1, 0.4, 1.6)
 """Seconds before a local path is tried again."""
 
@@ -108,6 +110,15 @@ def _tried(path: str, function: Callable[[str], R]) -> R:
                 ) from None
             time.sleep(pause)
     raise AssertionError
+
+
+def sha256(uri: str) -> str:
+    """Return the sha256 (hex) of a file's content."""
+    digest = hashlib.sha256()
+    with open_file(uri, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
