@@ -51,7 +51,19 @@ def runs_folder(given: str | None, *, local: bool) -> Path:
         raise InputError(
             f"--runs-directory {given!r} is for runs on this machine; add --local, or leave it out"
         )
-    return Path(not_empty("--runs-directory", given))
+    return folder("--runs-directory", given)
+
+
+def folder(option: str, given: str) -> Path:
+    """The folder that an option names; `~` is the user's own, as shells leave it in `--x=~/y`.
+
+    Raises:
+        InputError: it names none.
+    """
+    try:
+        return Path(not_empty(option, given)).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{option} {given!r}: {error}; write the folder out") from None
 
 
 def of_recipe(given: str | None) -> str:

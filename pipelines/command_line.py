@@ -191,12 +191,16 @@ def run_recipe(
         from pipelines.vertex.launch import Request, launch
 
         request = Request(recipe=loaded, values=given, name=name or "", detach=detach, cache=cache)
-        return launch(request, settings(), Console())
-    if name or detach:
-        raise InputError("--name and --detach are for runs on Vertex AI; leave out --local")
+        own = settings()
+        if not own.project:
+            raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
+        return launch(request, own, Console())
+    for option, given_option in (("--name", name), ("--detach", detach)):
+        if given_option:
+            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
     for option in settings.options():
         if option != "--pipeline-root":
-            raise InputError(f"{option} is for runs on Vertex AI; leave out it or --local")
+            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
     # Not from the environment or a file: what a run on this machine writes stays on it, unless
     # this very command says otherwise.
     root = settings.of_flags_alone().pipeline_root

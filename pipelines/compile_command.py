@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.arguments import not_empty
+from pipelines.arguments import folder
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 
@@ -34,7 +34,7 @@ def main(
     """
     from pipelines import compilation, recipe
 
-    directory = Path(not_empty("--output-directory", output_directory))
+    directory = folder("--output-directory", output_directory)
     own = settings()
     if upload:
         own.require("project", "template_repository")

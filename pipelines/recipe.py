@@ -77,6 +77,8 @@ def load(name: str, *folders: Path) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{path.name} can't be read: it is nested too deeply") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path.name} can't be read: {error}") from None
     try:

@@ -99,8 +99,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     lowered = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {lowered[close[0]]!r}?"
+    # The last part is what such a name is called by: T4 of NVIDIA_TESLA_T4.
+    part = [one for one in lowered if name and name.lower() in re.split("[_-]", one)]
+    if close or part:
+        return f"; did you mean {lowered[(close or sorted(part, key=len))[0]]!r}?"
     return f"; known: {', '.join(sorted(known))}"
 
 
@@ -108,6 +110,8 @@ def convert(name: str, value: Any, kind: type) -> Any:
     """Brings `value` to `kind`, or raises InputError naming `name`, the value and the type."""
     try:
         return _CONVERTERS[kind](value)
+    except RecursionError:
+        raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
     except (ValueError, TypeError, OverflowError) as error:
         if kind is int and isinstance(error, OverflowError):
             raise InputError(

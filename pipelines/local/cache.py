@@ -35,12 +35,12 @@ class WholeCache(LocalCache):
     def get(self, key: str) -> dict[str, Any] | None:
         try:
             expected = json.loads(self._files_of(key).read_text())
-        except (OSError, json.JSONDecodeError):
+            outputs = super().get(key)
+            whole = outputs is not None and files_of(outputs) == expected
+        # A damaged entry is none: its task runs again, and replaces it.
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             return None
-        outputs = super().get(key)
-        if outputs is None or files_of(outputs) != expected:
-            return None
-        return outputs
+        return outputs if whole else None
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
         sizes = json.dumps(files_of(outputs)).encode()

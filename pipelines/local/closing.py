@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import signal
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,12 +108,13 @@ def show(
     seconds: float,
     directory: pathlib.Path,
 ) -> None:
-    """Prints the run's result: warnings, and the figures or what failed and where its log is."""
+    """Print the run's result: warnings, and the figures or what failed and where its log is."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
-        _show_failure(console, failure)
+        # What failed goes where errors go, unless the caller has a console of its own.
+        _show_failure(Console(stderr=True) if console.file is sys.stdout else console, failure)
     for task in board.tasks.values():
         for warning in failures.warnings(task.log):
             print_plain(console, f"warning   {warning}")

@@ -30,7 +30,7 @@ _MARKS = {
     "CACHED": ("✓", "cyan"),
     "FAILED": ("✗", "red"),
     "CANCELLED": ("✗", "yellow"),
-    "STOPPED": ("✓", "dim"),
+    "STOPPED": ("-", "dim"),
     "SKIPPED": ("-", "dim"),
     "NOT_TRIGGERED": ("-", "dim"),
 }

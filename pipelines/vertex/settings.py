@@ -153,12 +153,17 @@ class Settings:
         """Itself; raises InputError for the first of `names` that has no value."""
         for field in dataclasses.fields(self):
             if field.name in names and not getattr(self, field.name):
-                variable = field.metadata["variables"][0]
-                raise InputError(
-                    f"no {field.name}: give --{field.name.replace('_', '-')}, set {variable}, or "
-                    f"write {field.name} = ... into {FILE_NAME}"
-                )
+                raise InputError(self.missing(field.name))
         return self
+
+    @staticmethod
+    def missing(name: str) -> str:
+        """Say how setting `name`, which has no value, is given one."""
+        field = next(field for field in dataclasses.fields(Settings) if field.name == name)
+        return (
+            f"no {name}: give --{name.replace('_', '-')}, set {field.metadata['variables'][0]}, or "
+            f"write {name} = ... into {FILE_NAME}"
+        )
 
 
 def load(

@@ -42,6 +42,7 @@ def test_changed_values_are_checked_with_the_recipes_others():
         ("epochs = 0", "mine.toml: epochs=0 is out of range"),
         ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
         ("epochs = ", "mine.toml can't be read: Invalid value (at"),
+        (f"labels = {'[' * 9_999}", "mine.toml can't be read: it is nested too deeply"),
         ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
     ],
 )

@@ -221,6 +221,16 @@ def test_a_component_that_a_signal_ended_is_told_with_the_signal(
     assert states(result)["plan"] == "NOT_TRIGGERED"
 
 
+def test_the_reason_of_a_failure_goes_to_the_standard_error(small_package, tmp_path, capfd):
+    parameters = {"replica": [str(REPLICA)], "source": "missing"}
+    result = run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path)
+    assert result.state == "FAILED"
+    shown = capfd.readouterr()
+    assert shown.err.startswith("error: create-records: source='missing' is not a folder\nlog ")
+    assert "error" not in shown.out
+    assert "FAILED in" in shown.out
+
+
 def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
     machine = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4"}
     result, shown = start(small_package, tmp_path, pools=[[1, machine]])
