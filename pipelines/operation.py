@@ -2,6 +2,8 @@
 
 expected_minutes = 12
 
+steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
+
 [[fallbacks]]                     # tried in turn where there are no such machines
 accelerator_type = "NVIDIA_L4"
 
@@ -18,6 +20,7 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines import steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
@@ -98,12 +101,14 @@ class Operation:
 
     Attributes:
         expected_minutes: of the training job, for its price; 0: nobody has said.
+        steps: components of the user's own, each as MODULE:NAME.
         fallbacks: values of parameters, one set after the other, for a run whose machines
             are not to be had.
         retraining: None where the recipe declares none.
     """
 
     expected_minutes: float = 0.0
+    steps: tuple[str, ...] = ()
     fallbacks: tuple[dict[str, Any], ...] = ()
     retraining: Schedule | None = None
 
@@ -120,6 +125,11 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     values = dict(document)
     minutes = fields.convert("expected_minutes", values.pop("expected_minutes", 0.0), float)
     fields.check("expected_minutes", minutes, {"minimum": 0})
+    own = [
+        fields.convert("steps", name, str)
+        for name in fields.convert("steps", values.pop("steps", []), list)
+    ]
+    steps.check(own)
     fallbacks = fields.convert("fallbacks", values.pop("fallbacks", []), list)
     for number, fallback in enumerate(fallbacks, 1):
         place = f"fallbacks[{number}]"
@@ -140,7 +150,10 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         except InputError as error:
             raise InputError(f"[retraining]: {error}") from None
     operation = Operation(
-        expected_minutes=minutes, fallbacks=tuple(fallbacks), retraining=retraining
+        expected_minutes=minutes,
+        steps=tuple(own),
+        fallbacks=tuple(fallbacks),
+        retraining=retraining,
     )
     return values, operation
 

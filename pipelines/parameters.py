@@ -220,8 +220,10 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
             raise InputError(f"slice_columns: {name!r} is not one of columns{hint}")
 
 
-def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+def with_parameters(body: Callable[..., Any], *others: Any) -> Callable[..., Any]:
     """Gives a pipeline function that takes a dictionary the signature of all parameters.
+
+    It is called with that dictionary and `others`.
 
     KFP reads names, types and defaults from the signature and descriptions from the
     docstring, and calls the function with one channel a parameter, in order. The console lists
@@ -234,7 +236,7 @@ def with_parameters(body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]
     ]
 
     def function(*channels: Any) -> Any:
-        return body(dict(zip(PARAMETERS, channels, strict=True)))
+        return body(dict(zip(PARAMETERS, channels, strict=True)), *others)
 
     function.__name__ = body.__name__
     function.__doc__ = "\n".join([f"{inspect.getdoc(body)}\n\nArgs:", *lines])

@@ -1,5 +1,6 @@
 """The pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
@@ -12,7 +13,7 @@ from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
-from pipelines import cost
+from pipelines import cost, steps
 from pipelines.job_options import JobOptions
 from pipelines.parameters import with_parameters
 from trainer.config import TrainingConfig
@@ -37,9 +38,12 @@ def _step(task: dsl.PipelineTask, title: str, *, cached: bool = False) -> dsl.Pi
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-@dsl.pipeline(name="training")
-@with_parameters
-def training(parameters: dict[str, Any]) -> None:
+def pipeline(own_steps: Mapping[str, Any]) -> Any:
+    """Return the pipeline with components of the user's own, by name, behind the evaluation."""
+    return dsl.pipeline(name="training")(with_parameters(training, own_steps))
+
+
+def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
     # Not cached: what the source holds may change under the same name.
     listed = _step(
@@ -143,6 +147,18 @@ def training(parameters: dict[str, Any]) -> None:
             "encryption_spec_key_name": parameters["encryption_spec_key_name"],
             **registry,
         }
+        available = {
+            **parameters,
+            **judged.outputs,
+            **registry,
+            "records": records,
+            "model": model,
+            "training": directory,
+            "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+        }
+        for name, component in own_steps.items():
+            steps.add(name, component, available)
+
         # A model that gets no role stays what it is: files of this run.
         with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
             _step(register_model(role=CHAMPION, **candidate), "Register as champion")

@@ -49,7 +49,11 @@ def test_every_parameter_is_in_the_console_with_its_description_type_and_default
     inputs = pipeline["root"]["inputDefinitions"]["parameters"]
     defaults = recipe.load("digits").parameters.values()
     assert {
-        name: (definition["parameterType"], definition["description"], definition["defaultValue"])
+        name: (
+            definition["parameterType"],
+            definition["description"].partition("] ")[2],
+            definition["defaultValue"],
+        )
         for name, definition in inputs.items()
     } == {
         name: (KFP_TYPES[fields.type_of(group, name)], field.metadata["help"], defaults[name])

@@ -1,0 +1,86 @@
+"""Steps of the user's own: KFP components behind the evaluation, named in a recipe.
+
+steps = ["my_package.steps:announce"]
+
+A step's inputs get, by their names, the pipeline's parameters and the outputs in `OFFERED`.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer import fields
+from trainer.errors import InputError, one_line
+from trainer.models.own import module_file
+
+OFFERED = (
+    "records", "model", "training", "report", "evaluation", "decision",
+    "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
+)  # fmt: skip
+"""What a step can take beside the parameters: artifacts, the gate's decision, and the run."""
+
+
+def check(names: Sequence[str]) -> None:
+    """Raises InputError where a step's module is missing. Imports none of them."""
+    for name in names:
+        module_file("steps", name)
+
+
+def load(name: str) -> Any:
+    """Import a step's module and return its component.
+
+    Raises:
+        InputError: the module fails, or has no such component.
+    """
+    from kfp.dsl.base_component import BaseComponent
+
+    file = module_file("steps", name)
+    module, _, attribute = name.partition(":")
+    try:
+        content = vars(importlib.import_module(module))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(f"steps={name!r}: {file} can't be imported ({reason})") from None
+    found = content.get(attribute)
+    if not isinstance(found, BaseComponent):
+        known = [one for one, value in content.items() if isinstance(value, BaseComponent)]
+        hint = fields.nearest(attribute, known) if known else ""
+        raise InputError(
+            f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}"
+            if found is None
+            else f"steps={name!r} is no KFP component; decorate the function with @dsl.component"
+        )
+    return found
+
+
+def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
+    """Add a step's task to the pipeline that is being defined.
+
+    Args:
+        available: the pipeline's parameters, and a channel for each of `OFFERED`.
+
+    Raises:
+        InputError: an input that is not among `available`, or of another type.
+    """
+    from kfp.dsl.types.type_utils import InconsistentTypeException
+
+    assert set(OFFERED) <= set(available)
+    arguments = {}
+    for one, spec in (component.component_spec.inputs or {}).items():
+        if one in available:
+            arguments[one] = available[one]
+        elif not spec.optional:
+            hint = fields.nearest(one, available)
+            raise InputError(
+                f"steps={name!r}: the pipeline has nothing for the input {one!r}"
+                + (
+                    hint
+                    if "did you mean" in hint
+                    else f"; take a parameter or one of {', '.join(OFFERED)}"
+                )
+            )
+    try:
+        task = component(**arguments)
+    except InconsistentTypeException as error:
+        raise InputError(f"steps={name!r}: {one_line(error)}") from None
+    task.set_display_name(name.partition(":")[2]).set_caching_options(False)

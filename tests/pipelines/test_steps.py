@@ -1,0 +1,90 @@
+"""A step of the user's own gets what it names, and a mistake in it is one line before a run."""
+
+import sys
+
+import pytest
+import yaml
+
+from pipelines import compilation, recipe
+from pipelines.command_line import app, run
+from tests.trainer.models.test_own import MODEL
+
+STEPS = '''
+from kfp import dsl
+
+
+@dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
+def announce(model: dsl.Input[dsl.Model], accuracy: float, epochs: int, team: str = "ours"):
+    """Says what came of it."""
+    print(model.uri, accuracy, epochs, team)
+
+
+@dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
+def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str):
+    """Wants what there is not."""
+
+
+@dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
+def mistyped(accuracy: dsl.Input[dsl.Model]):
+    """Takes a number for a model."""
+
+
+def plain(model): ...
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "own_steps.py").write_text(STEPS)
+    (tmp_path / "failing.py").write_text("import absent_package\n")
+    (tmp_path / "own_model.py").write_text(MODEL)
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in ("own_steps", "failing", "own_model"):
+        sys.modules.pop(name, None)
+
+
+def write(folder, step):
+    text = f'# Mine\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\nsteps = ["{step}"]\n'
+    (folder / "recipes" / "mine.toml").write_text(text)
+
+
+def test_a_step_gets_parameters_and_outputs_by_name_and_our_image(folder):
+    write(folder, "own_steps:announce")
+    text = compilation.compiled(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
+    document = yaml.safe_load(text)
+    branch = next(
+        component["dag"]["tasks"]
+        for component in document["components"].values()
+        if "announce" in component.get("dag", {}).get("tasks", {})
+    )
+    step = branch["announce"]
+    assert {"collect-training", "evaluate-model"} <= set(step["dependentTasks"])
+    assert set(step["inputs"]["parameters"]) == {"accuracy", "epochs"}
+    assert set(step["inputs"]["artifacts"]) == {"model"}
+    container = document["deploymentSpec"]["executors"]["exec-announce"]["container"]
+    assert container["image"] == "europe-docker.pkg.dev/p/r/training:1"
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("absent:announce", "mine.toml: steps='absent:announce': there is no module absent; it"),
+        ("announce", "mine.toml: steps='announce' is not MODULE:FUNCTION"),
+        ("components.mine:announce", "are packages of this project, which hide yours"),
+        ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
+        ("own_steps:anounce", "has no KFP component 'anounce'; did you mean 'announce'?"),
+        ("own_steps:plain", "steps='own_steps:plain' is no KFP component; decorate the function"),
+        ("own_steps:greedy", "nothing for the input 'modle'; did you mean 'model'?"),
+        ("own_steps:mistyped", "steps='own_steps:mistyped': "),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_nothing_is_started(folder, capsys, step, message):
+    write(folder, step)
+    assert run(app, ["run", "mine", "--local"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (folder / "runs").exists()

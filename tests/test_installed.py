@@ -1,0 +1,99 @@
+"""Installed from a wheel, in a folder that is no repository: docs/extending.md as it is written."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^vertex-training .*$", PAGE, re.MULTILINE)
+PLACEHOLDER = "REGION-docker.pkg.dev/PROJECT/images/shop@sha256:DIGEST"
+IMAGE = "europe-docker.pkg.dev/project/images/shop@sha256:" + "0" * 64
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder of the commands of an environment into which a wheel of the project went."""
+    folder = tmp_path_factory.mktemp("installed")
+    for name in ("components", "pipelines", "trainer"):
+        shutil.copytree(ROOT / name, folder / "source" / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    called(*pip, *wheel, "--wheel-dir", str(folder), str(folder / "source"))
+    environment = folder / "environment"
+    called(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    python = environment / "bin" / "python"
+    site = called(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    # Behind its own packages come those of this environment.
+    Path(site.strip(), "base.pth").write_text(sysconfig.get_path("purelib"))
+    (found,) = folder.glob("*.whl")
+    install = ["install", "--quiet", "--no-deps", "--no-index", str(found)]
+    called(*pip, "--python", str(python), *install)
+    shutil.rmtree(folder / "source")
+    return environment / "bin"
+
+
+def called(*command, cwd=None, code=0):
+    """Standard output of a command that exits with `code`; standard error where it is not 0."""
+    settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "PYTHONPATH")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
+    result = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True)
+    assert result.returncode == code, f"{command}: {result.stdout}\n{result.stderr}"
+    return result.stderr if code else result.stdout
+
+
+@pytest.fixture
+def repository(tmp_path):
+    assert set(FILES) >= {"shop/model.py", "shop/steps.py", "recipes/scans.toml"}
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_page_on_extending_trains_here_and_compiles_for_the_cloud(installed, repository):
+    shown = {}
+    for command in dict.fromkeys(COMMANDS):
+        name, *arguments = command.replace(PLACEHOLDER, IMAGE).split()
+        if command != "vertex-training run scans":  # In the cloud.
+            shown[command] = called(str(installed / name), *arguments, cwd=repository)
+    assert "shop.model:build" in shown["vertex-training recipes"]
+    assert "n1-standard-4" in shown["vertex-training plan scans"]
+    assert "SUCCEEDED" in shown["vertex-training run scans --local"]
+    card = (repository / "runs/latest/artifacts/card/page").read_text()
+    assert re.match(r"# accepted: accuracy 0\.[89]\d\d after 8 epochs\n", card)
+    document = yaml.safe_load((repository / "build" / "scans.yaml").read_text())
+    executors = document["deploymentSpec"]["executors"]
+    for name in ("exec-card", "exec-plan-training"):
+        assert executors[name]["container"]["image"] == IMAGE
+    inputs = document["root"]["inputDefinitions"]["parameters"]
+    assert inputs["model"]["defaultValue"] == "shop.model:build"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("shop.model:build", "shop.models:build", "there is no module shop.models"),
+        ("units = 48", "unit = 48", "shop.model:build takes no 'unit'; did you mean 'units'?"),
+        ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
+    ],
+)
+def test_a_mistake_in_it_is_one_line(installed, repository, old, new, message):
+    recipe = repository / "recipes" / "scans.toml"
+    recipe.write_text(recipe.read_text().replace(old, new))
+    command = [str(installed / "vertex-training"), "run", "scans", "--local"]
+    error = called(*command, cwd=repository, code=2)
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (repository / "runs").exists()
