@@ -20,6 +20,7 @@ def evaluate_model(
     report: dsl.Output[dsl.HTML],
     evaluation: dsl.Output[dsl.Artifact],
     decision: dsl.Output[dsl.Artifact],
+    predictions: dsl.Output[dsl.Artifact],
     title: str,
     slice_columns: list,
     model_name: str,
@@ -57,17 +58,18 @@ def evaluate_model(
     from components.model_evaluation import classification_metrics
     from components.model_registry import find_champion
     from components.vertex_client import LOCAL_PROJECT
-    from trainer import champion, gate
+    from trainer import answer_file, champion, gate
     from trainer.dataset import schema
     from trainer.errors import exit_on_input_error
     from trainer.evaluation import evaluate
     from trainer.fields import build, pick
     from trainer.files import write_json
     from trainer.price import JobPrice
-    from trainer.report import write_report
+    from trainer.report.document import write_report
     from trainer.results import load
 
     report.uri += ".html"
+    predictions.uri += ".csv"
     with exit_on_input_error():
         options = build(gate.GateOptions, pick(gate.GateOptions, arguments))
         results = load(training.uri)
@@ -92,6 +94,7 @@ def evaluate_model(
             price=JobPrice(**price) if price else None,
             on_vertex=project != LOCAL_PROJECT,
         )
+        answer_file.write(predictions.uri, judged)
         write_json(evaluation.uri, classification_metrics(judged))
         write_json(decision.uri, verdict.figures())
     print(verdict.line)

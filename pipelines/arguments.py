@@ -37,7 +37,7 @@ RunsDirectory = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER",
-        help="With --local: where runs on this machine leave their folders; default: runs.",
+        help="Where runs on this machine leave their folders; default: runs.",
         show_default=False,
     ),
 ]

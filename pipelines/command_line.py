@@ -16,7 +16,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import compile_command, parameter_list, promotion, sources, startup
+from pipelines import (
+    compile_command,
+    parameter_list,
+    promotion,
+    resuming,
+    runs_command,
+    sources,
+    startup,
+)
 from pipelines import recipe as recipes
 from pipelines.arguments import (
     Rates,
@@ -153,7 +161,19 @@ def plan(
 def run_recipe(
     settings: GivenSettings,
     recipe: RecipeName,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help="With --resume: as `runs` lists them; default: the latest of the recipe.",
+            show_default=False,
+        ),
+    ] = "",
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a run that was cancelled, failed or killed."),
+    ] = False,
     in_containers: Annotated[
         bool,
         typer.Option(
@@ -179,10 +199,17 @@ def run_recipe(
     runs_directory: RunsDirectory = None,
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
+    directory = runs_folder(runs_directory, local=local)
+    if resume:
+        resuming.check_options(set_, cache, in_containers=in_containers)
+        if not local:
+            raise InputError("--resume is for runs on this machine; add --local")
+        return resuming.resume_here(directory, recipe, run)
+    if run:
+        raise InputError(f"{run!r} was given beside {recipe!r}; add --resume to go on with a run")
     loaded = recipes.load(recipe)
     given = parse_settings(set_)
     parameters = loaded.with_values(given, place="--set")
-    directory = runs_folder(runs_directory, local=local)
     if name is not None:
         not_empty("--name", name)
     if in_containers and not local:
@@ -235,6 +262,7 @@ def run_recipe(
 
 app.command("compile")(compile_command.main)
 app.command()(commands.doctor)
+app.command()(runs_command.runs)
 app.command()(commands.status)
 app.command()(commands.cancel)
 app.command()(commands.logs)

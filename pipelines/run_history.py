@@ -121,8 +121,13 @@ def find(runs_directory: pathlib.Path, name: str) -> PastRun:
     )
 
 
+def is_here(runs_directory: pathlib.Path, name: str) -> bool:
+    """Return whether `name` is a run of this folder, or "latest"."""
+    return name == LATEST or exists(runs_directory, name)
+
+
 def exists(runs_directory: pathlib.Path, name: str) -> bool:
-    """Return whether `name` is a run of this folder."""
+    """Return whether a folder of runs holds the run `name`."""
     return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
 
 

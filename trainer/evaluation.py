@@ -62,6 +62,7 @@ class Evaluation:
         mistakes: the most confident ones, most confident first.
         slices: of a table, the split cut by columns.
         answers: labels and probabilities that all this follows from; not part of the JSON.
+        keys: of the examples, in the order of the answers; not part of the JSON.
     """
 
     model: str
@@ -92,6 +93,7 @@ class Evaluation:
     mistakes: list[Mistake]
     slices: list[Slices] = dataclasses.field(default_factory=list)
     answers: Answers | None = None
+    keys: list[bytes] = dataclasses.field(default_factory=list)
 
     def scalars(self) -> dict[str, float]:
         """The metrics that are single numbers, without those that are undefined."""
@@ -116,8 +118,8 @@ class Evaluation:
 
     def to_json(self) -> str:
         """All of it but the pictures; undefined metrics are null, and nothing is NaN."""
-        content = dataclasses.asdict(dataclasses.replace(self, answers=None))
-        del content["answers"]
+        content = dataclasses.asdict(dataclasses.replace(self, answers=None, keys=[]))
+        del content["answers"], content["keys"]
         content["roc"] = self.roc._asdict() if self.roc else None
         for mistake in content["mistakes"]:
             del mistake["picture"]
@@ -177,6 +179,7 @@ def evaluate(
         mistakes=most_confident(dataset, split, labels, probabilities, keys, MISTAKES_KEPT),
         slices=slices(dataset, split, labels, probabilities, slice_columns),
         answers=Answers(labels, probabilities),
+        keys=keys,
         **_measure(labels, probabilities, dataset.classes),
     )
 

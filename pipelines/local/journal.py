@@ -20,7 +20,6 @@ class Journal:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._folder = directory / _FOLDER_NAME
-        self._folder.mkdir(exist_ok=True)
         self._intact = True
 
     @property
@@ -32,6 +31,7 @@ class Journal:
         """Keeps the outputs of a task: artifacts and plain values by name."""
         from pipelines.local.cache import files_of
 
+        self._folder.mkdir(exist_ok=True)
         values = {name: _plain(value) for name, value in outputs.items()}
         content = json.dumps({"outputs": values, "files": files_of(outputs)}).encode()
         storage.write_whole(str(self._path(task)), content, shared=True)

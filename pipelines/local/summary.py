@@ -63,6 +63,9 @@ def summarize(
         "artifacts": artifacts,
         "model": next((artifact.uri for artifact in _artifacts(board, "system.Model")), None),
         "report": _copy_report(evaluation, directory),
+        "predictions": evaluation.outputs["predictions"].uri
+        if evaluation and "predictions" in evaluation.outputs
+        else None,
         "versions": _versions(),
     }
     verdict = _task_with(board, "verdict")

@@ -6,50 +6,57 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from pipelines.arguments import Rates, Recipe, SetOptions, not_empty, of_recipe, parse_settings
+from pipelines import local_runs, run_history, runs_command
+from pipelines.arguments import (
+    Rates,
+    Recipe,
+    RunsDirectory,
+    SetOptions,
+    not_empty,
+    of_recipe,
+    parse_settings,
+    runs_folder,
+)
 from pipelines.console import print_plain
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 
-_LISTED = 50
-
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `status` lists them.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `runs` lists them.")]
+_LATEST = "As `runs` lists them; latest: the one that was started last on this machine"
 
 
 @with_settings
 def status(
     settings: Callable[[], Settings],
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Default: list them.")] = "",
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help=f"{_LATEST}; default: list them.",
+        ),
+    ] = "",
     recipe: Recipe = None,
     rate: Rates = None,
+    runs_directory: RunsDirectory = None,
 ) -> None:
-    """List the runs on Vertex AI, or show one: its tasks, its training job, what it cost."""
+    """List the runs, or show one: its tasks, its training job, what it cost on Vertex AI."""
+    folder = runs_folder(runs_directory, local=True)
+    if not run:
+        runs_command.list_runs(folder, settings, of_recipe(recipe), runs_command.LISTED)
+        return
+    if run_history.is_here(folder, run):
+        local_runs.show_status(folder, run)
+        return
     from pipelines import cost
     from pipelines.vertex import bill, runs, watch
-    from pipelines.vertex.connection import Connection, custom_job_link, run_link, runs_link
+    from pipelines.vertex.connection import Connection, custom_job_link, run_link
 
     rates = cost.parse_rates(rate or [])
-    only = of_recipe(recipe)
     own = settings().require("project")
     connection = Connection(own)
     console = Console()
-    if not run:
-        table = Table("Run", "Recipe", "State", "Started", box=None)
-        found = runs.listed(connection, only, limit=_LISTED + 1)
-        for job in found[:_LISTED]:
-            table.add_row(
-                runs.id_of(job),
-                job.labels.get("recipe", ""),
-                runs.state_of(job),
-                f"{job.create_time:%Y-%m-%d %H:%M} UTC" if job.create_time else "",
-            )
-        console.print(table)
-        if len(found) > _LISTED:
-            _print(console, [f"the last {_LISTED}; older ones: {runs_link(own)}"])
-        return
     job = runs.get(connection, run)
     lines = [f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}"]
     _print(console, lines)
@@ -83,7 +90,7 @@ def cancel(settings: Callable[[], Settings], run: RunName) -> None:
 @with_settings
 def logs(
     settings: Callable[[], Settings],
-    run: RunName,
+    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{_LATEST}.")],
     replica: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +100,7 @@ def logs(
         ),
     ] = None,
     lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,
+    runs_directory: RunsDirectory = None,
 ) -> None:
     """Show a run's log lines: those of the replica that failed, or of the training job."""
     from pipelines.vertex import logs as reading
@@ -101,6 +109,10 @@ def logs(
 
     if replica is not None:
         not_empty("--replica", replica)
+    folder = runs_folder(runs_directory, local=True)
+    if run_history.is_here(folder, run):
+        local_runs.show_logs(folder, run, replica, lines)
+        return
     connection = Connection(settings().require("project"))
     job = runs.get(connection, run)
     source = reading.source_of(connection, job, runs.custom_jobs(connection, job))

@@ -16,6 +16,7 @@ from components.vertex_client import model_client
 from tests.components.artifacts import artifact
 from tests.model_service import ModelService
 from tests.trainer.report_samples import write_model, write_records
+from trainer import answer_file
 from trainer.gate import GateOptions
 
 CLASSES = ["rose", "tulip"]
@@ -60,6 +61,7 @@ def evaluate(folder, out, model_name="", price=None, project="my-project", **opt
         "report": artifact(dsl.HTML, out / "report"),
         "evaluation": artifact(dsl.Artifact, out / "evaluation"),
         "decision": artifact(dsl.Artifact, out / "decision"),
+        "predictions": artifact(dsl.Artifact, out / "predictions"),
     }
     options = {**dataclasses.asdict(GateOptions()), **options}
     outputs = evaluate_model.python_func(
@@ -146,6 +148,17 @@ def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_
     assert "flowers-1" in text
     assert "adamw" in text
     json.dumps([artifact.metadata for artifact in artifacts.values()], allow_nan=False)
+
+
+def test_the_answers_to_the_test_split_are_kept(folder, tmp_path):
+    outputs, artifacts = evaluate(folder, tmp_path)
+    assert artifacts["predictions"].uri == str(tmp_path / "predictions.csv")
+    content = (tmp_path / "predictions.csv").read_bytes()
+    assert content.splitlines()[0] == b"key,label,prediction,log_loss"
+    examples, scores = answer_file.read(content)
+    assert [label for _, label in examples] == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
+    assert scores.correct.mean() == outputs[0]
+    assert scores.losses.mean() == pytest.approx(artifacts["metrics"].metadata["log_loss"])
 
 
 def test_a_matrix_that_is_too_large_for_the_console_is_left_to_the_report(tmp_path, capsys):

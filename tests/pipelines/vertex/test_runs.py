@@ -177,8 +177,14 @@ def test_runs_are_listed_shown_and_cancelled(vertex, command):
     vertex.outcomes = [Outcome(polls=99)] * 4
     for name in ("one", "two", "three"):
         assert command("run", "digits", "--name", name, "--detach")[0] == 0
-    listing = command("status")[1].splitlines()
-    assert [line.split()[0] for line in listing[1:]] == ["three", "two", "one"]
+    *listing, experiments, _ = command("status")[1].splitlines()
+    assert [line.split()[:2] for line in listing[::2]] == [
+        ["three", "RUNNING"],
+        ["two", "RUNNING"],
+        ["one", "RUNNING"],
+    ]
+    assert all("digits on Vertex AI, 20" in line for line in listing[1::2])
+    assert "/vertex-ai/experiments/locations/us-central1/" in experiments
     assert command("cancel", "two")[0] == 0
     assert command("status", "two")[1].startswith("two  CANCELLED")
     code, _, err = command("cancel", "two")

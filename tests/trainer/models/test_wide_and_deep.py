@@ -21,7 +21,7 @@ from trainer.export import export
 from trainer.job import Job
 from trainer.models import build_model
 from trainer.optimization import WIDE_LAYER, Schedule, create_optimizer
-from trainer.report import write_report
+from trainer.report.document import write_report
 from trainer.run import Run
 from trainer.synchronous import SynchronousRun
 

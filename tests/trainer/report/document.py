@@ -4,7 +4,7 @@ import html.parser
 import re
 from pathlib import Path
 
-from trainer.report import write_report
+from trainer.report.document import write_report
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)> & $\\frac{1}{2}$"
 TRAINING = {

@@ -1,0 +1,108 @@
+"""`status` and `logs` of a run on this machine."""
+
+import json
+import pathlib
+from typing import Any
+
+from rich.console import Console
+
+from pipelines import run_history
+from pipelines.console import print_plain
+from trainer.errors import InputError
+
+_TAIL_BYTES = 1 << 20
+
+
+def show_status(folder: pathlib.Path, name: str) -> None:
+    """Prints a run's state, its tasks and replicas, and its result."""
+    run = run_history.find(folder, name)
+    directory = pathlib.Path(run.link)
+    console = Console()
+    print_plain(console, f"{run.name}  {run.state}")
+    print_plain(console, f"recipe    {run.recipe}")
+    print_plain(console, f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
+    for task in _tasks(directory):
+        print_plain(console, f"task      {task['state']:<13}  {task['name']}")
+    for replica in _replicas(directory):
+        restarts = f", restarts: {replica['restarts']}" if replica["restarts"] else ""
+        print_plain(console, f"replica   {replica['state']:<13}  {_name(replica)}{restarts}")
+    for metric in ("accuracy", "roc_auc", "log_loss"):
+        if metric in run.metrics:
+            print_plain(console, f"{metric.replace('_', ' '):<9} {run.metrics[metric]:.4f}")
+    if run.verdict:
+        print_plain(console, f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}")
+    print_plain(console, f"run       {directory}")
+    if run.error:
+        print_plain(console, f"error: {run.error}")
+    if run.state in ("FAILED", "CANCELLED", run_history.KILLED):
+        print_plain(console, f"resume    python -m pipelines run {run.name} --local --resume")
+
+
+def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
+    """Prints the last lines of a replica, or of the task or replica that failed.
+
+    Args:
+        replica: such as chief-0 or workerpool0-0; "all": every one; None: the one that failed,
+            else the chief.
+
+    Raises:
+        InputError: there is no such run, or it has no such replica.
+    """
+    from pipelines.local.failures import tail
+
+    run = run_history.find(folder, name)
+    directory = pathlib.Path(run.link)
+    logs = _chosen(directory, replica)
+    console = Console()
+    for log in logs:
+        lines = [line for line in tail(log, _TAIL_BYTES) if line.strip()][-count:]
+        for line in lines:
+            print_plain(console, f"{log.stem}: {line}" if len(logs) > 1 else line)
+    if not logs:
+        print_plain(console, f"no lines yet: {directory / 'logs'}")
+
+
+def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
+    replicas = _replicas(directory)
+    if replica == "all":
+        return [pathlib.Path(one["log"]) for one in replicas]
+    if replica is not None:
+        names = {_name(one): one for one in replicas}
+        names |= {f"workerpool{_pool(one)}-{one['index']}": one for one in replicas}
+        if replica not in names:
+            known = ", ".join(_name(one) for one in replicas) or "none yet"
+            raise InputError(f"--replica {replica!r} is none of {directory.name}: {known}")
+        return [pathlib.Path(names[replica]["log"])]
+    failed = [one["log"] for one in replicas if one["state"] == "FAILED"]
+    failed += [
+        str(directory / "logs" / f"{task['name']}.log")
+        for task in _tasks(directory)
+        if task["state"] == "FAILED"
+    ]
+    return [pathlib.Path(path) for path in [*failed, *(one["log"] for one in replicas)][:1]]
+
+
+def _tasks(directory: pathlib.Path) -> list[dict[str, Any]]:
+    """Name and state of the tasks, as far as the run has come."""
+    try:
+        return json.loads((directory / run_history.SUMMARY_FILE_NAME).read_text())["tasks"]
+    except OSError:
+        from pipelines.local.journal import Journal
+
+        return [{"name": task, "state": "SUCCEEDED"} for task in Journal(directory).tasks]
+
+
+def _replicas(directory: pathlib.Path) -> list[dict[str, Any]]:
+    jobs = sorted(directory.glob("logs/*/job.json"))
+    return [replica for job in jobs for replica in json.loads(job.read_text())["replicas"]]
+
+
+def _name(replica: dict[str, Any]) -> str:
+    """chief-0."""
+    return f"{replica['role']}-{replica['index']}"
+
+
+def _pool(replica: dict[str, Any]) -> int:
+    from pipelines.emulator.environment import ROLES
+
+    return ROLES.index(replica["role"])

@@ -1,0 +1,143 @@
+"""Compare two runs: what was set differently, and whether one is better beyond chance."""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+from pipelines.local import files
+from pipelines.run_history import PastRun
+from trainer import answer_file, comparison
+from trainer.answer_file import Predictions
+
+CONFIDENCE = 0.95
+_ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
+"""Confidence of each of two bounds that hold together with CONFIDENCE."""
+_NOT_COMPARED = ("labels",)
+"""Parameters that name a run, its template and its commit; they have no effect on training."""
+_BOUNDS = ("_low", "_high")
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A metric of a run, with its 95% interval where one is known."""
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "-"
+        text = f"{self.value:.4g}"
+        return (
+            f"{text} ({self.interval[0]:.4g} to {self.interval[1]:.4g})" if self.interval else text
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """The second run against the first.
+
+    Attributes:
+        parameters: those that differ: name, value of the first, value of the second.
+        metrics: those of either: name, value of the first, value of the second.
+        verdicts: a line for each metric that could be compared pair by pair, or one that says
+            why none could.
+    """
+
+    first: PastRun
+    second: PastRun
+    parameters: list[tuple[str, Any, Any]]
+    metrics: list[tuple[str, Value, Value]]
+    verdicts: list[str]
+
+
+def compare(first: PastRun, second: PastRun) -> RunComparison:
+    """Compares two runs by what they have left."""
+    answers = [_answers(run) for run in (first, second)]
+    names = dict.fromkeys([*first.metrics, *second.metrics])
+    metrics = [
+        (name, _value(first, answers[0], name), _value(second, answers[1], name))
+        for name in names
+        if not name.endswith(_BOUNDS)
+    ]
+    return RunComparison(
+        first=first,
+        second=second,
+        parameters=differing(first, second),
+        metrics=metrics,
+        verdicts=_verdicts(first, second, *answers),
+    )
+
+
+def differing(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
+    """Return the parameters with other values: name, value in `first`, value in `second`."""
+    names = dict.fromkeys([*first.parameters, *second.parameters])
+    pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
+    return [
+        (name, one, other)
+        for name, one, other in pairs
+        if one != other and name not in _NOT_COMPARED
+    ]
+
+
+def shown(value: Any) -> str:
+    """Return a parameter's value as --set takes it."""
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _answers(run: PastRun) -> Predictions | None:
+    content = files.read(run.predictions) if run.predictions else None
+    return answer_file.read(content) if content else None
+
+
+def _value(run: PastRun, answers: Predictions | None, name: str) -> Value:
+    low, high = (run.metrics.get(f"{name}{bound}") for bound in _BOUNDS)
+    if low is not None and high is not None:
+        return Value(run.metrics.get(name), (low, high))
+    if name == "log_loss" and answers and answers.scores.losses is not None:
+        generator = np.random.default_rng(0)
+        losses = answers.scores.losses
+        return Value(
+            run.metrics.get(name), comparison.bootstrap_interval(losses, _ONE_SIDED, generator)
+        )
+    return Value(run.metrics.get(name))
+
+
+def _verdicts(
+    first: PastRun, second: PastRun, ours: Predictions | None, others: Predictions | None
+) -> list[str]:
+    missing = [run.name for run, one in ((first, ours), (second, others)) if one is None]
+    if missing:
+        return [
+            f"Noise or not can't be told: {' and '.join(missing)} left no answers to the test "
+            "records. Compare the intervals."
+        ]
+    assert ours
+    assert others
+    if ours.examples != others.examples:
+        return [
+            "Noise or not can't be told: the runs were evaluated on different test records. "
+            "Compare the intervals."
+        ]
+    return [_verdict(first, second, ours, others, metric) for metric in comparison.METRICS]
+
+
+def _verdict(
+    first: PastRun, second: PastRun, ours: Predictions, others: Predictions, metric: str
+) -> str:
+    forth, back = (
+        comparison.compare(one, other, metric=metric, confidence=_ONE_SIDED)
+        for one, other in ((others.scores, ours.scores), (ours.scores, others.scores))
+    )
+    p_value = min(1.0, 2 * min(forth.p_value, back.p_value))
+    title = metric.replace("_", " ")
+    if not forth.difference:
+        return f"{title}: equal on the same {forth.examples:,} test records"
+    better, result = (second, forth) if forth.difference > 0 else (first, back)
+    noise = "more than noise" if p_value <= 1 - CONFIDENCE else "within the noise"
+    return (
+        f"{title}: {better.name} is better by {result.difference:.4g} ({result.low:.4g} to "
+        f"{result.high:.4g}), {noise} (p {p_value:.2g}, {result.examples:,} test records in pairs)"
+    )

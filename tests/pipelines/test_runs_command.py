@@ -1,0 +1,153 @@
+"""The runs of this machine, listed, compared, shown and resumed by the command line."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines import command_line, run_history
+from pipelines.run_history import RunRecord
+
+KEYS = [f"digits/{number}" for number in range(100)]
+
+
+@pytest.fixture(autouse=True)
+def no_cloud(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def command(capfd):
+    """Runs a command line in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        code = command_line.run(command_line.app, list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
+    """Leaves the folder of a run that answered the test records of `wrong` wrongly."""
+    directory = Path("runs", name)
+    training = directory / "artifacts" / "plan-training" / "training"
+    training.mkdir(parents=True)
+    start = datetime.datetime(2026, 5, 4, 3, minute, tzinfo=datetime.timezone.utc)
+    record = RunRecord(
+        recipe=name.partition("-")[0],
+        parameters={"epochs": 12, "seed": 0, **parameters},
+        started=start.isoformat(),
+        package="0",
+    )
+    run_history.write_record(record, directory)
+    if state == "KILLED":
+        return
+    (training / "metrics.json").write_text("{}")
+    (training / "history.csv").write_text("epoch,loss,validation_loss\n1,2.0,2.5\n2,1.0,1.5\n")
+    answers = ["key,label,prediction,log_loss"]
+    answers += [
+        f"{key},7,{1 if key in wrong else 7},{2.0 if key in wrong else 0.1}" for key in keys
+    ]
+    predictions = directory / "predictions.csv"
+    predictions.write_text("\n".join(answers) + "\n")
+    accuracy = 1 - len(wrong) / len(keys)
+    interval = {"accuracy_low": accuracy - 0.05, "accuracy_high": accuracy + 0.05}
+    summary = {
+        "state": state,
+        "seconds": 65.2,
+        "metrics": {"accuracy": accuracy, **interval, "log_loss": 0.1},
+        "verdict": "accepted",
+        "predictions": str(predictions),
+        "tasks": [{"name": "evaluate-model", "state": "SUCCEEDED"}],
+    }
+    (directory / "summary.json").write_text(json.dumps(summary))
+
+
+def test_runs_tell_what_came_of_them_and_what_changed(command):
+    leave("digits-1", 1, wrong=KEYS[:5])
+    leave("mnist-1", 2, seed=3)
+    leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01)
+    code, out, err = command("runs")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split()[:2] for line in lines[::2]] == [
+        ["digits-2", "KILLED"],
+        ["mnist-1", "SUCCEEDED"],
+        ["digits-1", "SUCCEEDED"],
+    ]
+    assert "accuracy 0.9500  accepted     1:05" in lines[4]
+    assert lines[1].endswith("; epochs=3 (was 12), learning_rate=0.01 (was null)")
+    assert all("was" not in line for line in lines[2:])
+    assert command("runs", "--recipe", "mnist")[1].split() == " ".join(lines[2:4]).split()
+    assert "older runs are left out" in command("runs", "--limit", "1")[1]
+    assert command("status")[1] == out
+
+
+def test_two_runs_on_the_same_records_are_compared_in_pairs(command):
+    leave("digits-1", 1, wrong=KEYS[:12])
+    leave("digits-2", 2, wrong=KEYS[:2], epochs=24)
+    code, out, err = command("runs", "digits-1", "digits-2")
+    assert (code, err) == (0, "")
+    assert "epochs     12        24\n" in out
+    assert "accuracy  0.88 (0.83 to 0.93)" in out
+    # Of 10 records on which they differ, all speak for the second: p = 2 / 2^10.
+    assert "accuracy: digits-2 is better by 0.1 (" in out
+    assert "more than noise (p 0.002, 100 test records in pairs)" in out
+    page = (Path("runs") / "digits-1--digits-2.html").read_text()
+    assert page.count("<svg") == 2
+    assert "loss by epoch" in page
+    assert "more than noise" in page
+
+
+def test_a_difference_of_few_records_is_noise(command):
+    leave("digits-1", 1, wrong=KEYS[:3])
+    leave("digits-2", 2, wrong=KEYS[:1])
+    assert "within the noise" in command("runs", "digits-1", "digits-2")[1]
+
+
+def test_of_runs_on_other_records_nothing_is_claimed(command):
+    leave("digits-1", 1, wrong=KEYS[:3])
+    leave("digits-2", 2, keys=KEYS[1:])
+    leave("digits-3", 3, state="KILLED")
+    out = command("runs", "digits-1", "digits-2")[1]
+    assert "evaluated on different test records. Compare the intervals." in out
+    out = command("runs", "digits-1", "digits-3")[1]
+    assert "can't be told: digits-3 left no answers to the test records" in out
+
+
+def test_mistakes_about_runs_are_one_line(command):
+    leave("digits-1", 1)
+    leave("mnist-1", 2, state="KILLED")
+    wrong = {
+        "1 run was given; give two to compare": ["runs", "digits-1"],
+        "no run 'digits-9' in the folder runs": ["runs", "digits-1", "digits-9"],
+        "no run 'latest' in the folder runs": ["status", "latest"],
+        "--replica 'chief-7' is none of digits-1": ["logs", "digits-1", "--replica", "chief-7"],
+        "digits-1 has succeeded; there is nothing": ["run", "digits", "--local", "--resume"],
+        "mnist-1 is a run of 'mnist', not of 'digits'": [
+            *("run", "digits", "mnist-1", "--local", "--resume")
+        ],
+        "there is no run of 'flowers' in the folder": ["run", "flowers", "--local", "--resume"],
+        "--set can't be given with --resume": [
+            *("run", "mnist", "--local", "--resume", "--set", "epochs=3")
+        ],
+        "'mnist-1' was given beside 'mnist'; add --resume": ["run", "mnist", "mnist-1", "--local"],
+    }
+    for message, arguments in wrong.items():
+        code, out, err = command(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
+        assert message in err
+
+
+def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
+    leave("digits-1", 1, state="KILLED")
+    code, out, _ = command("status", "digits-1")
+    assert code == 0
+    assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
+    assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
