@@ -1,4 +1,4 @@
-"""Whether a project is ready: each check one line, and how to mend what is wrong.
+"""Check whether a project is ready: each check one line, and how to mend what is wrong.
 
 Reads only. What can't be checked, for want of a right perhaps, is said to be so.
 """
@@ -47,7 +47,10 @@ def _checks(
     checks |= {"own rights": project_checks.own_rights, "bucket": place_checks.bucket}
     checks |= {"pipeline repository": place_checks.pipeline_repository}
     checks |= {"image": place_checks.image}
+    if connection.settings.template_repository:
+        checks["own right to upload"] = place_checks.uploads
     if connection.settings.service_account:
+        checks["own right to act as the account of runs"] = project_checks.act_as
         checks["service account"] = project_checks.service_account
     for quota in quotas:
         check = functools.partial(project_checks.quota, needed=quota)

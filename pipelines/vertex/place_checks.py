@@ -1,7 +1,7 @@
-"""Whether the places that runs read and write are there: bucket, repository of pipelines, image."""
+"""Check the places that runs read and write: bucket, repository of pipelines, image."""
 
 import re
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pipelines.vertex.connection import Connection
 from pipelines.vertex.errors import NOT_FOUND, tolerated
@@ -15,7 +15,7 @@ _IMAGE = re.compile(
 
 
 def bucket(connection: Connection) -> Finding:
-    """Whether the bucket of runs is there, in their region."""
+    """Check whether the bucket of runs is there, in their region."""
     settings = connection.settings
     if not settings.bucket:
         settings.require("pipeline_root")
@@ -35,7 +35,7 @@ def bucket(connection: Connection) -> Finding:
 
 
 def pipeline_repository(connection: Connection) -> Finding:
-    """Whether the repository of templates, where one is set, is there and holds pipelines."""
+    """Check whether the repository of templates, where one is set, is there and holds pipelines."""
     settings = connection.settings
     repository = settings.template_repository
     if not repository or repository.startswith("gs://"):
@@ -47,8 +47,37 @@ def pipeline_repository(connection: Connection) -> Finding:
     return _repository(connection, match, "KFP")
 
 
+def uploads(connection: Connection) -> Finding:
+    """Check whether who is signed in may upload pipelines to the repository of the settings."""
+    repository = connection.settings.template_repository
+    match = ARTIFACT_REGISTRY.match(repository)
+    if match:
+        right = "artifactregistry.repositories.uploadArtifacts"
+        path = f"v1/{_path(match)}:testIamPermissions"
+        body = {"permissions": [right]}
+        granted = connection.rest("artifactregistry", "POST", path, body).get("permissions", [])
+        grant = (
+            f"gcloud artifacts repositories add-iam-policy-binding {match['repository']} "
+            f"--project={match['project']} --location={match['location']} --member=user:YOU "
+            "--role=roles/artifactregistry.writer"
+        )
+    elif repository.startswith("gs://"):
+        right, name = "storage.objects.create", urlsplit(repository).netloc
+        bucket = connection.storage.bucket(name)
+        granted = bucket.test_iam_permissions([right], retry=connection.retry)
+        grant = (
+            f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
+            "--role=roles/storage.objectUser"
+        )
+    else:
+        return Finding(None, f"own right to upload to {repository}: not in Artifact Registry")
+    return Finding(
+        right in granted, f"own right to upload to {repository}", f"an administrator: {grant}"
+    )
+
+
 def image(connection: Connection) -> Finding:
-    """Whether the image of runs has been pushed."""
+    """Check whether the image of runs has been pushed."""
     image = connection.settings.require("image").image
     match = _IMAGE.fullmatch(image)
     if not match:
@@ -59,10 +88,7 @@ def image(connection: Connection) -> Finding:
     name = quote(match["name"], safe="")
     tag = f"tags/{match['tag'] or 'latest'}"
     version = f"versions/{match['digest']}" if match["digest"] else tag
-    path = (
-        f"v1/projects/{match['project']}/locations/{match['location']}/repositories/"
-        f"{match['repository']}/packages/{name}/{version}"
-    )
+    path = f"v1/{_path(match)}/packages/{name}/{version}"
     with tolerated(NOT_FOUND):
         connection.rest("artifactregistry", "GET", path)
         return Finding(True, f"image {image}")
@@ -71,13 +97,19 @@ def image(connection: Connection) -> Finding:
 
 def _repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
     location, project, name = match["location"], match["project"], match["repository"]
-    path = f"v1/projects/{project}/locations/{location}/repositories/{name}"
     create = (
         f"gcloud artifacts repositories create {name} --project={project} --location={location} "
         f"--repository-format={kind.lower()}"
     )
     with tolerated(NOT_FOUND):
-        found = connection.rest("artifactregistry", "GET", path).get("format", "")
+        found = connection.rest("artifactregistry", "GET", f"v1/{_path(match)}").get("format", "")
         what = f"repository {name}: of format {found}, in {location}"
         return Finding(found == kind, what, f"its format must be {kind}: {create}")
     return Finding(False, f"repository {name}: there is none in {location}", create)
+
+
+def _path(match: re.Match[str]) -> str:
+    """Return the resource name of a repository of Artifact Registry."""
+    return "projects/{project}/locations/{location}/repositories/{repository}".format(
+        **match.groupdict()
+    )

@@ -1,4 +1,4 @@
-"""Whether a project lets runs happen: its APIs, rights, roles and quota."""
+"""Check whether a project lets runs happen: its APIs, rights, roles and quota."""
 
 from typing import Any
 from urllib.parse import quote
@@ -17,15 +17,18 @@ OWN_PERMISSIONS = (
     "aiplatform.customJobs.get",
     "logging.logEntries.list",
 )
-RUNNING_ROLES = ("roles/aiplatform.user", "roles/logging.logWriter")
-"""What the account of runs needs in the project; its right to the bucket is checked apart."""
+NEEDED = {
+    "roles/aiplatform.user": "aiplatform.customJobs.create",
+    "roles/logging.logWriter": "logging.logEntries.create",
+    "roles/storage.objectUser": "storage.objects.create",
+}
+"""The usual role of the account of runs for each right that it needs."""
 
-BUCKET_ROLES = ("roles/storage.admin", "roles/storage.objectAdmin", "roles/storage.objectUser")
 _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 
 def api(connection: Connection, name: str) -> Finding:
-    """Whether an API is enabled."""
+    """Check whether an API is enabled."""
     project = connection.settings.project
     answer = connection.rest("serviceusage", "GET", f"v1/projects/{project}/services/{name}")
     return Finding(
@@ -36,7 +39,7 @@ def api(connection: Connection, name: str) -> Finding:
 
 
 def own_rights(connection: Connection) -> Finding:
-    """Whether who is signed in may start runs and read their logs."""
+    """Check whether who is signed in may start runs and read their logs."""
     project = connection.settings.project
     granted = connection.rest(
         "cloudresourcemanager",
@@ -53,38 +56,79 @@ def own_rights(connection: Connection) -> Finding:
     )
 
 
+def act_as(connection: Connection) -> Finding:
+    """Check whether who is signed in may start runs that act as the account of the settings."""
+    account = connection.settings.service_account
+    right = "iam.serviceAccounts.actAs"
+    path = f"v1/projects/-/serviceAccounts/{account}:testIamPermissions"
+    granted = connection.rest("iam", "POST", path, {"permissions": [right]}).get("permissions", [])
+    return Finding(
+        right in granted,
+        f"own right to act as {account}",
+        f"an administrator: gcloud iam service-accounts add-iam-policy-binding {account} "
+        "--member=user:YOU --role=roles/iam.serviceAccountUser",
+    )
+
+
 def service_account(connection: Connection) -> Finding:
-    """Whether the account of runs has its roles."""
+    """Check whether the account of runs has its rights, by whichever role of the project's."""
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
+    # Version 3 is the one that has conditional bindings.
     policy = connection.rest(
-        "cloudresourcemanager", "POST", f"v1/projects/{settings.project}:getIamPolicy", {}
+        "cloudresourcemanager",
+        "POST",
+        f"v1/projects/{settings.project}:getIamPolicy",
+        {"options": {"requestedPolicyVersion": 3}},
     )
-    granted = [one["role"] for one in policy.get("bindings", []) if member in one["members"]]
-    if any(role in granted for role in _BROAD_ROLES):
-        return Finding(True, f"service account {account}: {', '.join(granted)}")
-    missing = [role for role in RUNNING_ROLES if role not in granted]
-    if not any(role in granted for role in BUCKET_ROLES) and not _may_write(connection, member):
-        missing.append("roles/storage.objectUser")
-    flags = [
-        f"gcloud projects add-iam-policy-binding {settings.project} --member={member} --role={role}"
-        for role in missing
-    ]
+    held = [one for one in policy.get("bindings", []) if member in one["members"]]
+    missing, conditional = [], []
+    for role, permission in NEEDED.items():
+        bindings = _giving(connection, held, role, permission)
+        if not bindings and permission.startswith("storage."):
+            bucket = connection.storage.bucket(settings.bucket)
+            own = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
+            of_bucket = [one for one in own.bindings if member in one["members"]]
+            bindings = _giving(connection, of_bucket, role, permission)
+        if not bindings:
+            missing.append(role)
+        elif all(one.get("condition") for one in bindings):
+            conditional.append(bindings[0]["role"])
     what = f"service account {account}"
-    return Finding(not missing, f"{what}: no {', '.join(missing)}" if missing else what,
-                   " && ".join(flags))  # fmt: skip
+    if missing:
+        commands = [
+            f"gcloud projects add-iam-policy-binding {settings.project} --member={member} "
+            f"--role={role}"
+            for role in missing
+        ]
+        return Finding(False, f"{what}: no {', '.join(missing)}", " && ".join(commands))
+    if conditional:
+        return Finding(
+            None,
+            f"{what}: {', '.join(conditional)} under a condition",
+            "see that the condition holds for runs",
+        )
+    return Finding(True, what)
 
 
-def _may_write(connection: Connection, member: str) -> bool:
-    """Whether the bucket itself lets an account write."""
-    bucket = connection.storage.bucket(connection.settings.bucket)
-    policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
-    return any(one["role"] in BUCKET_ROLES and member in one["members"] for one in policy.bindings)
+def _giving(
+    connection: Connection, bindings: list[Any], role: str, permission: str
+) -> list[dict[str, Any]]:
+    """Return those bindings whose role has a permission."""
+
+    def has(held: str) -> bool:
+        if held == role or held in _BROAD_ROLES:
+            return True
+        return permission in connection.rest("iam", "GET", f"v1/{held}").get(
+            "includedPermissions", []
+        )
+
+    return [one for one in bindings if has(one["role"])]
 
 
 def quota(connection: Connection, needed: cost.Quota) -> Finding:
-    """Whether the region's limit is as high as machines need it."""
+    """Check whether the region's limit is as high as machines need it."""
     settings = connection.settings
     service = needed.metric.partition("/")[0]
     answer = connection.rest(
@@ -107,7 +151,7 @@ def quota(connection: Connection, needed: cost.Quota) -> Finding:
 
 
 def _limit(answer: dict[str, Any], settings: Settings) -> int:
-    """The limit of a region, else that of all."""
+    """Return the limit of a region, else that of all."""
     buckets = [
         bucket
         for limit in answer.get("consumerQuotaLimits", [])

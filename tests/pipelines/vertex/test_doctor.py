@@ -20,8 +20,9 @@ class CloudServer(Server):
     routes = (
         ("GET", "/v1/projects/my-project/services/(?P<id>.+)", "GetService", "service"),
         ("GET", "/v1beta1/.+/consumerQuotaMetrics/(?P<id>.+)", "GetQuota", "quota"),
-        ("POST", "/v1/projects/my-project:testIamPermissions", "TestPermissions", "permissions"),
+        ("POST", "/v1/projects/.+:testIamPermissions", "TestPermissions", "permissions"),
         ("POST", "/v1/projects/my-project:getIamPolicy", "GetPolicy", "policy"),
+        ("GET", "/v1/(?P<id>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole", "role"),
         ("GET", REPOSITORIES + "(?P<id>[^/]+)", "GetRepository", "repository"),
         ("GET", REPOSITORIES + "(?P<id>.+)/tags/(?P<tag>.+)", "GetTag", "tag"),
     )
@@ -32,6 +33,8 @@ class CloudServer(Server):
         self.limits = {}
         self.roles = ["roles/aiplatform.user", "roles/logging.logWriter",
                       "roles/storage.objectUser"]  # fmt: skip
+        self.conditional = set()
+        self.permissions_of = {}
 
     def service(self, match, query, headers, body):
         self.requests.append(("GetService", match["id"]))
@@ -52,8 +55,22 @@ class CloudServer(Server):
 
     def policy(self, match, query, headers, body):
         self.requests.append(("GetPolicy", None))
-        members = [f"serviceAccount:{ACCOUNT}"]
-        return {"bindings": [{"role": role, "members": members} for role in self.roles]}
+        bindings = [{"role": one, "members": [f"serviceAccount:{ACCOUNT}"]} for one in self.roles]
+        version = json.loads(body).get("options", {}).get("requestedPolicyVersion", 1)
+        if version >= 3:
+            for binding in bindings:
+                if binding["role"] in self.conditional:
+                    binding["condition"] = {"expression": "request.time < timestamp('2030')"}
+            return {"version": 3, "bindings": bindings}
+        # As documented: a policy of version 1 leaves conditional bindings out.
+        return {"bindings": [one for one in bindings if one["role"] not in self.conditional]}
+
+    def role(self, match, query, headers, body):
+        self.requests.append(("GetRole", match["id"]))
+        return {
+            "name": match["id"],
+            "includedPermissions": self.permissions_of.get(match["id"], []),
+        }
 
     def repository(self, match, query, headers, body):
         self.requests.append(("GetRepository", match["id"]))
@@ -80,7 +97,7 @@ class TokenServer(Server):
 @pytest.fixture
 def cloud(vertex, monkeypatch):
     with CloudServer() as server, StorageServer() as storage:
-        for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY"):
+        for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM"):
             monkeypatch.setenv(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}", server.url)
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
         monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
@@ -96,7 +113,7 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert all(line.startswith("✓ ") for line in lines), out
-    assert len(lines) == 14
+    assert len(lines) == 16
     assert sum(name == "GetQuota" for name in cloud.names()) == 3
 
 
@@ -107,6 +124,11 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
          "✗ API logging.googleapis.com", "gcloud services enable logging.googleapis.com"),
         (lambda c: c.missing.add("aiplatform.schedules.create"),
          "✗ own rights: no aiplatform.schedules.create", "--role=roles/aiplatform.user"),
+        (lambda c: c.missing.add("iam.serviceAccounts.actAs"),
+         f"✗ own right to act as {ACCOUNT}", "--role=roles/iam.serviceAccountUser"),
+        (lambda c: c.missing.add("artifactregistry.repositories.uploadArtifacts"),
+         "✗ own right to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
+         "--role=roles/artifactregistry.writer"),
         (lambda c: c.storage.buckets.clear(),
          "✗ bucket gs://bucket: there is none", "buckets create gs://bucket"),
         (lambda c: setattr(c.storage, "location", "EUROPE-WEST4"),
@@ -145,6 +167,23 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
     assert code == 1
     assert "✗ Vertex AI: listing the runs: 403 Permission denied" in out
     assert "✓ bucket" in out
+
+
+@pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
+def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
+    cloud.roles = [role]
+    cloud.permissions_of[role] = [
+        "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create"
+    ]  # fmt: skip
+    code, out, _ = command("doctor")
+    assert (code, f"✓ service account {ACCOUNT}\n" in out) == (0, True), out
+
+
+def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
+    cloud.conditional.add("roles/aiplatform.user")
+    code, out, _ = command("doctor")
+    assert code == 0
+    assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
 
 
 def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
