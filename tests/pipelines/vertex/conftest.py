@@ -12,6 +12,15 @@ QUOTA_EXCEEDED = (
     "The following quota metrics exceed quota limits: "
     "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
 )
+RETRAINING = """
+[retraining]
+cron = "0 3 * * 1"
+time_zone = "Europe/Berlin"
+start = 2031-01-01T00:00:00Z
+end = 2032-01-01T00:00:00+01:00
+max_concurrent_runs = 2
+parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +76,23 @@ def command(capfd):
         return code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def declared(tmp_path, monkeypatch):
+    """The digits recipe with [retraining]; the function changes its text."""
+    from pipelines import recipe
+
+    text, _, _ = (recipe.DIRECTORY / "digits.toml").read_text().partition("[retraining]")
+    folder = tmp_path / "packaged"
+    folder.mkdir()
+    (folder / "digits.toml").write_text(text + RETRAINING)
+    (folder / "plain.toml").write_text(text)
+    monkeypatch.setattr(recipe, "DIRECTORY", folder)
+
+    def change(old, new):
+        path = folder / "digits.toml"
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return change

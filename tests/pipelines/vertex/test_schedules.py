@@ -7,36 +7,6 @@ from google.protobuf import json_format
 
 from tests.pipelines.vertex.stores import RegistryServer
 
-RETRAINING = """
-[retraining]
-cron = "0 3 * * 1"
-time_zone = "Europe/Berlin"
-start = 2031-01-01T00:00:00Z
-end = 2032-01-01T00:00:00+01:00
-max_concurrent_runs = 2
-parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
-"""
-
-
-@pytest.fixture
-def declared(tmp_path, monkeypatch):
-    """The digits recipe with [retraining]; the function changes its text."""
-    from pipelines import recipe
-
-    text, _, _ = (recipe.DIRECTORY / "digits.toml").read_text().partition("[retraining]")
-    folder = tmp_path / "packaged"
-    folder.mkdir()
-    (folder / "digits.toml").write_text(text + RETRAINING)
-    (folder / "plain.toml").write_text(text)
-    monkeypatch.setattr(recipe, "DIRECTORY", folder)
-
-    def change(old, new):
-        path = folder / "digits.toml"
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-
-    return change
-
 
 def changes(vertex):
     """Names of the requests that change something."""
@@ -78,33 +48,6 @@ def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, comman
     values = job["runtimeConfig"]["parameterValues"]
     assert values["skip_if_unchanged"] is True
     assert values["max_cost"] == 2
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "mask"),
-    [
-        ("0 3 * * 1", "0 4 * * 1", ["cron"]),
-        ("Europe/Berlin", "UTC", ["cron"]),
-        (
-            "max_concurrent_runs = 2",
-            "max_concurrent_runs = 1",
-            ["max_concurrent_run_count", "max_concurrent_active_run_count"],
-        ),
-        ("2031-01-01", "2031-02-01", ["start_time"]),
-        ("epochs = 20", "epochs = 30", ["create_pipeline_job_request"]),
-        ("learning_rate = ", "learning_rate = 1", ["create_pipeline_job_request"]),
-    ],
-)  # fmt: skip
-def test_a_change_is_one_update_of_that_alone(vertex, command, declared, old, new, mask):
-    assert command("schedule", "apply", "digits")[0] == 0
-    declared(old, new)
-    code, out, err = command("schedule", "apply", "digits")
-    assert (code, err) == (0, "")
-    assert out.startswith(f"updated ({', '.join(mask)})")
-    (request,) = vertex.sent("UpdateSchedule")
-    assert list(request.update_mask.paths) == mask
-    assert command("schedule", "apply", "digits")[1].startswith("unchanged")
-    assert changes(vertex) == ["CreateSchedule", "UpdateSchedule"]
 
 
 def test_a_new_commit_with_the_same_template_changes_nothing(

@@ -20,6 +20,7 @@ class Schedules(ProtoServer):
     routes = (
         ("POST", P + "/schedules", "CreateSchedule", "create_schedule"),
         ("GET", P + "/schedules", "ListSchedules", "list_schedules"),
+        ("GET", P + "/schedules/(?P<id>[^/:]+)", "GetSchedule", "get_schedule"),
         ("PATCH", P + "/schedules/(?P<id>[^/:]+)", "UpdateSchedule", "update_schedule"),
         ("DELETE", P + "/schedules/(?P<id>[^/:]+)", "DeleteSchedule", "delete_schedule"),
         ("POST", P + "/schedules/(?P<id>[^/]+):pause", "PauseSchedule", "pause_schedule"),
@@ -29,6 +30,7 @@ class Schedules(ProtoServer):
     def __init__(self):
         super().__init__()
         self.schedules = {}
+        self.request_is_fixed = False
 
     def create_schedule(self, match, query, headers, body):
         request = self.parse("CreateSchedule", match, query, body, "schedule")
@@ -54,6 +56,10 @@ class Schedules(ProtoServer):
             "schedules", types.ListSchedulesResponse, list(self.schedules.values()), request
         )
 
+    def get_schedule(self, match, query, headers, body):
+        self.parse("GetSchedule", match, query, body)
+        return answer(self.find(self.schedules, match["id"]))
+
     def update_schedule(self, match, query, headers, body):
         request = types.UpdateScheduleRequest()
         document = {"schedule": json.loads(body), "updateMask": query["updateMask"]}
@@ -62,6 +68,11 @@ class Schedules(ProtoServer):
         schedule = self.find(self.schedules, match["id"])
         if not request.update_mask.paths:
             raise ApiError(400, "INVALID_ARGUMENT", "update_mask is required")
+        for path in request.update_mask.paths:
+            if getattr(schedule, path) and not getattr(request.schedule, path):
+                raise ApiError(400, "INVALID_ARGUMENT", f"{path} can't be cleared")
+            if path == "create_pipeline_job_request" and self.request_is_fixed:
+                raise ApiError(400, "INVALID_ARGUMENT", f"{path} can't be updated")
         for path in request.update_mask.paths:
             setattr(schedule, path, getattr(request.schedule, path))
         return answer(schedule)
@@ -74,10 +85,15 @@ class Schedules(ProtoServer):
 
     def pause_schedule(self, match, query, headers, body):
         self.parse("PauseSchedule", match, query, body)
-        self.find(self.schedules, match["id"]).state = types.Schedule.State.PAUSED
-        return {}
+        return self._bring(match["id"], "ACTIVE", "PAUSED")
 
     def resume_schedule(self, match, query, headers, body):
         self.parse("ResumeSchedule", match, query, body)
-        self.find(self.schedules, match["id"]).state = types.Schedule.State.ACTIVE
+        return self._bring(match["id"], "PAUSED", "ACTIVE")
+
+    def _bring(self, schedule_id, old, new):
+        schedule = self.find(self.schedules, schedule_id)
+        if schedule.state.name != old:
+            raise ApiError(400, "FAILED_PRECONDITION", f"only an {old} schedule can be made {new}")
+        schedule.state = types.Schedule.State[new]
         return {}
