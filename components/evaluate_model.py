@@ -52,6 +52,7 @@ def evaluate_model(
         location: Its region.
     """
     arguments = dict(locals())
+    import dataclasses
     import os
 
     from components import artifact_metadata
@@ -97,6 +98,8 @@ def evaluate_model(
         answer_file.write(predictions.uri, judged)
         write_json(evaluation.uri, classification_metrics(judged))
         write_json(decision.uri, verdict.figures())
+        # For a candidate that meets another champion when it is registered.
+        evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
     decision.metadata.update(verdict.figures())
     for name, value in judged.scalars().items():

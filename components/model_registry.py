@@ -12,12 +12,14 @@ An alias that is given to a version leaves the one that had it, in one request.
 https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
 """
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from components.model_upload import Candidate, import_evaluation, upload
+from components.promotion_lock import promotion_lock
 from components.vertex_client import again, in_one_line, model_client
 from trainer.errors import InputError
 from trainer.gate import CHALLENGER, CHAMPION
@@ -85,28 +87,49 @@ class ModelRegistry:
         """The version with the alias champion."""
         return next((one for one in self.versions(model) if CHAMPION in one.aliases), None)
 
-    def register(self, model: str, candidate: Candidate, role: str, rival: str) -> Version:
-        """Registers a candidate; one that is registered already is only completed.
+    def register(
+        self,
+        model: str,
+        candidate: Candidate,
+        role: str,
+        rival: str,
+        judge: Callable[[Version | None], str] = lambda _: CHALLENGER,
+    ) -> Version | None:
+        """Register a candidate; one that is registered already is only completed.
 
         Args:
             role: champion or challenger.
             rival: the champion that it was compared with, model@version; empty for none.
-                Where another run has put a new one in its place since, the candidate, which
-                was never compared with that, becomes challenger.
+            judge: compares it with the champion that another run has put in place since, and
+                returns its role: champion, challenger, or "" for none, by which it leaves the
+                registry.
+
+        Returns:
+            Its version; None where it has left the registry.
         """
         version = self._registered(model, candidate)
-        import_evaluation(self.client, version.resource, candidate)
-        # Asked again: an upload takes minutes, in which another run may have become champion.
-        champion = self.champion(model)
-        if champion and champion.artifact_uri == candidate.artifact_uri:
-            return champion
         aliases = [f"commit-{candidate.commit}"] if candidate.commit else []
-        if role == CHAMPION and (champion.name if champion else "") == rival:
-            return self.promote(model, version.version, aliases)
-        return self._merge(version, [CHALLENGER, *aliases])
+        while role == CHAMPION:
+            with self._promotion_lock(version):
+                # Asked again: an upload takes minutes.
+                champion = self.champion(model)
+                if champion and champion.version == version.version:
+                    break
+                if (champion.name if champion else "") == rival:
+                    self._promote(version, aliases)
+                    break
+            role, rival = judge(champion), champion.name if champion else ""
+        if not role:
+            self._delete(version)
+            return None
+        if role == CHALLENGER:
+            self._merge(version, [CHALLENGER, *aliases])
+        # After the promotion: what the registry makes of an evaluation must not stop it.
+        import_evaluation(self.client, version.resource, candidate)
+        return self._get(model, version.version)
 
-    def promote(self, model: str, number: str, aliases: list[str] | None = None) -> Version:
-        """Makes a version the champion, and gives it further `aliases`.
+    def promote(self, model: str, number: str) -> Version:
+        """Make a version the champion.
 
         Raises:
             InputError: no such version.
@@ -121,20 +144,26 @@ class ModelRegistry:
             )
         if CHAMPION in version.aliases:
             return version
-        last = max((n for one in versions for n in one.promotions), default=0)
-        changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *(aliases or [])]
-        if CHALLENGER in version.aliases:
-            changes.append(f"-{CHALLENGER}")
-        return self._merge(version, changes)
+        with self._promotion_lock(version):
+            self._promote(version)
+        return self._get(model, number)
 
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
-        """Makes the champion before this one the champion again; returns it, and the other.
+        """Make the champion before this one the champion again; return it, and the other.
 
         Done again after an interruption, it ends what was begun.
 
         Raises:
             InputError: there was none before.
         """
+        versions = self.versions(model)
+        if not versions:
+            return self._roll_back(model)
+        with self._promotion_lock(self.champion(model) or versions[0]):
+            previous, champion = self._roll_back(model)
+        return self._get(model, previous.version), champion
+
+    def _roll_back(self, model: str) -> tuple[Version, Version | None]:
         versions = self.versions(model)
         champion = next((one for one in versions if CHAMPION in one.aliases), None)
         history = sorted((n, one.version) for one in versions for n in one.promotions)
@@ -152,6 +181,34 @@ class ModelRegistry:
             self._merge(champion, withdrawn)
         previous = next(one for one in versions if one.version == history[-1][1])
         return self._merge(previous, [CHAMPION, _DEFAULT]), champion
+
+    def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
+        """Give a version the champion's aliases, and further `aliases`; needs the lock."""
+        versions = self.versions(version.model)
+        last = max((n for one in versions for n in one.promotions), default=0)
+        changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *aliases]
+        if CHALLENGER in version.aliases:
+            changes.append(f"-{CHALLENGER}")
+        self._merge(version, changes)
+
+    def _promotion_lock(self, version: Version) -> contextlib.AbstractContextManager[None]:
+        model = self._resource(version.model)
+
+        def merge(number: str, alias: str) -> None:
+            request = {"name": f"{model}@{number}", "version_aliases": [alias]}
+            again(lambda: self.client.merge_version_aliases(request))
+
+        def read() -> dict[str, tuple[str, ...]]:
+            return {one.version: one.aliases for one in self.versions(version.model)}
+
+        return promotion_lock(version.version, read, merge)
+
+    def _delete(self, version: Version) -> None:
+        """Take a rejected version out of the registry; one that it holds on to, stays."""
+        from google.api_core import exceptions
+
+        with contextlib.suppress(exceptions.FailedPrecondition, exceptions.NotFound):
+            again(lambda: self.client.delete_model_version(name=version.resource)).result()
 
     def _registered(self, model: str, candidate: Candidate) -> Version:
         """The candidate's version, uploaded where it isn't there."""

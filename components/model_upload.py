@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.vertex_client import UNSAFE_SECONDS, again
+from trainer.errors import one_line
 
 METRICS_SCHEMA = (
     "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
@@ -84,25 +85,41 @@ def upload(
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
-    """Imports the evaluation of a candidate, unless its version has one.
+    """Import the evaluation of a candidate, unless its version has one.
+
+    Where the confusion matrix is refused, the rest goes without it; a registry that takes none
+    gets a warning, for the version is registered all the same.
 
     Args:
         client: google.cloud.aiplatform_v1.ModelServiceClient.
         version: its resource.
-
-    Raises:
-        google.api_core.exceptions.GoogleAPICallError: the service refuses.
     """
-    if again(lambda: list(client.list_model_evaluations(parent=version))):
-        return
+    from google.api_core import exceptions
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import json_format
 
-    evaluation = types.ModelEvaluation(display_name="Test split", metrics_schema_uri=METRICS_SCHEMA)
-    json_format.ParseDict(dict(candidate.metrics), evaluation._pb.metrics)
-    client.import_model_evaluation(
-        parent=version, model_evaluation=evaluation, timeout=UNSAFE_SECONDS
-    )
+    def send(metrics: Mapping[str, Any]) -> None:
+        if list(client.list_model_evaluations(parent=version)):
+            return
+        evaluation = types.ModelEvaluation(
+            display_name="Test split", metrics_schema_uri=METRICS_SCHEMA
+        )
+        json_format.ParseDict(dict(metrics), evaluation._pb.metrics)
+        client.import_model_evaluation(
+            parent=version, model_evaluation=evaluation, timeout=UNSAFE_SECONDS
+        )
+
+    metrics = dict(candidate.metrics)
+    try:
+        try:
+            again(lambda: send(metrics))
+        except exceptions.BadRequest:
+            # https://github.com/googleapis/python-aiplatform/issues/5570
+            if not metrics.pop("confusionMatrix", None):
+                raise
+            again(lambda: send(metrics))
+    except (exceptions.GoogleAPIError, OSError) as error:
+        print(f"warning: the registry has not taken the evaluation: {one_line(error)}")
 
 
 def label(text: str) -> str:

@@ -25,8 +25,13 @@ def register_model(
     encryption_spec_key_name: str,
     project: str,
     location: str,
-) -> NamedTuple("Registered", [("registered", str)]):  # type: ignore[valid-type]
-    """Uploads a model as a version, with its evaluation, and makes it champion or challenger.
+) -> NamedTuple(  # type: ignore[valid-type]
+    "Registered", [("registered", str), ("registered_as", str), ("why", str)]
+):
+    """Upload a model as a version, with its evaluation, and make it champion or challenger.
+
+    Where another run has put a new champion in place since the gate compared, it is judged again.
+    It leaves the registry where that rejects it and challengers are not asked for.
 
     Run again after a crash it completes the version that it finds, and uploads none.
 
@@ -49,12 +54,15 @@ def register_model(
     import json
     import os
 
-    from components.model_registry import ModelRegistry
+    from components.model_registry import ModelRegistry, Version
     from components.model_upload import MADE_BY, Candidate, label
     from components.trained_versions import dataset_digest, training_labels
     from components.vertex_client import in_one_line, model_client
+    from trainer import champion as champions
+    from trainer import gate
     from trainer.dataset import storage
     from trainer.errors import exit_on_input_error
+    from trainer.evaluation import evaluate
 
     parent = f"projects/{project}/locations/{location}"
     digest = dataset_digest(records.uri)
@@ -69,12 +77,29 @@ def register_model(
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
+    why = reason
+
+    def judge_again(current: Version | None) -> str:
+        nonlocal why
+        judged = evaluate(model.uri, records.uri, split="test", progress=print)
+        rival = champions.meet(current.name, current.artifact_uri, judged) if current else None
+        options = gate.GateOptions(**evaluation.metadata["gate"])
+        verdict = gate.judge(judged, options, registry=True, rival=rival)
+        print(f"Judged again, since {current.name if current else 'nobody'} is champion now")
+        print(verdict.line)
+        why = verdict.reason
+        return verdict.role
+
     with exit_on_input_error(), in_one_line(f"registering a version of {model_name!r}"):
         registry = ModelRegistry(model_client(location, os.environ), parent)
-        made = registry.register(model_name, candidate, role, champion)
+        made = registry.register(model_name, candidate, role, champion, judge_again)
+    if made is None:
+        print("It is not registered")
+        return "", "", why
     version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{made.resource}"
     version.metadata.update(
         resourceName=made.resource, aliases=list(made.aliases), dataset=digest, artifact=model.uri
     )
     print(f"{made.name} is registered; aliases: {', '.join(sorted(made.aliases))}")
-    return (made.name,)
+    registered_as = next((one for one in gate.ROLES if one in made.aliases), "")
+    return made.name, registered_as, why

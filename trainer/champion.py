@@ -41,7 +41,8 @@ def meet(
         dataset = schema.load(evaluation.dataset)
         scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
     except InputError as error:
-        return Rival(name=name, problem=str(error))
+        # In a line of the verdict: what is wrong, without the details.
+        return Rival(name=name, problem=str(error).partition(" (")[0])
     progress(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
     return Rival(name=name, scores=scores)
 
@@ -57,12 +58,8 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
             probabilities, label = model.outputs(batch)
             answers.append(probabilities)
             said += label.tolist()
-    except tf.errors.OpError as error:
-        first = str(error.message).partition("\n")[0]
-        raise InputError(
-            f"its model at {uri} can't read the {split} records of {dataset.uri} ({first}): they "
-            "are of another shape, or have other features, than those that it was trained on"
-        ) from None
+    except tf.errors.OpError:
+        raise InputError("it can't read these records") from None
     right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
     if probabilities.shape[1] != len(names) or not set(said) <= set(names):
         return Scores(right, None)

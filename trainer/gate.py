@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the pipeline's parameters are known without TensorFlow
     from trainer.evaluation import Evaluation
 
 RULES = ("better", "not_worse", "none")
-CHAMPION, CHALLENGER = "champion", "challenger"
+ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
 """Roles of a registered version; its aliases in the registry, too."""
 
 
@@ -174,9 +174,12 @@ def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verd
         scores = None
         problem = "its classes are not those of the records; champion_metric accuracy can tell"
     if scores is None:
-        # Registered, for how else could somebody promote it after a look at it?
-        reason = f"not comparable with the champion {rival.name}: {problem}"
-        return Verdict(accepted=False, role=CHALLENGER, reason=reason, champion=rival.name)
+        reason = (
+            f"not comparable with the champion {rival.name}: {problem}; set model_name= to another "
+            "model, or champion_rule=none"
+        )
+        role = CHALLENGER if options.register_challengers else ""
+        return Verdict(accepted=False, role=role, reason=reason, champion=rival.name)
     result = comparison.compare(
         comparison.scores(*evaluation.answers),
         scores,

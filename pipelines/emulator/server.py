@@ -199,6 +199,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     emulator: Emulator
     protocol_version = "HTTP/1.1"
+    # Head and body in one packet: the second would wait 40 ms for the first one's acknowledgement.
+    wbufsize = -1
 
     def log_message(self, *_: Any) -> None:
         """Print nothing: the clients report what they ask for."""

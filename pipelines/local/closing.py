@@ -127,7 +127,7 @@ def show(
         reason = summary.get("gate", {}).get("reason")
         print_plain(console, f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}")
     if "registered" in summary:
-        print_plain(console, f"registry  {summary['registered']}")
+        print_plain(console, f"registry  {summary['registered']}, {summary['registered_as']}")
     if summary["report"]:
         print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):

@@ -76,11 +76,26 @@ def summarize(
     if gate:
         summary["gate"] = dict(gate.outputs["decision"].metadata)
     registration = _task_with(board, "registered")
-    if registration:
-        summary["registered"] = registration.outputs["registered"]
+    if registration and "registered_as" in registration.outputs:
+        summary |= _registration(registration.outputs, summary)
     if error:
         summary["error"] = error
     return summary
+
+
+def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what became of a model in the registry, which may have judged it again."""
+    role = outputs["registered_as"]
+    changed: dict[str, Any] = {}
+    if outputs["registered"]:
+        changed = {"registered": outputs["registered"], "registered_as": role}
+    gate = summary.get("gate", {})
+    if gate.get("reason") != outputs["why"]:
+        verdict = "accepted" if role == "champion" else "rejected"
+        changed["verdict"] = verdict
+        own = {"verdict": verdict, "role": role or "none", "reason": outputs["why"]}
+        changed["gate"] = {**gate, **own}
+    return changed
 
 
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def evaluate(folder, out, model_name="", price=None, project="my-project", **opt
 def register(artifacts, outputs, out):
     _, _, role, champion, reason = outputs
     version = artifact(dsl.Artifact, out / "version")
-    (name,) = register_model.python_func(
+    name, role, why = register_model.python_func(
         model=artifacts["model"],
         records=artifacts["records"],
         evaluation=artifacts["evaluation"],
@@ -94,7 +95,7 @@ def register(artifacts, outputs, out):
         encryption_spec_key_name=KEY,
         **PLACE,
     )
-    return name, version
+    return name, version, role, why
 
 
 def put_champion(service, artifact_uri):
@@ -204,7 +205,8 @@ def test_a_better_model_is_compared_registered_and_promoted(folder, service, tmp
     assert "Champion and challenger" in report
     assert "better than the champion flowers@1" in report
 
-    name, version = register(artifacts, outputs, tmp_path)
+    name, version, role, _ = register(artifacts, outputs, tmp_path)
+    assert role == "champion"
     assert name == "flowers@2"
     upload = service.sent("UploadModel")[-1]
     assert upload.model.artifact_uri == str(folder / "model")
@@ -239,12 +241,33 @@ def test_an_equal_model_does_not_displace_the_champion(folder, service, tmp_path
 
 def test_a_champion_that_is_gone_is_said_and_not_stumbled_over(folder, service, tmp_path, capsys):
     put_champion(service, str(tmp_path / "gone"))
-    outputs, artifacts = evaluate(folder, tmp_path, model_name="flowers")
-    assert outputs[1:3] == ("rejected", "challenger")
+    outputs, _ = evaluate(folder, tmp_path, model_name="flowers")
+    assert outputs[1:3] == ("rejected", "")
     assert "not comparable with the champion flowers@1: no SavedModel" in capsys.readouterr().out
     assert "Champion and challenger" in (tmp_path / "report.html").read_text()
-    _, version = register(artifacts, outputs, tmp_path)
+    asked = {"model_name": "flowers", "register_challengers": True}
+    outputs, artifacts = evaluate(folder, tmp_path, **asked)
+    _, version, role, _ = register(artifacts, outputs, tmp_path)
+    assert role == "challenger"
     assert "challenger" in version.metadata["aliases"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_model_that_comes_second_is_judged_again(folder, service, tmp_path, asked):
+    outputs, artifacts = evaluate(
+        folder, tmp_path, model_name="flowers", register_challengers=asked
+    )
+    assert outputs[1:4] == ("accepted", "champion", "")
+    shutil.copytree(folder / "model", tmp_path / "equal")
+    put_champion(service, str(tmp_path / "equal"))
+    name, _, role, why = register(artifacts, outputs, tmp_path)
+    assert (name, role) == (("flowers@2", "challenger") if asked else ("", ""))
+    assert why.startswith("not better than the champion flowers@1")
+    client = model_client("us-central1", service.environment)
+    parent = "projects/my-project/locations/us-central1/models/flowers"
+    versions = {one.version_id: one for one in client.list_model_versions(name=parent)}
+    assert sorted(versions) == (["1", "2"] if asked else ["1"])
+    assert "champion" in versions["1"].version_aliases
 
 
 def test_a_registry_that_refuses_ends_the_step_with_one_line(folder, service, tmp_path, capsys):

@@ -129,14 +129,14 @@ def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluat
     verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
     assert verdict.accepted
     verdict = judge(evaluation, GateOptions(champion_metric="log_loss"), registry=True, rival=met)
-    assert (verdict.accepted, verdict.role) == (False, "challenger")
+    assert (verdict.accepted, verdict.role) == (False, "")
     assert "its classes are not those of the records" in verdict.reason
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: write_model(path, ["a", "b", "c"]), "can't read the test records"),
+        (lambda path: write_model(path, ["a", "b", "c"]), "it can't read these records"),
         (lambda path: str(path / "gone"), "no SavedModel at"),
     ],
 )
@@ -145,10 +145,13 @@ def test_a_champion_that_can_not_answer_stays_until_somebody_decides(
 ):
     met = meet("digits@3", make(tmp_path / "old"), evaluation)
     verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
-    assert (verdict.accepted, verdict.role) == (False, "challenger")
+    assert (verdict.accepted, verdict.role) == (False, "")
     assert verdict.reason.startswith("not comparable with the champion digits@3: ")
     assert message in verdict.reason
-    assert "\n" not in verdict.reason
+    assert verdict.reason.endswith("; set model_name= to another model, or champion_rule=none")
+    assert len(verdict.reason.replace(str(tmp_path), "")) < 150
+    asked = GateOptions(register_challengers=True)
+    assert judge(evaluation, asked, registry=True, rival=met).role == "challenger"
 
 
 @pytest.mark.parametrize("floor", [1.5, -1, "high", True])

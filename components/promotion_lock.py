@@ -1,0 +1,63 @@
+"""A lock on the promotions of a model, kept in the aliases of its versions.
+
+The Model Registry has no compare-and-set for aliases: mergeVersionAliases takes no etag. Each
+version sets an alias that no other can take, promoting-<its number>, and reads those of the
+others: Lamport's one-bit algorithm, in which the lower number goes first.
+https://lamport.azurewebsites.net/pubs/mutual2.pdf
+https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/mergeVersionAliases
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+LEASE_SECONDS = 60.0
+"""Longest time that another version is waited for; one that takes longer has crashed."""
+_PAUSE_SECONDS = 0.2
+
+Aliases = Mapping[str, tuple[str, ...]]
+
+
+@contextlib.contextmanager
+def promotion_lock(
+    number: str,
+    read: Callable[[], Aliases],
+    merge: Callable[[str, str], object],
+) -> Iterator[None]:
+    """Hold the lock in the name of a version.
+
+    Args:
+        number: of the version.
+        read: returns the aliases of each version, by its number.
+        merge: gives a version an alias, or takes one that begins with `-`.
+    """
+
+    def others(lower: bool) -> list[str]:
+        return [
+            one
+            for one, aliases in read().items()
+            if _flag(one) in aliases and (int(one) < int(number)) == lower and one != number
+        ]
+
+    def wait(*, lower: bool) -> None:
+        deadline = time.monotonic() + LEASE_SECONDS
+        while found := others(lower):
+            if time.monotonic() > deadline:
+                for one in found:
+                    merge(one, f"-{_flag(one)}")
+            time.sleep(_PAUSE_SECONDS)
+
+    merge(number, _flag(number))
+    try:
+        while others(lower=True):
+            merge(number, f"-{_flag(number)}")
+            wait(lower=True)
+            merge(number, _flag(number))
+        wait(lower=False)
+        yield
+    finally:
+        merge(number, f"-{_flag(number)}")
+
+
+def _flag(number: str) -> str:
+    return f"promoting-{number}"
