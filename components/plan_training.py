@@ -63,6 +63,7 @@ def plan_training(
     boot_disk_type: str,
     boot_disk_size_gb: int,
     image_uri: str,
+    gpu_image_uri: str,
     timeout: str,
     max_cost: float,
     price_per_hour: float,
@@ -116,18 +117,21 @@ def plan_training(
 
     from components.model_upload import label
     from components.trained_versions import dataset_digest, find_version, training_labels
+    from components.vertex_client import LOCAL_PROJECT
     from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
     from trainer.preparation import check_together, prepare
     from trainer.price import affordable_timeout, job_price
-    from trainer.worker_pools import MachineOptions, worker_pool_specs
+    from trainer.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
 
     with exit_on_input_error():
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_together(config, machines)
-        configuration = configuration_digest(config, machines.image_uri)
+        if project != LOCAL_PROJECT:
+            check_gpu_image(machines, "give it as gpu_image_uri")
+        configuration = configuration_digest(config, machines.training_image)
         trained_on = training_labels(dataset_digest(records.uri), configuration)
         known = None
         if skip_if_unchanged:

@@ -35,7 +35,7 @@ from pipelines.arguments import (
     parse_settings,
     runs_folder,
 )
-from pipelines.console import cell
+from pipelines.console import cell, print_plain
 from pipelines.startup import INTERRUPTED
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
@@ -149,9 +149,13 @@ def plan(
 ) -> None:
     """Show which machines a run would train on, their quota and their price. Asks no server."""
     from pipelines import plan as planning
+    from pipelines.vertex import gpu_image
+    from pipelines.vertex.settings import load
 
     loaded = recipes.load(recipe)
     parameters = loaded.with_values(parse_settings(set_), place="--set")
+    if parameters.machines.accelerator_count:
+        gpu_image.check(parameters.machines, load({}, os.environ))
     expected = minutes or loaded.operation.expected_minutes
     planning.show(parameters, expected, rate or [], Console())
 
@@ -243,9 +247,13 @@ def run_recipe(
     values.update(sources.on_this_machine(parameters, in_containers=in_containers))
 
     from pipelines import compilation
+    from pipelines.local import accelerators
     from pipelines.local import run as run_locally
     from pipelines.vertex.template import Template
 
+    machines = parameters.machines
+    if machines.accelerator_count:
+        print_plain(Console(), accelerators.in_place_of(machines))
     package = compilation.write(loaded, Path("build"))
     values["labels"] = {**parameters.job.labels, **Template(recipe, package).labels}
     result = run_locally(

@@ -196,7 +196,8 @@ def _check_together(values: ParameterSet) -> None:
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
             "its model_name"
         )
-    resource_names.check("image", values.machines.image_uri, "image_uri")
+    for name in ("image_uri", "gpu_image_uri"):
+        resource_names.check("image", getattr(values.machines, name), name)
     check_together(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)

@@ -110,6 +110,7 @@ def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
 
 def test_a_plan_shows_each_pool_that_would_be_asked_for(capsys):
     settings = "worker_count=3", "accelerator_type=NVIDIA_TESLA_T4", "accelerator_count=2"
+    settings = *settings, "gpu_image_uri=image:gpu"
     flags = [word for setting in settings for word in ("--set", setting)]
     assert run(app, ["plan", "digits", *flags]) == 0
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[1:3]]
@@ -136,6 +137,11 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         (
             ["plan", "digits", "--set", "chief_machine_type=n1-standard-2"],
             "is not a machine type of training on Vertex AI (configure-compute, 2026-08); did you",
+        ),
+        (
+            ["plan", "cats_vs_dogs"],
+            "accelerator_type='NVIDIA_TESLA_V100' needs an image for GPUs, which `make push "
+            "TARGET=gpu` makes; give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu",
         ),
         (["run", "DIGITS", "--local"], "no recipe 'DIGITS'; did you mean 'digits'?"),
         (["run", "digits"], "no project: give --project, set GOOGLE_CLOUD_PROJECT"),

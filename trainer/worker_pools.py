@@ -71,7 +71,12 @@ class MachineOptions:
     boot_disk_size_gb: int = option(
         100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
     )
-    image_uri: str = option(IMAGE, help="Container image of every replica.")
+    image_uri: str = option(IMAGE, help="Container image of replicas without accelerators.")
+    gpu_image_uri: str = option(
+        "",
+        help="Container image of replicas that have accelerators, with CUDA's libraries; empty: "
+        "none, and on Vertex AI no accelerators.",
+    )
 
     def __post_init__(self) -> None:
         if not self.image_uri.strip():
@@ -105,6 +110,11 @@ class MachineOptions:
         check_disk(self.boot_disk_type, machines)
 
     @property
+    def training_image(self) -> str:
+        """Return the image of the replicas that compute gradients."""
+        return self.gpu_image_uri if self.accelerator_count else self.image_uri
+
+    @property
     def replicas(self) -> dict[str, int]:
         """How many replicas, by role, in the order of their worker pools."""
         counts = (1, self.worker_count, self.ps_count, self.evaluator_count)
@@ -136,6 +146,21 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[di
     if machines.evaluator_count:
         flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
     return [_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
+
+
+def check_gpu_image(machines: MachineOptions, remedy: str) -> None:
+    """Raise InputError for accelerators without an image whose TensorFlow uses them.
+
+    In another image training goes on, silently, on the CPU of a machine with billed GPUs.
+
+    Args:
+        remedy: where such an image can be named.
+    """
+    if machines.accelerator_count and not machines.gpu_image_uri:
+        raise InputError(
+            f"accelerator_type={machines.accelerator_type!r} needs an image for GPUs, which `make "
+            f"push TARGET=gpu` makes; {remedy}"
+        )
 
 
 def check_strategy(strategy: str, machines: MachineOptions) -> None:
@@ -172,7 +197,9 @@ def _pool(
 ) -> dict[str, Any]:
     machine_type = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
     machine: dict[str, Any] = {"machine_type": machine_type}
+    image = machines.image_uri
     if machines.accelerator_count and machines.has_accelerators(role):
+        image = machines.gpu_image_uri or image
         machine["accelerator_type"] = machines.accelerator_type
         machine["accelerator_count"] = machines.accelerator_count
     return {
@@ -183,7 +210,7 @@ def _pool(
             "boot_disk_size_gb": machines.boot_disk_size_gb,
         },
         "container_spec": {
-            "image_uri": machines.image_uri,
+            "image_uri": image,
             "command": ["python3", "-m", "trainer.task"],
             "args": list(flags),
         },

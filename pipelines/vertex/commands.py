@@ -137,6 +137,7 @@ def doctor(
     from pipelines import cost
     from pipelines import recipe as recipes
     from pipelines.vertex import doctor as examination
+    from pipelines.vertex import gpu_image
     from pipelines.vertex.connection import Connection
     from trainer.config import to_flags
     from trainer.worker_pools import worker_pool_specs
@@ -149,6 +150,8 @@ def doctor(
         pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
         preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
     own = settings().require("project")
+    if recipe:
+        gpu_image.check(parameters.machines, own)
     console = Console()
     worst = 0
     for finding in examination.examine(Connection(own), pools, preemptible=preemptible):

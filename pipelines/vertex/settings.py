@@ -65,6 +65,11 @@ class Settings:
     image: str = _setting(
         "", help="Container image of components and replicas.", variables=("VERTEX_IMAGE",)
     )
+    gpu_image: str = _setting(
+        "",
+        help="Container image of replicas that have accelerators.",
+        variables=("VERTEX_GPU_IMAGE",),
+    )
     template_repository: str = _setting(
         "",
         help="Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
@@ -128,6 +133,7 @@ class Settings:
             )
         for name in ("service_account", "network", "tensorboard", "image"):
             resource_names.check(name, getattr(self, name))
+        resource_names.check("image", self.gpu_image, called="gpu_image")
         resource_names.check(
             "encryption_spec_key_name", self.encryption_key, called="encryption_key"
         )

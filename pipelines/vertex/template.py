@@ -16,6 +16,7 @@ from pipelines.local import package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.revision import git_commit
+from pipelines.vertex import gpu_image
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 from trainer.worker_pools import IMAGE
@@ -102,11 +103,13 @@ def run_values(
         "network": settings.network,
         "tensorboard": settings.tensorboard,
         "encryption_spec_key_name": settings.encryption_key,
+        "gpu_image_uri": settings.gpu_image,
     }
     for name, value in carried.items():
         if value and not values[name]:
             changed[name] = value
     _check_resources({**values, **changed}, settings)
+    gpu_image.check(parameters.machines, settings)
     own = {"run": run_id} if run_id else {}
     changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
     template.package.arguments(changed)

@@ -78,7 +78,7 @@ def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):
         "basis": "at the list prices of us-central1, 2030-01-02, without discounts",
     }
     gpus = {"worker_count": 1, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
-    _, training = planned(tmp_path, rates=rates, **gpus)
+    _, training = planned(tmp_path, rates=rates, gpu_image_uri="image:gpu", **gpus)
     assert training.metadata["price"]["machines"] == (
         "2 x n1-standard-4 with 2 x NVIDIA_TESLA_T4 each"
     )
@@ -100,6 +100,23 @@ def test_a_floor_of_an_unknown_class_is_found_before_training(tmp_path, capsys):
         error
         == "error: class_floors names 'A ', which is no class of the records; did you mean 'a'?\n"
     )
+
+
+def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_machine(
+    tmp_path, capsys
+):
+    gpus = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+    with pytest.raises(SystemExit) as ended:
+        planned(tmp_path, **gpus)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
+        "TARGET=gpu` makes; give it as gpu_image_uri\n"
+    )
+    pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **gpus)
+    assert pools[0]["container_spec"]["image_uri"] == "image:gpu"
+    pools, _, _ = plan(tmp_path, project="local", **gpus)
+    assert pools[0]["container_spec"]["image_uri"] == MachineOptions().image_uri
 
 
 def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):

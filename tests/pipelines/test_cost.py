@@ -80,6 +80,7 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     for name in recipe.names():
         loaded = recipe.load(name)
         planned = planned_worker_pools(loaded.parameters)

@@ -2,8 +2,15 @@
 
 from decimal import Decimal
 
+import pytest
+
 from pipelines import command_line, cost, recipe
 from pipelines.compilation import planned_worker_pools
+
+
+@pytest.fixture(autouse=True)
+def gpu_image(monkeypatch):
+    monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
 
 
 def shown_by(capsys, *arguments):

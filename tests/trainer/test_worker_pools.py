@@ -35,6 +35,17 @@ def test_workers_are_the_second_pool_with_the_same_command_and_their_own_machine
     assert workers["container_spec"] == chief["container_spec"]
 
 
+def test_replicas_with_accelerators_have_the_image_for_gpus():
+    options = {"worker_count": 1, "ps_count": 1, "image_uri": "i:1", "gpu_image_uri": "i:gpu"}
+    with_gpus = MachineOptions(**options, **{**GPUS, "accelerator_count": 1})
+    images = [pool["container_spec"]["image_uri"] for pool in worker_pool_specs(with_gpus, [])]
+    assert images == ["i:1", "i:gpu", "i:1"]
+    assert with_gpus.training_image == "i:gpu"
+    plain = MachineOptions(**options)
+    images = {pool["container_spec"]["image_uri"] for pool in worker_pool_specs(plain, [])}
+    assert images == {plain.training_image} == {"i:1"}
+
+
 def test_the_pools_are_what_the_official_proto_takes_and_the_launcher_leaves_alone():
     pools = worker_pool_specs(MachineOptions(worker_count=1, **GPUS), ["--model_options={}", ""])
     assert json_util.recursive_remove_empty({"worker_pool_specs": pools})["worker_pool_specs"] == (

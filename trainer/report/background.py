@@ -76,7 +76,7 @@ def recipe(details: dict[str, Any]) -> Markup:
     order = {parameter: place for place, parameter in enumerate(defaults)}
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
     # The image is a place, and stands with the others.
-    pairs = [pair for pair in pairs if pair[0] != "image_uri"]
+    pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
     own = [pair for pair in pairs if pair[0] not in defaults or pair[1] != defaults[pair[0]]]
     rest = [pair for pair in pairs if pair not in own]
     title = (
@@ -195,7 +195,7 @@ def environment(
         [
             ("Model", evaluation.model),
             ("Records", evaluation.dataset),
-            ("Image", details.get("image_uri")),
+            ("Image", details.get("gpu_image_uri") or details.get("image_uri")),
         ]
     )
     return section(

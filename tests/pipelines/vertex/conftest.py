@@ -8,6 +8,7 @@ from pipelines.vertex import watch
 from tests.pipelines.vertex.emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
+GPU_IMAGE = f"{IMAGE}-gpu"
 QUOTA_EXCEEDED = (
     "The following quota metrics exceed quota limits: "
     "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
@@ -63,6 +64,7 @@ def vertex(monkeypatch):
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
         monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
         monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
+        monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
         yield server
 
 
