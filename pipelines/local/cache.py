@@ -1,7 +1,7 @@
 """The cache of task outputs, which trusts an entry only while all it names is whole.
 
 kfp.local's own takes an artifact's folder for good as soon as it exists, and knows nothing
-of the code behind a component. Here an entry also holds every file with its size, and its
+of the code behind a component. Here an entry also holds every file with a checksum, and its
 key the source of what the component imports from this repository, and the packages' lock: a
 rerun after an edit of the trainer writes records again exactly when the edit is in code that
 the writing uses.
@@ -43,9 +43,9 @@ class WholeCache(LocalCache):
         return outputs if whole else None
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
-        sizes = json.dumps(files_of(outputs)).encode()
+        content = json.dumps(files_of(outputs)).encode()
         # Runs of one folder may end the same task at the same time.
-        storage.write_whole(str(self._files_of(key)), sizes, shared=True)
+        storage.write_whole(str(self._files_of(key)), content, shared=True)
         super().put(key, outputs)
 
     def _files_of(self, key: str) -> pathlib.Path:
@@ -111,11 +111,11 @@ def _modules(name: str) -> list[pathlib.Path]:
     return [file for file in files if file.is_file()]
 
 
-def files_of(outputs: Mapping[str, Any]) -> dict[str, int]:
-    """Size in bytes of every file of every artifact in `outputs`, by path or URI."""
-    sizes = {}
+def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
+    """A checksum of every file of every artifact in `outputs`, by path or URI."""
+    found = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
             if isinstance(artifact, dsl.Artifact):
-                sizes.update(files.sizes(artifact.uri))
-    return sizes
+                found.update(files.checksums(artifact.uri))
+    return found

@@ -26,6 +26,10 @@ def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_hold
     with ThreadPoolExecutor(2) as pool:
         cache, _ = pool.map(put, range(2))
     assert cache.get("key")["records"].uri == str(records)
+    (records / "7.tfrecord").write_bytes(b"1235")
+    assert cache.get("key") is None
+    (records / "7.tfrecord").write_bytes(b"1234")
+    assert cache.get("key")
     (records / "7.tfrecord").unlink()
     assert cache.get("key") is None
     assert not list((tmp_path / "cache").glob("*.partial"))
