@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import tensorflow as tf
+
 REPOSITORY = Path(__file__).parents[1]
 
 
@@ -112,3 +115,13 @@ def run(
     if any(codes):
         texts = "\n".join(path.read_text()[-3000:] for path in sorted(logs.glob("*.log")))
         raise AssertionError(f"exit codes {codes}\n{texts}")
+
+
+def newest_checkpoint(run: Path) -> dict[str, np.ndarray]:
+    """All numbers of a run's newest checkpoint but the count of saves."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(run / "checkpoints")))
+    return {
+        name: reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype != tf.string and "save_counter" not in name
+    }

@@ -9,8 +9,8 @@ Exact is the number of steps: the chief counts those that were reported done. Wh
 * a worker: its step goes to another one; with no restart the others carry on, restarted
   it joins again (once all are there that are gone: TensorFlow admits them together). A step
   that it had applied but not reported is done twice, counted once.
-* a parameter server: its weights are gone; the chief exits with 1, and started again it
-  goes on from the newest checkpoint.
+* a parameter server: its weights are gone; the chief starts again in its own place, waits for
+  the server and goes on from the newest checkpoint.
 * the chief: started again it goes on from the newest checkpoint, with the same others.
 
 What synchronous training promises does not hold by nature: neither is each example seen once

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from trainer import files
+from trainer import files, rejoin
 from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
 from trainer.dataset.schema import Dataset, join
@@ -19,7 +19,14 @@ _LIST = "checkpoint"
 """TensorFlow's list of those that are whole."""
 
 KEPT = 2
-"""Checkpoints kept: should the newest be lost, there is one more."""
+"""Checkpoints kept: should the newest be damaged, a run goes on from the one before."""
+
+_DAMAGED = (
+    tf.errors.DataLossError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    IndexError,  # A short file, to TensorFlow's reader.
+)
 
 
 class Checkpoints:
@@ -75,6 +82,7 @@ class Checkpoints:
             + self._progress.phase * 10**8
             + self._progress.step
         )
+        rejoin.end_wait()
 
     def save_best(self) -> None:
         """Keeps the model's variables as the best of the run."""
@@ -84,6 +92,46 @@ class Checkpoints:
         """Gives the model's variables the values that `save_best` kept last."""
         best = _newest(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
+
+
+def drop_damaged(directory: str) -> None:
+    """Takes checkpoints that can't be read off the list, if there is one before them that can.
+
+    The chief calls this before any replica reads the list: all must go on from the same one.
+
+    Raises:
+        InputError: none can be read.
+    """
+    paths = listed(directory)
+    whole = len(paths)
+    while whole and not _is_whole(paths[whole - 1]):
+        whole -= 1
+    if whole == len(paths):
+        return
+    if not whole:
+        raise InputError(
+            f"no checkpoint in {directory} can be read ({', '.join(paths)}); remove that folder "
+            "to train from the start"
+        )
+    names = [path.rpartition("/")[2] for path in paths[:whole]]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    files.write_text(join(directory, _LIST), "\n".join(lines) + "\n")
+    print(f"{paths[-1]} is damaged; going on from {paths[whole - 1]}", flush=True)
+
+
+def _is_whole(path: str) -> bool:
+    """Whether each value of a checkpoint can be read, which checks its checksum."""
+    try:
+        kinds = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
+        for name, dtype in kinds.items():
+            # The reader's own get_tensor tells a checksum from no other error.
+            tf.raw_ops.RestoreV2(
+                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+            )
+    except _DAMAGED:
+        return False
+    return True
 
 
 def progress_in(directory: str) -> Progress:

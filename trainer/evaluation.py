@@ -21,6 +21,7 @@ from trainer.dataset import schema
 from trainer.errors import InputError
 from trainer.mistakes import Mistake, most_confident
 from trainer.prediction import ServedModel, predict
+from trainer.ranking import rank
 from trainer.slices import Slices, slices
 
 MISTAKES_KEPT = 24
@@ -190,9 +191,10 @@ def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) 
     correct = predicted == labels
     k = metrics.top_k_of(len(classes))
     error, bins = metrics.calibration(correct, probabilities.max(axis=1))
-    rows = metrics.per_class(labels, probabilities, classes)
+    rankings = rank(labels, probabilities)
+    rows = metrics.per_class(labels, probabilities, classes, rankings)
     judged = rows[1:] if len(classes) == 2 else rows
-    roc_curves, pr_curves = metrics.curves(labels, probabilities, rows)
+    roc_curves, pr_curves = metrics.curves(rows, rankings)
     matrix = confusion_matrix(labels, predicted, labels=range(len(classes)))
     binary = len(classes) == 2 and rows[1].roc_auc is not None
     return {

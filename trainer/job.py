@@ -17,12 +17,14 @@ class Job:
 
     Attributes:
         evaluator_pool: the worker pool, by its position, that holds the evaluator; 0: none.
+        accelerator_count: accelerators of this replica's machine.
     """
 
     dataset: str
     base_output_directory: str
     config: TrainingConfig
     evaluator_pool: int = 0
+    accelerator_count: int = 0
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
@@ -50,6 +52,12 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         type=int,
         help="Position of the evaluator's worker pool in the job; 0: there is none.",
     )
+    parser.add_argument(
+        "--accelerator_count",
+        default=0,
+        type=int,
+        help="Accelerators of this replica's machine, fewer of which are an error.",
+    )
     for field in dataclasses.fields(TrainingConfig):
         shown = json.dumps(fields.default_of(field)).replace("%", "%%")
         parser.add_argument(
@@ -61,7 +69,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     values: dict[str, Any] = vars(parser.parse_args(arguments))
     dataset = values.pop("dataset")
     base = values.pop("base_output_directory")
-    evaluator_pool = values.pop("evaluator_pool")
+    machine = {name: values.pop(name) for name in ("evaluator_pool", "accelerator_count")}
     if not base:
         model_directory = environment.get("AIP_MODEL_DIR", "")
         if not model_directory:
@@ -74,7 +82,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         dataset=dataset,
         base_output_directory=base,
         config=fields.build(TrainingConfig, values),
-        evaluator_pool=evaluator_pool,
+        **machine,
     )
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn import metrics as sklearn_metrics
 
+from trainer.ranking import Ranking
+
 CALIBRATION_BINS = 15
 CURVE_POINTS = 200
 CURVES_SHOWN = 10
@@ -145,11 +147,14 @@ def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, lis
 
 
 def per_class(
-    labels: np.ndarray, probabilities: np.ndarray, classes: list[str]
+    labels: np.ndarray, probabilities: np.ndarray, classes: list[str], rankings: list[Ranking]
 ) -> list[ClassMetrics]:
     """Precision, recall, F1 and areas of every class against the rest.
 
     A class that has examples and is never predicted has precision 0.
+
+    Args:
+        rankings: of each class, see `trainer.ranking.rank`.
     """
     predicted = probabilities.argmax(axis=1)
     precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
@@ -157,11 +162,9 @@ def per_class(
     )
     counts = np.bincount(predicted, minlength=len(classes))
     rows = []
-    for index, name in enumerate(classes):
+    for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
         present = support[index] > 0
         both = 0 < support[index] < len(labels)
-        positive = labels == index
-        score = probabilities[:, index]
         rows.append(
             ClassMetrics(
                 name=name,
@@ -170,10 +173,8 @@ def per_class(
                 precision=float(precision[index]) if present else None,
                 recall=float(recall[index]) if present else None,
                 f1=float(f1[index]) if present else None,
-                roc_auc=float(sklearn_metrics.roc_auc_score(positive, score)) if both else None,
-                pr_auc=float(sklearn_metrics.average_precision_score(positive, score))
-                if both
-                else None,
+                roc_auc=ranking.roc_auc if both else None,
+                pr_auc=ranking.average_precision if both else None,
             )
         )
     return rows
@@ -197,9 +198,7 @@ def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
     return RocCurve(fpr[keep].tolist(), tpr[keep].tolist(), thresholds[keep].tolist())
 
 
-def curves(
-    labels: np.ndarray, probabilities: np.ndarray, rows: list[ClassMetrics]
-) -> tuple[list[Curve], list[Curve]]:
+def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curve], list[Curve]]:
     """ROC and PR curves that are worth drawing, each of at most 200 points.
 
     Two classes: that of the second one. Up to ten: every class that has examples.
@@ -212,12 +211,9 @@ def curves(
     grid = np.linspace(0, 1, CURVE_POINTS)
     mean_tpr, mean_precision = np.zeros(CURVE_POINTS), np.zeros(CURVE_POINTS)
     for index in defined:
-        positive, score, row = labels == index, probabilities[:, index], rows[index]
-        fpr, tpr, _ = sklearn_metrics.roc_curve(positive, score)
-        precision, recall, _ = sklearn_metrics.precision_recall_curve(positive, score)
-        # Only where a recall is first reached: the steps that average precision adds up.
-        reached = np.flatnonzero(np.diff(recall[::-1], prepend=-1.0) > 0)
-        precision, recall = precision[::-1][reached], recall[::-1][reached]
+        row = rows[index]
+        fpr, tpr = rankings[index].roc
+        recall, precision = rankings[index].precision_recall
         mean_tpr += np.interp(grid, fpr, tpr) / len(defined)
         mean_precision += precision[np.searchsorted(recall, grid)] / len(defined)
         roc.append(_curve(row.name, row.roc_auc, fpr, tpr))

@@ -12,15 +12,13 @@ import keras
 import tensorflow as tf
 
 from trainer import asynchronous, evaluator, files, parameter_server, strategies, synchronous
-from trainer.cluster import from_environment
+from trainer.cluster import Cluster, from_environment
 from trainer.dataset.schema import join, load_to_train
-from trainer.errors import InputError
+from trainer.errors import RETRY_EXIT_CODE, InputError
 from trainer.export import export
 from trainer.job import Job
-from trainer.run import TerminatedError, Trained
+from trainer.run import PeerTerminatedError, TerminatedError, Trained
 
-TERMINATED = 143
-FAILED = 1
 METRICS = "metrics.json"
 RETRIED = "retry attempts failed"
 PEER_GONE = (
@@ -30,39 +28,39 @@ PEER_GONE = (
 )
 
 
+class PeerGoneError(Exception):
+    """Another replica is gone; a fresh process can wait for it and go on from the checkpoint."""
+
+
 def run(job: Job) -> int:
     """Trains, serves or evaluates, and as the chief exports; returns the process's exit code.
 
     Raises:
         InputError: a mistake of the user's.
+        PeerGoneError: another replica is gone.
     """
+    strategies.check_accelerators(job.accelerator_count)
     strategies.divide_cpu(os.environ)
     cluster = from_environment(os.environ, job.evaluator_pool)
-    results = join(job.base_output_directory, METRICS)
-    if cluster.role == "evaluator":
-        evaluator.evaluate(job, load_to_train(job.dataset), results)
-        return 0
-    has_servers = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
-    if has_servers and not cluster.is_chief:
-        parameter_server.serve(cluster)
-    if not has_servers:
-        tf.config.experimental.enable_op_determinism()
-    started = time.monotonic()
     try:
-        trained = (asynchronous if has_servers else synchronous).train(job, cluster)
-        if cluster.is_chief:
-            _write_results(trained, job, time.monotonic() - started)
-        if not has_servers:
-            _part(trained.strategy, results)
+        if cluster.role == "evaluator":
+            results = join(job.base_output_directory, METRICS)
+            evaluator.evaluate(job, load_to_train(job.dataset), results)
+        else:
+            _train(job, cluster)
     except TerminatedError as stop:
         print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
-        return TERMINATED
+        return RETRY_EXIT_CODE
+    except PeerTerminatedError as stop:
+        raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
     except PEER_GONE as error:
         # The client of Cloud Storage gives up with an error of the same kind.
-        is_storage = RETRIED in str(error)
-        what = "storage does not answer" if is_storage else f"a peer of {cluster.name} is gone"
-        print(f"error: {what}: {_first_line(error)}", file=sys.stderr)
-        return FAILED
+        if RETRIED not in str(error):
+            raise PeerGoneError(
+                f"a peer of {cluster.name} is gone ({_first_line(error)})"
+            ) from None
+        print(f"error: storage does not answer: {_first_line(error)}", file=sys.stderr)
+        return RETRY_EXIT_CODE
     except tf.errors.ResourceExhaustedError as error:
         raise InputError(
             f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
@@ -70,6 +68,21 @@ def run(job: Job) -> int:
             "take another machine"
         ) from None
     return 0
+
+
+def _train(job: Job, cluster: Cluster) -> None:
+    """Trains, or serves the chief that does; the chief writes the results."""
+    has_servers = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
+    if has_servers and not cluster.is_chief:
+        parameter_server.serve(cluster)
+    if not has_servers:
+        tf.config.experimental.enable_op_determinism()
+    started = time.monotonic()
+    trained = (asynchronous if has_servers else synchronous).train(job, cluster)
+    if cluster.is_chief:
+        _write_results(trained, job, time.monotonic() - started)
+    if not has_servers:
+        _part(trained.strategy, join(job.base_output_directory, METRICS))
 
 
 def _write_results(trained: Trained, job: Job, seconds: float) -> None:
@@ -126,5 +139,7 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
 
 def _first_line(error: Exception) -> str:
     """The line of an error that says what is gone, or else its first."""
-    lines = re.sub(r"\{\{.*?\}\}", "", str(error)).strip().splitlines() or [type(error).__name__]
-    return next((line.strip() for line in lines if "UNAVAILABLE" in line), lines[0])[:300]
+    text = re.sub(r"\{\{.*?\}\}", "", str(error))
+    lines = text.strip().splitlines() or [type(error).__name__]
+    said = (line.strip() for line in lines if re.search("UNAVAILABLE|abort", line, re.IGNORECASE))
+    return next(said, lines[0])[:300]

@@ -28,7 +28,11 @@ from trainer.strategies import meet, name_of
 
 
 class TerminatedError(Exception):
-    """The run was told to stop (SIGTERM) and has saved a checkpoint to go on from."""
+    """This replica was told to stop (SIGTERM) and has saved a checkpoint to go on from."""
+
+
+class PeerTerminatedError(Exception):
+    """Another replica was told to stop; all have saved a checkpoint to go on from."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,9 @@ class Run(abc.ABC):
         self.set_share()
         self.directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
+        if cluster.is_chief:
+            checkpoint.drop_damaged(self.directory)
+        meet(strategy)
         self.progress = checkpoint.progress_in(self.directory)
         self.model_options = self._prepared_options(job.base_output_directory)
         self.model, self.network = build_network(config, dataset, self.model_options, strategy)

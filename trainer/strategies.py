@@ -102,6 +102,20 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
     )
 
 
+def check_accelerators(count: int) -> None:
+    """Checks that TensorFlow sees at least `count` GPUs, which are billed, used or not.
+
+    Raises:
+        InputError: it sees fewer.
+    """
+    seen = len(tf.config.list_physical_devices("GPU"))
+    if seen < count:
+        raise InputError(
+            f"accelerator_count={count}, but TensorFlow sees {seen} GPUs; set image_uri to the "
+            "image for GPUs, or accelerator_count=0"
+        )
+
+
 def meet(strategy: tf.distribute.Strategy) -> None:
     """Returns when every worker of a multi-worker job has called this; else at once."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

@@ -17,7 +17,7 @@ from trainer.cluster import Cluster
 from trainer.dataset import reader
 from trainer.dataset.schema import load_to_train
 from trainer.job import Job
-from trainer.run import Run, TerminatedError, Trained
+from trainer.run import PeerTerminatedError, Run, TerminatedError, Trained
 from trainer.strategies import create_strategy
 
 
@@ -28,7 +28,8 @@ def train(job: Job, cluster: Cluster) -> Trained:
 
     Raises:
         InputError: the data set, the model or the batch size can't be used.
-        TerminatedError: SIGTERM came to any replica; all have stopped at the same step.
+        TerminatedError: SIGTERM came; all replicas have stopped at the same step.
+        PeerTerminatedError: SIGTERM came to another replica.
     """
     strategy = create_strategy(job.config.strategy, cluster)
     return SynchronousRun(job, cluster, strategy, load_to_train(job.dataset)).run()
@@ -84,7 +85,8 @@ class SynchronousRun(Run):
             if stop or save:
                 self.checkpoints.save()
             if stop:
-                raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
+                error = TerminatedError if self.told_to_stop else PeerTerminatedError
+                raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
             self.log.step(progress, self.optimizer_step)
         if running is not None:
             started = time.monotonic()

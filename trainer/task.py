@@ -3,14 +3,16 @@
     python -m trainer.task --dataset=URI --base_output_directory=URI --epochs=10 ...
 
 Role and strategy come from TF_CONFIG or CLUSTER_SPEC, as Vertex AI sets them. Exit codes:
-0 done, 2 a mistake of the user's (one line says which), 143 told to stop (a checkpoint is
-saved: the same command goes on), 1 anything else, such as a peer that is gone.
+0 done, 2 a mistake of the user's (one line says which), 134 worth another try (told to stop, a
+peer that did not come back, storage that does not answer: the same command goes on from the
+checkpoint), 1 anything else.
 """
 
 import os
 import sys
 
-from trainer.errors import EXIT_CODE, InputError
+from trainer import rejoin
+from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +27,13 @@ def main(arguments: list[str]) -> int:
         job = parse(arguments, dict(os.environ))
         from trainer import replica
 
-        return replica.run(job)
+        try:
+            return replica.run(job)
+        except replica.PeerGoneError as gone:
+            print(f"{gone}; waiting for it", flush=True)
+            rejoin.restart(arguments)
+            print(f"error: {gone}, and did not come back", file=sys.stderr, flush=True)
+            return RETRY_EXIT_CODE
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return EXIT_CODE

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import replicas
 from tests.replicas import REPOSITORY
 from trainer.dataset.decoding import parse
 from trainer.dataset.schema import load
@@ -114,6 +115,15 @@ def test_a_missing_data_set_is_one_line(tmp_path):
     assert f"no data set at {tmp_path}/none" in error
 
 
+def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path):
+    error = refuse(
+        f"--dataset={tmp_path}", f"--base_output_directory={tmp_path}/run", "--accelerator_count=2"
+    )
+    assert (
+        "accelerator_count=2, but TensorFlow sees 0 GPUs; set image_uri to the image for" in error
+    )
+
+
 def test_vertex_says_where_to_write(tmp_path):
     assert "give --base_output_directory" in refuse(f"--dataset={tmp_path}")
     error = refuse(f"--dataset={tmp_path}", AIP_MODEL_DIR=f"{tmp_path}/base/model/")
@@ -127,6 +137,27 @@ def test_checkpoints_of_another_configuration_are_refused(trained, digit_records
         "--epochs=7",
     )
     assert "checkpoints of a run with epochs=6, not 7" in error
+
+
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_path):
+    run = tmp_path / "run"
+    flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={run}", "--epochs=3"]
+    replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
+    learned = replicas.newest_checkpoint(run)
+    older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
+    said = (tmp_path / "chief-0.log").read_text()
+    assert "ckpt-3000000000 is damaged; going on from" in said
+    assert "going on from the checkpoint at epoch 3, step 0" in said
+    for name, value in replicas.newest_checkpoint(run).items():
+        np.testing.assert_array_equal(value, learned[name], err_msg=name)
+    older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
+    newest.unlink()
+    older.write_bytes(b"")
+    assert "no checkpoint in" in refuse(*flags)
 
 
 @pytest.mark.parametrize(
