@@ -22,7 +22,6 @@ from pipelines import (
     promotion,
     resuming,
     runs_command,
-    sources,
     startup,
 )
 from pipelines import recipe as recipes
@@ -35,7 +34,7 @@ from pipelines.arguments import (
     parse_settings,
     runs_folder,
 )
-from pipelines.console import cell, print_plain
+from pipelines.console import cell
 from pipelines.startup import INTERRUPTED
 from pipelines.vertex import clean_command, commands, schedule_commands
 from pipelines.vertex.errors import CloudError
@@ -240,22 +239,12 @@ def run_recipe(
             "--pipeline-root can't be used with --in-containers, since containers have no "
             "credentials of this machine; leave one of them out"
         )
-    from pipelines import plan as planning
+    # What is imported takes seconds, more on a busy machine.
+    with Console().status(f"Compiling {recipe}"):
+        from pipelines.local import run as run_locally
+        from pipelines.local_values import compiled
 
-    planning.check_affordable(parameters)
-    values = {name: parameters.values()[name] for name in given}
-    values.update(sources.on_this_machine(parameters, in_containers=in_containers))
-
-    from pipelines import compilation
-    from pipelines.local import accelerators
-    from pipelines.local import run as run_locally
-    from pipelines.vertex.template import Template
-
-    machines = parameters.machines
-    if machines.accelerator_count:
-        print_plain(Console(), accelerators.in_place_of(machines))
-    package = compilation.write(loaded, Path("build"))
-    values["labels"] = {**parameters.job.labels, **Template(recipe, package).labels}
+        package, values = compiled(loaded, parameters, list(given), in_containers)
     result = run_locally(
         package,
         recipe=recipe,

@@ -161,6 +161,7 @@ class Run(abc.ABC):
                 f"going on from the checkpoint at epoch {self.progress.epoch + 1}, "
                 f"step {self.progress.step}"
             )
+        self.log.line("compiling the first step")
 
     def _epochs(self) -> None:
         """Takes the epochs that are left of the phase."""

@@ -3,6 +3,8 @@
 import collections
 import os
 import pathlib
+import re
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +12,6 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from pipelines.console import print_plain
@@ -23,6 +24,12 @@ _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
 _ECHO = 3
 """Columns that stay free: what a key echoes after the table, such as ^C, must not wrap."""
+_CLOCK_WIDTH = 7
+_MOST_LINES = 3
+_STARTING = "starting"
+_NARROW = 40
+"""Columns of text below which it stands under its row instead, from column `_BELOW` on."""
+_BELOW = 4
 
 _MARKS = {
     "PENDING": ("·", "dim"),
@@ -45,14 +52,15 @@ def view_of(board: Board, jobs: list[CustomJob], console: Console) -> "LiveView 
 class LiveView:
     """A table that is drawn anew in its place: a row a task, and a row a replica.
 
-    Of replicas that do not fit on the screen only those that were restarted or failed have a
-    row, and the chief; a line counts the others.
+    What a row says continues below where it is too long for the screen. Of replicas that do
+    not fit on the screen only those that were restarted or failed have a row, and the chief;
+    a line counts the others.
     """
 
     def __init__(self, board: Board, jobs: list[CustomJob], console: Console) -> None:
         self._board = board
         self._jobs = jobs
-        self._spinners: dict[str, Spinner] = {}
+        self._spinner = Spinner("dots", style="blue")
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -68,45 +76,75 @@ class LiveView:
 
     def __exit__(self, *_: Any) -> None:
         # What is shown last stays: all rows, for it may scroll, and no clock.
-        self._live.update(self._table(list(_rows(self._board, self._jobs))), refresh=True)
+        self._live.update(Group(*self._lines(list(_rows(self._board, self._jobs)))), refresh=True)
         self._live.stop()
 
     def update(self) -> None:
-        """Draws the table, unless it was drawn just now."""
+        """Draw the table, unless it was drawn just now."""
         if time.monotonic() - self._drawn > 1 / _REFRESHES_A_SECOND:
             self._drawn = time.monotonic()
             rows = list(_rows(self._board, self._jobs))
             room = self._live.console.height - 2
             clock = _clock(self._drawn - self._board.started)
             head = Text(f"{relative(_folder(self._board))}  {clock}", "dim", no_wrap=True)
-            table = self._table(rows if len(rows) <= room else list(_folded(rows)))
-            self._live.update(Group(head, table), refresh=True)
+            lines = self._lines(rows)
+            if len(lines) > room:
+                lines = self._lines(list(_folded(rows)) if len(rows) > room else rows, most=1)
+            self._live.update(Group(head, *lines), refresh=True)
 
     def note(self, text: str) -> None:
         self._live.console.print(text, style="yellow", highlight=False)
 
-    def _table(self, rows: list["Row"]) -> Table:
-        table = Table.grid(padding=(0, 1))
-        table.width = max(1, self._live.console.width - _ECHO)
-        table.add_column(width=1)
-        table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    def _lines(self, rows: list["Row"], most: int = _MOST_LINES) -> list[Text]:
+        """Lay the rows out: mark, name, clock and text, the replicas' columns apart.
+
+        Args:
+            most: lines of a row's text.
+        """
+        width = max(20, self._live.console.width - _ECHO)
+        names = {
+            inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)
+            for inner in (False, True)
+        }
+        lines = []
         for name, state, seconds, text in rows:
-            if state == "RUNNING" and name.startswith("  chief"):
-                text = text or "starting"
-            mark: Spinner | Text
-            if state == "RUNNING":
-                mark = self._spinners.setdefault(name, Spinner("dots", style="blue"))
-                style = "bold" if not name.startswith(" ") else ""
-            else:
-                symbol, color = _MARKS[state]
-                mark, style = Text(symbol, color), "dim" if color == "dim" else ""
+            mark, style = self._mark(state, name)
             clock = _clock(seconds) if seconds else ""
             if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
                 text = state.lower().replace("_", " ")
-            table.add_row(mark, Text(name, style), Text(clock, "dim"), Text(text, "dim"))
-        return table
+            first = f" {name:{names[name.startswith(' ')]}} "
+            indent = 1 + len(first) + _CLOCK_WIDTH + 1
+            wrapped = _wrapped(text, width - indent, most)
+            if len(wrapped) > 1 and width - indent < _NARROW:
+                indent = _BELOW
+                wrapped = ["", *_wrapped(text, width - indent, most)]
+            beside = f" {wrapped[0]}" if wrapped else ""
+            lines.append(
+                Text.assemble(mark, (first, style), (f"{clock:>{_CLOCK_WIDTH}}{beside}", "dim"))
+            )
+            lines += [Text(" " * indent + rest, "dim") for rest in wrapped[1:]]
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+            line.no_wrap = True
+        return lines
+
+    def _mark(self, state: str, name: str) -> tuple[Text, str]:
+        """Return the sign of a state, and the style of the name beside it."""
+        if state == "RUNNING":
+            frame = self._spinner.render(self._live.console.get_time())
+            assert isinstance(frame, Text)
+            return frame, "" if name.startswith(" ") else "bold"
+        symbol, color = _MARKS[state]
+        return Text(symbol, color), "dim" if color == "dim" else ""
+
+
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    """Break text into lines of `width`, at most `most`; what is left out is marked by "…"."""
+    if most == 1:
+        return [text if len(text) <= width else f"{text[: max(0, width - 1)]}…"]
+    return textwrap.wrap(
+        text, max(10, width), max_lines=most, placeholder=" …", break_on_hyphens=False
+    )
 
 
 class PlainView:
@@ -136,7 +174,7 @@ class PlainView:
                 self.note(f"{name.strip()} {state}{took}{detail}")
                 # The first line of progress may come at once.
                 self._lines[name] = (0.0, "")
-            elif state == "RUNNING" and text:
+            elif state == "RUNNING" and text not in ("", _STARTING):
                 shown, last = self._lines[name]
                 if text != last and now - shown >= _PLAIN_SECONDS:
                     self.note(f"{name.strip()}: {text}")
@@ -183,7 +221,7 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
     """A row of every task, and below a job's of its replicas."""
     waiting = list(jobs)
     for task in list(board.tasks.values()):
-        text = progress(task.log) if task.state == "RUNNING" else ""
+        text = progress(task.log) or _STARTING if task.state == "RUNNING" else ""
         own = [job for job in waiting if job.launched_by == task.key]
         if own:
             text = ""
@@ -194,16 +232,21 @@ def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
 
 def _replica_rows(job: CustomJob, folder: pathlib.Path) -> Iterator[Row]:
     for replica in job.replicas:
+        name = f"{replica.role} {replica.index}"
         text = progress(replica.log) if replica.state != "FAILED" else ""
-        text = text.removeprefix(f"{replica.role} {replica.index}: ")
-        if replica.state == "STOPPED" and job.state == "SUCCEEDED":
+        text = re.sub(rf"^({name}:? |{replica.role}: )", "", text)
+        if replica.state == "STOPPED" and "told to stop" not in text:
             text = "shut down with the job"
-        elif replica.restarts:
+        elif replica.state == "RUNNING" and replica is job.replicas[0] and not text:
+            others = len(job.replicas) - 1
+            text = "starting: loads TensorFlow"
+            text += f", then waits for the other {others} to be there" if others else ""
+        if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # Its own folder stands above the table.
         text = text.replace(f"{folder}/", "")
         seconds = seconds_between(replica.started, replica.ended)
-        yield f"  {replica.role} {replica.index}", replica.state, seconds, text
+        yield f"  {name}", replica.state, seconds, text
 
 
 def _clock(seconds: float) -> str:

@@ -72,10 +72,62 @@ def test_replicas_that_do_not_fit_on_the_screen_are_counted(board, job, tmp_path
     assert "worker 39" in drawn(board, job, width=80, height=50)
 
 
-def test_a_chief_that_has_not_said_anything_yet_is_starting(board, job):
+EPOCH = (
+    "epoch 13/20: loss 0.0057, accuracy 0.9981, validation loss 0.0390, validation accuracy "
+    "0.9919 (best), 10,425 examples/s, 1:02:03 left"
+)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(board, job, tmp_path, width, height):
+    job.replicas = [
+        replica(tmp_path, "chief", 0, f"{EPOCH}\n"),
+        *(replica(tmp_path, "worker", n, f"worker {n} serves at 127.0.0.1:8\n") for n in range(4)),
+        replica(tmp_path, "evaluator", 0, "step 188: validation loss 0.19, accuracy 0.90, 0.4 s"),
+    ]
+    text = drawn(board, job, width=width, height=height)
+    assert EPOCH in " ".join(text.split())
+    assert "…" not in text
+    assert len(text.splitlines()) < height
+    # What stands in the row's name is not said again.
+    assert text.count("worker 3") == 1
+
+
+def test_on_a_low_screen_each_row_has_one_line(board, job, tmp_path):
+    workers = [replica(tmp_path, "worker", n, f"{EPOCH}\n") for n in range(5)]
+    job.replicas = [replica(tmp_path, "chief", 0, f"{EPOCH}\n"), *workers]
+    lines = drawn(board, job, width=80, height=14).splitlines()
+    assert sum("epoch 13/20" in line and "…" in line for line in lines) == 6
+    assert not any("examples/s" in line for line in lines)
+
+
+def test_a_chief_that_has_not_said_anything_yet_tells_what_it_waits_for(board, job, tmp_path):
     job.replicas[0].log.write_text("")
     job.replicas[0].restarts = 0
-    assert "starting" in drawn(board, job, width=100)
+    assert "starting: loads TensorFlow\n" in drawn(board, job, width=100)
+    job.replicas.append(replica(tmp_path, "worker", 0))
+    text = " ".join(drawn(board, job, width=100).split())
+    assert "starting: loads TensorFlow, then waits for the other 1 to be there" in text
+
+
+def test_a_task_that_has_not_said_anything_yet_is_starting(board, job):
+    lines = drawn(board, types.SimpleNamespace(launched_by="", replicas=[]), width=100)
+    assert re.search(r"Train +[\d.:]+( s)? starting", lines)
+    assert "starting" not in drawn(board, job, width=100)
+
+
+def test_a_replica_that_was_stopped_has_not_succeeded(board, job, tmp_path):
+    job.replicas = [
+        replica(tmp_path, "chief", 0, "model exported\n", state="SUCCEEDED"),
+        replica(tmp_path, "ps", 0, "ps 0 serves at 127.0.0.1:8\n", state="STOPPED"),
+    ]
+    lines = drawn(board, job, width=100).splitlines()
+    (chief,) = (line for line in lines if "chief 0" in line)
+    (server,) = (line for line in lines if "ps 0" in line)
+    assert "✓" in chief
+    assert "✓" not in server
+    assert "shut down with the job" in server
+    assert "serves at" not in server
 
 
 def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
