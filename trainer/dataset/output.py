@@ -4,14 +4,25 @@ While the work goes on, and after a kill, it holds
 
     train-00000-of-00008.tfrecord ...     whole shards, nothing else under such names
     .unfinished/<fingerprint>/            notes on these shards, and partial files
+    .unfinished/writer.json               who holds the folder's lock
     rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ goes
 
 Files that no data set owns are left alone.
+
+A folder has one writer at a time. The lock is the operating system's, so that it goes with its
+holder however that ends. Cloud Storage has no such lock: there a writer could only leave a note
+that a killed one never takes back. Each step of a pipeline has a folder of its own.
 """
 
+import contextlib
+import datetime
+import fcntl
 import json
+import os
 import re
-from collections.abc import Iterable
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from trainer.dataset import storage
 from trainer.dataset.options import SPLITS
@@ -21,6 +32,61 @@ from trainer.dataset.sources import Rejection
 from trainer.errors import InputError
 
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
+
+
+_WRITER = "writer.json"
+
+
+@contextlib.contextmanager
+def locked(uri: str, source: str) -> Iterator[None]:
+    """Make the folder and hold its lock.
+
+    Args:
+        source: that is written, for others to be told.
+
+    Raises:
+        InputError: another process is writing to it, or the folder can't be made.
+    """
+    if storage.is_remote(uri):
+        yield
+        return
+    with storage.writing(uri):
+        storage.make_folder(join(uri, UNFINISHED))
+        folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
+    note = join(uri, UNFINISHED, _WRITER)
+    try:
+        _lock(folder, uri, note)
+        since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+        holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+        with storage.writing(uri):
+            # Whoever held the lock until now has removed it.
+            storage.make_folder(join(uri, UNFINISHED))
+            storage.write_whole(note, json.dumps({**holder, "source": source}).encode())
+        try:
+            yield
+        finally:
+            storage.remove(note)
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, uri: str, note: str) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        who = "another process"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            held = json.loads(Path(note).read_bytes())
+            who = (
+                f"process {held['process']} on {held['host']}, since {held['since']} "
+                f"(source={held['source']!r})"
+            )
+        raise InputError(
+            f"{uri} is being written by {who}; let that finish or end "
+            "it, or write to another folder"
+        ) from None
+    except OSError:  # A file system without locks.
+        return
 
 
 def open_folder(uri: str) -> None:
@@ -67,7 +133,8 @@ def make_room(writer: ShardWriter) -> None:
         for name, folder in storage.scan(join(uri, UNFINISHED)):
             stale = join(uri, UNFINISHED, name)
             if not folder:
-                storage.remove(stale)
+                if name != _WRITER:
+                    storage.remove(stale)
             elif stale != notes:
                 storage.remove_folder(stale)
         storage.make_folder(notes)

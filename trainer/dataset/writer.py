@@ -63,11 +63,17 @@ def create_tfrecords(
             be written. Nothing stays that a reader or a later run would take for good.
         RuntimeError: a writing process was killed; run again.
     """
-    with Spares() as spares:
-        return _create(options, output_uri, engine, progress, spares)
+    checks.check_options(options)
+    source = open_source(options)
+    checks.check_apart(source.location, output_uri)
+    if engine:
+        engine.check(source, output_uri)
+    with output.locked(output_uri, options.source), Spares() as spares:
+        return _create(source, options, output_uri, engine, progress, spares)
 
 
 def _create(
+    source: Source,
     options: RecordOptions,
     output_uri: str,
     engine: Engine | None,
@@ -75,11 +81,6 @@ def _create(
     spares: Spares,
 ) -> Dataset:
     """create_tfrecords, with processes that may be started on the way."""
-    checks.check_options(options)
-    source = open_source(options)
-    checks.check_apart(source.location, output_uri)
-    if engine:
-        engine.check(source, output_uri)
     output.open_folder(output_uri)
     store = None
     if options.records_store:

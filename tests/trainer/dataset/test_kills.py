@@ -2,6 +2,7 @@
 
 import random
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,8 @@ from tests.trainer.dataset import killing
 from tests.trainer.dataset.folders import content, picture, two_classes
 from tests.trainer.dataset.killing import ALONE, POOL
 from trainer.dataset.options import RecordOptions
+from trainer.dataset.writer import create_tfrecords
+from trainer.errors import InputError
 
 
 def options_of(source: Path, size: int = 64) -> RecordOptions:
@@ -70,6 +73,33 @@ def test_a_killed_child_fails_the_run_and_the_next_one_carries_on(source, expect
     assert content(output) == expected
     noted = sum(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())
     assert noted >= len(kept) - 2, "whole shards were written again"
+
+
+def test_a_second_writer_is_refused_and_told_who_writes(source, expected, tmp_path):
+    output, flag = tmp_path / "out", tmp_path / "flag"
+    waits = (
+        "import pathlib, time\n"
+        "from trainer.dataset import output\n"
+        "make_room = output.make_room\n"
+        "def waiting(writer):\n"
+        "    make_room(writer)\n"
+        f"    pathlib.Path('{flag}').touch()\n"
+        "    time.sleep(100)\n"
+        "output.make_room = waiting\n"
+    )
+    first = killing.start(options_of(source), output, ALONE, before=waits)
+    try:
+        while first.poll() is None and not flag.exists():
+            time.sleep(0.01)
+        words = rf"{output} is being written by process {first.pid} on .*source='images:{source}'"
+        for size in (32, 64):
+            with pytest.raises(InputError, match=words):
+                create_tfrecords(options_of(source, size), str(output))
+    finally:
+        first.kill()
+        first.wait()
+    killing.run(options_of(source), output)
+    assert content(output) == expected
 
 
 def test_leftovers_of_other_options_and_other_content_are_not_trusted(source, expected, tmp_path):
