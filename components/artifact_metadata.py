@@ -1,13 +1,47 @@
-"""What Vertex ML Metadata keeps of an artifact, beside its files."""
+"""What a task hands on beside its files: output parameters and the metadata of artifacts.
+
+Vertex AI takes 131,072 bytes of a task, as JSON: "Maximum size of JSON payload containing output
+parameters and artifacts per pipeline task" in machine-learning/quotas. And all that a task
+takes in, its input artifacts' metadata included, is one argument of a command line, of which
+Linux takes as much.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-METADATA_BYTES = 200_000
-"""An artifact's metadata must not be larger: `metadata` in Google's artifact.proto, "200KB"."""
+TASK_BYTES = 131_072
+CLASSES_BYTES = TASK_BYTES // 4
+"""The most that the class list of records may take: every later task has it among its inputs."""
+_RESERVE_BYTES = TASK_BYTES // 4
+"""Left for what the service adds: names of resources, types, times."""
 
 
-def fits(metadata: Mapping[str, Any]) -> bool:
-    """Whether an artifact can have `metadata`: a step with a larger one fails on Vertex AI."""
-    return len(json.dumps(metadata).encode()) <= METADATA_BYTES
+def size(value: Any) -> int:
+    """Return the bytes of a value as JSON, in the longest of its spellings."""
+    return len(json.dumps(value).encode())
+
+
+def fit(
+    artifacts: Sequence[Any], parameters: Sequence[Any], droppable: Sequence[tuple[Any, str]]
+) -> list[str]:
+    """Drop metadata until the outputs of a task fit.
+
+    Args:
+        artifacts: all that the task puts out.
+        parameters: values of all its output parameters.
+        droppable: artifacts and keys of their metadata, what is to go first before others.
+
+    Returns:
+        The keys that are gone.
+    """
+    dropped = []
+    for artifact, key in droppable:
+        content = [
+            {"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts
+        ]
+        if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
+            break
+        if artifact.metadata.pop(key, None) is not None:
+            dropped.append(key)
+    return dropped

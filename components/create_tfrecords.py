@@ -69,7 +69,7 @@ def create_tfrecords(
             environment=os.environ,
         )
         dataset = create_tfrecords(options, records.uri, engine=engine, progress=print)
-    if artifact_metadata.fits({"classes": dataset.classes}):
+    if artifact_metadata.size(dataset.classes) <= artifact_metadata.CLASSES_BYTES:
         records.metadata["classes"] = dataset.classes
     records.metadata["rejected"] = dataset.rejected["count"]
     for name, split in dataset.splits.items():

@@ -105,12 +105,13 @@ def evaluate_model(
     for name, value in judged.scalars().items():
         metrics.log_metric(name, value)
     classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
-    if not artifact_metadata.fits(classification.metadata):
-        del classification.metadata["confusionMatrix"]
-        print(
-            f"The console can't hold the matrix of {len(judged.classes):,} classes; see the report"
-        )
     curve = judged.roc
     if curve:
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
-    return judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
+    outputs = (judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason)
+    artifacts = [metrics, classification, report, evaluation, predictions, decision]
+    if artifact_metadata.fit(artifacts, outputs, [(classification, "confusionMatrix")]):
+        print(
+            f"The console can't hold the matrix of {len(judged.classes):,} classes; see the report"
+        )
+    return outputs

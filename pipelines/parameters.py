@@ -7,6 +7,7 @@ comes from a recipe, from --set or from elsewhere.
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,9 @@ from trainer.worker_pools import MachineOptions
 
 SOURCES = ("digits", "images", "tfds", "csv")
 _DATA_SET = re.compile(r"[\w./:*+-]+")
+# A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
+# artifacts, their metadata and the names that KFP adds.
+_PARAMETER_BYTES = 65_536
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
@@ -172,7 +176,19 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     return result
 
 
+def _check_size(values: ParameterSet) -> None:
+    """Raise InputError for parameters that do not fit into a task's command line."""
+    sizes = {name: len(json.dumps(value).encode()) for name, value in values.values().items()}
+    if sum(sizes.values()) > _PARAMETER_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise InputError(
+            f"the parameters take {sum(sizes.values()):,} bytes as JSON, of which {largest} takes "
+            f"{sizes[largest]:,}; a task of the pipeline takes {_PARAMETER_BYTES:,}: shorten it"
+        )
+
+
 def _check_together(values: ParameterSet) -> None:
+    _check_size(values)
     source = values.records.source
     kind, colon, location = source.partition(":")
     fits = not colon if kind == "digits" else kind in SOURCES and location

@@ -21,6 +21,8 @@ from trainer.fields import option
 if TYPE_CHECKING:  # the pipeline's parameters are known without TensorFlow
     from trainer.evaluation import Evaluation
 
+_LISTED = 5
+"""Missed floors that a verdict's line names; the report has them all."""
 RULES = ("better", "not_worse", "none")
 ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
 """Roles of a registered version; its aliases in the registry, too."""
@@ -157,7 +159,10 @@ def judge(
     """
     failures = tuple(_missed_floors(evaluation, options))
     if failures:
-        return Verdict(accepted=False, role="", reason="; ".join(failures), failures=failures)
+        listed = "; ".join(failures[:_LISTED])
+        if len(failures) > _LISTED:
+            listed += f"; and {len(failures) - _LISTED} more"
+        return Verdict(accepted=False, role="", reason=listed, failures=failures)
     floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
     if rival is None or options.champion_rule == "none":
         role, why = CHAMPION if registry else "", floor

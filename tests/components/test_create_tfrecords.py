@@ -6,6 +6,7 @@ import json
 
 import pytest
 from kfp import dsl
+from PIL import Image
 
 from components.create_tfrecords import create_tfrecords
 from tests.components.artifacts import artifact
@@ -33,6 +34,25 @@ def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path
         "rejected": 0,
         **{f"{name}_examples": count for name, count in counts.items()},
     }
+
+
+@pytest.mark.parametrize(("letters", "kept"), [(10, True), (80, False)])
+def test_a_class_list_that_later_steps_could_not_take_is_left_to_dataset_json(
+    tmp_path, letters, kept
+):
+    names = [f"{number:04}".ljust(letters, "x") for number in range(500)]
+    for name in names:
+        folder = tmp_path / "in" / name
+        folder.mkdir(parents=True)
+        for shade in range(2):
+            Image.new("L", (8, 8), len(list((tmp_path / "in").iterdir())) % 251 + shade).save(
+                folder / f"{name[:4]}-{shade}.png"
+            )
+    records = artifact(dsl.Dataset, tmp_path / "records")
+    run(records, source=f"images:{tmp_path / 'in'}", split_fractions=[0.5, 0.25, 0.25])
+    content = json.loads((tmp_path / "records" / "dataset.json").read_text())
+    assert content["classes"] == names
+    assert records.metadata.get("classes") == (names if kept else None)
 
 
 def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, capsys):

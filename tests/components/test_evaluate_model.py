@@ -162,8 +162,11 @@ def test_the_answers_to_the_test_split_are_kept(folder, tmp_path):
     assert scores.losses.mean() == pytest.approx(artifacts["metrics"].metadata["log_loss"])
 
 
-def test_a_matrix_that_is_too_large_for_the_console_is_left_to_the_report(tmp_path, capsys):
-    classes = [f"class-{number:03}" for number in range(300)]
+@pytest.mark.parametrize("count", [220, 1000])
+def test_many_classes_leave_the_outputs_of_the_step_within_vertex_ais_limit(
+    tmp_path, capsys, count
+):
+    classes = [f"class-{number:04}" for number in range(count)]
     pixels = np.eye(2, len(classes), dtype=np.uint8)
     write_records(tmp_path / "records", classes, np.array([0, 1]), pixels)
     write_model(tmp_path / "model", classes)
@@ -171,10 +174,29 @@ def test_a_matrix_that_is_too_large_for_the_console_is_left_to_the_report(tmp_pa
     training.mkdir()
     (training / "metrics.json").write_text("{}")
     (training / "history.csv").write_text("epoch\n1\n")
-    _, artifacts = evaluate(tmp_path, tmp_path)
-    assert "the matrix of 300 classes; see the report\n" in capsys.readouterr().out
-    assert all(len(json.dumps(one.metadata)) < 200_000 for one in artifacts.values())
+    floors = dict.fromkeys(classes, 0.9)
+    outputs, artifacts = evaluate(tmp_path, tmp_path, class_floors=floors)
+    assert f"the matrix of {count:,} classes; see the report\n" in capsys.readouterr().out
+    put_out = [
+        artifacts[name] for name in evaluate_model.component_spec.outputs if name in artifacts
+    ]
+    assert len(put_out) == 6
+    payload = [[one.name, one.uri, one.metadata] for one in put_out]
+    assert len(json.dumps([payload, outputs])) < 131_072
     assert artifacts["metrics"].metadata["examples"] == 2
+    # Two classes have examples, and reach their floors; five of the others are named.
+    assert outputs[-1].endswith(f"; and {count - 2 - 5} more")
+
+
+def test_a_matrix_that_the_console_can_hold_is_among_the_metadata(tmp_path):
+    classes = [f"class-{number:04}" for number in range(100)]
+    write_records(tmp_path / "records", classes, np.array([0, 1]), np.eye(2, 100, dtype=np.uint8))
+    write_model(tmp_path / "model", classes)
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "metrics.json").write_text("{}")
+    (tmp_path / "training" / "history.csv").write_text("epoch\n1\n")
+    _, artifacts = evaluate(tmp_path, tmp_path)
+    assert len(artifacts["classification"].metadata["confusionMatrix"]["rows"]) == 100
 
 
 def test_the_evaluation_is_in_the_words_of_the_registrys_schema(folder, tmp_path):

@@ -145,6 +145,10 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
         ({"split_fractions": [0.5, 0.5, 0]}, "leaves nothing to train or to test on"),
         ({"accelerator_count": 1}, "give both, or neither"),
+        (
+            {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
+            "class_floors takes 75,000; a task of the pipeline takes 65,536: shorten it",
+        ),
         ({"skip_if_unchanged": True}, "since the versions of a model; give its model_name"),
     ],
 )
