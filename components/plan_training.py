@@ -70,6 +70,7 @@ def plan_training(
     rates: dict,
     rates_of: str,
     skip_if_unchanged: bool,
+    resume_from: str,
     labels: dict,
     run: str,
     class_floors: dict,
@@ -104,6 +105,8 @@ def plan_training(
         rates_of: Their region and date.
         skip_if_unchanged: Train only where no version of the model was trained on the same
             records with the same configuration.
+        resume_from: Directory of an interrupted job, to go on from its checkpoint; empty: this
+            step's own.
         labels: Labels of the job, as a JSON object of text; the run's is added.
         run: Name of the pipeline's run.
         class_floors: Floors of recall of single classes, which the records must have.
@@ -125,6 +128,7 @@ def plan_training(
     from trainer.price import affordable_timeout, job_price
     from trainer.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
 
+    training.uri = resume_from.rstrip("/") or training.uri
     with exit_on_input_error():
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))

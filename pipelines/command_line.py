@@ -205,9 +205,11 @@ def run_recipe(
     directory = runs_folder(runs_directory, local=local)
     if resume:
         resuming.check_options(set_, cache, in_containers=in_containers)
-        if not local:
-            raise InputError("--resume is for runs on this machine; add --local")
-        return resuming.resume_here(directory, recipe, run)
+        if local:
+            return resuming.resume_here(directory, recipe, run)
+        from pipelines.vertex import rerun
+
+        return rerun.resume(settings(), recipe, run, name or "", detach=detach)
     if run:
         raise InputError(f"{run!r} was given beside {recipe!r}; add --resume to go on with a run")
     loaded = recipes.load(recipe)

@@ -43,6 +43,11 @@ class PipelineOptions:
         help="Skip training where a version of model_name was trained on equal records with an "
         "equal configuration. For scheduled runs.",
     )
+    resume_from: str = option(
+        "",
+        help="base_output_directory of an interrupted training job of equal records and "
+        "configuration, from whose checkpoint training goes on; empty: training starts anew.",
+    )
     slice_columns: list[str] = option(
         [],
         help="Columns of a table by whose values the test split is cut into slices, each with "

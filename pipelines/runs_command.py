@@ -68,12 +68,12 @@ def list_runs(
     links: list[str] = []
     own = settings()
     if own.project:
-        from pipelines.vertex import past_runs
+        from pipelines.vertex import experiments, past_runs
         from pipelines.vertex.connection import runs_link
 
         try:
             found += past_runs.listed(own, recipe, limit + 1)
-            links = [f"experiments  {past_runs.experiments_link(own)}"]
+            links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
             links.append(f"all runs     {runs_link(own)}")
         except (CloudError, InputError) as error:
             problem = f"runs on Vertex AI are not listed: {one_line(error)}"

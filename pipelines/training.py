@@ -84,6 +84,7 @@ def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
             rates=cost.table().rates,
             rates_of=f"{cost.table().region}, {cost.table().date}",
             skip_if_unchanged=parameters["skip_if_unchanged"],
+            resume_from=parameters["resume_from"],
             labels=parameters["labels"],
             run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             class_floors=parameters["class_floors"],

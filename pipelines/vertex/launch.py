@@ -11,11 +11,12 @@ from rich.console import Console
 from pipelines.console import print_plain
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
-from pipelines.vertex import bill, logs, runs, watch
+from pipelines.vertex import bill, experiments, logs, runs, watch
 from pipelines.vertex import template as templates
 from pipelines.vertex.connection import Connection, run_link
 from pipelines.vertex.errors import CloudError, is_capacity
 from pipelines.vertex.settings import Settings
+from trainer.errors import InputError
 
 FAILED = 1
 INTERRUPTED = 130
@@ -75,33 +76,73 @@ def launch(request: Request, settings: Settings, console: Console) -> int:
                 raise
             say(f"{error}; trying the next of the recipe's fallbacks")
             continue
-        say(f"run       {run_id}")
-        say(f"console   {run_link(settings, run_id)}")
-        if request.detach:
-            say(f"status    python -m pipelines status {run_id}")
-            return 0
-        try:
-            job = watch.wait(connection, run_id, console)
-        except KeyboardInterrupt:
-            say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
-            return INTERRUPTED
-        jobs = runs.custom_jobs(connection, job)
-        say(f"{runs.state_of(job)}  {bill.summary(jobs)}".rstrip())
-        verdict = runs.verdict_of(job)
-        if verdict:
-            say(f"verdict   {verdict}")
-        if runs.state_of(job) == "SUCCEEDED":
-            return 0
-        if runs.state_of(job) == "CANCELLED":
-            return FAILED
-        reason = runs.failure_of(job, jobs, datetime.datetime.now(datetime.timezone.utc))
-        say(f"error: {reason}")
-        lacking = is_capacity(reason) or (not jobs and logs.lack_machines(connection, job))
-        if last or not lacking:
-            logs.show_failure(connection, job, jobs, console)
-            return FAILED
+        followed = follow(
+            connection, recipe.name, run_id, console, detach=request.detach, last=last
+        )
+        if not followed.lacking:
+            return followed.code
         say("trying the next of the recipe's fallbacks")
     return FAILED
+
+
+@dataclasses.dataclass(frozen=True)
+class Followed:
+    """The end of a run, or of the user's patience.
+
+    Attributes:
+        code: the exit code.
+        lacking: it failed for lack of machines, and others can be tried.
+    """
+
+    code: int
+    lacking: bool = False
+
+
+def follow(
+    connection: Connection,
+    recipe: str,
+    run_id: str,
+    console: Console,
+    *,
+    detach: bool,
+    last: bool = True,
+) -> Followed:
+    """Tell where a run is, put it into its experiment and, unless detached, wait for its end.
+
+    Args:
+        last: there are no other machines to try.
+    """
+    say = functools.partial(print_plain, console)
+    settings = connection.settings
+    say(f"run       {run_id}")
+    say(f"console   {run_link(settings, run_id)}")
+    try:
+        try:
+            experiment = experiments.add(connection, recipe, run_id)
+            say(f"compared  {experiments.link(settings, experiment)}")
+        except (CloudError, InputError) as error:
+            say(f"warning   the run is in no experiment: {error}")
+        if detach:
+            say(f"status    python -m pipelines status {run_id}")
+            return Followed(0)
+        job = watch.wait(connection, run_id, console)
+    except KeyboardInterrupt:
+        say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
+        return Followed(INTERRUPTED)
+    jobs = runs.custom_jobs(connection, job)
+    say(f"{runs.state_of(job)}  {bill.summary(jobs)}".rstrip())
+    verdict = runs.verdict_of(job)
+    if verdict:
+        say(f"verdict   {verdict}")
+    if runs.state_of(job) != "FAILED":
+        return Followed(0 if runs.state_of(job) == "SUCCEEDED" else FAILED)
+    reason = runs.failure_of(job, jobs, datetime.datetime.now(datetime.timezone.utc))
+    say(f"error: {reason}")
+    lacking = is_capacity(reason) or (not jobs and logs.lack_machines(connection, job))
+    if lacking and not last:
+        return Followed(FAILED, lacking=True)
+    logs.show_failure(connection, job, jobs, console)
+    return Followed(FAILED)
 
 
 def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:

@@ -6,11 +6,13 @@ from typing import Any
 
 from pipelines.run_history import PastRun
 from pipelines.vertex import runs
-from pipelines.vertex.connection import CONSOLE, Connection, run_link
+from pipelines.vertex.connection import Connection, run_link
 from pipelines.vertex.settings import Settings
 
 PLACE = "Vertex AI"
-_EVALUATION, _PLAN = "evaluate-model", "plan-training"
+PLAN, TRAINING = "plan-training", "training"
+"""The task that makes the directory of the training job, and its output."""
+_EVALUATION = "evaluate-model"
 _THREADS = 8
 
 
@@ -36,12 +38,6 @@ def find(settings: Settings, run_id: str) -> PastRun:
         CloudError: refused, or no connection.
     """
     return _past(settings, runs.get(Connection(settings), run_id))
-
-
-def experiments_link(settings: Settings) -> str:
-    """Return the console's page of the experiments, in which runs are compared."""
-    where = f"locations/{settings.region}"
-    return f"{CONSOLE}/vertex-ai/experiments/{where}/experiments?project={settings.project}"
 
 
 def parameters_of(job: Any) -> dict[str, Any]:
@@ -79,8 +75,8 @@ def _past(settings: Settings, job: Any) -> PastRun:
         verdict=verdict,
         reason=reason,
         error=error,
-        training=_uri(job, _PLAN, "training"),
-        predictions=_uri(job, _EVALUATION, "predictions"),
+        training=uri_of(job, PLAN, TRAINING),
+        predictions=uri_of(job, _EVALUATION, "predictions"),
         link=run_link(settings, runs.id_of(job)),
     )
 
@@ -95,7 +91,8 @@ def _metrics(job: Any) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
-def _uri(job: Any, task: str, output: str) -> str:
+def uri_of(job: Any, task: str, output: str) -> str:
+    """Return the URI of a task's output; empty where it has put out none."""
     artifact = _artifact(job, task, output)
     return artifact.uri if artifact is not None else ""
 

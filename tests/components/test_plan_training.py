@@ -19,7 +19,7 @@ from trainer.job import parse
 from trainer.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"labels": {}, "run": "digits-1", "class_floors": {}}
+ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
@@ -65,6 +65,13 @@ def planned(tmp_path, records="", **changes):
 def plan(tmp_path, **changes):
     outputs, training = planned(tmp_path, **changes)
     return outputs["worker_pool_specs"], outputs["base_output_directory"], training
+
+
+def test_a_resumed_job_gets_the_directory_of_the_interrupted_one(tmp_path):
+    interrupted = tmp_path / "interrupted"
+    pools, base, training = plan(tmp_path, resume_from=f"{interrupted}/")
+    assert (base, training.uri) == (str(interrupted), str(interrupted))
+    assert f"--base_output_directory={interrupted}" in pools[0]["container_spec"]["args"]
 
 
 def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):

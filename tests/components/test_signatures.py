@@ -37,6 +37,7 @@ KFP_TYPES = {
             {"records", "timeout", "max_cost", "price_per_hour", "rates", "rates_of"}
             | {
                 "skip_if_unchanged",
+                "resume_from",
                 "labels",
                 "run",
                 "class_floors",
