@@ -5,6 +5,7 @@ That context becomes a child of the experiment's context, as PipelineJob.submit(
 of the SDK does it (machine-learning/experiments/add-pipelinerun-experiment).
 """
 
+import re
 import time
 from typing import Any
 
@@ -21,7 +22,7 @@ _WAIT_SECONDS = 60.0
 
 def experiment_of(recipe: str) -> str:
     """Return the name of a recipe's experiment: a context's ID has no underscore."""
-    return recipe.replace("_", "-").lower()
+    return re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
 
 
 def link(settings: Settings, experiment: str) -> str:

@@ -17,8 +17,6 @@ from pipelines.vertex.launch import follow
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
 
-_JOB_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
-
 
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
     """Starts the run that goes on with an interrupted one; returns the exit code.
@@ -36,6 +34,8 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     connection = Connection(settings)
     latest = [] if run_id else runs.listed(connection, recipe, limit=1)
     job = runs.get(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
+    if run_id and job.display_name != recipe:
+        raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
     _check(connection, job)
     new_id = templates.run_id(job.display_name, name, datetime.datetime.now())
     runs.create(connection, _again(job, new_id), new_id)
@@ -50,7 +50,7 @@ def _check(connection: Connection, job: Any) -> None:
     if state not in runs.ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
     for training in runs.custom_jobs(connection, job):
-        if runs.state_of(training) not in _JOB_ENDED:
+        if runs.state_of(training) not in runs.JOB_ENDED:
             raise InputError(
                 f"the training job of {run_id!r} is {runs.state_of(training)}, and may still "
                 "write its checkpoint; try again when it has ended"

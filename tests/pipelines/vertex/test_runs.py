@@ -51,7 +51,9 @@ def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
     image = compiled["deploymentSpec"]["executors"]["exec-plan-training"]["container"]["image"]
     assert image == IMAGE
     assert "vertex-ai/pipelines/locations/us-central1/runs/first?project=my-project" in out
-    assert vertex.names() == ["CreatePipelineJob"]
+    assert vertex.names() == [
+        "CreatePipelineJob", "GetPipelineJob", "CreateContext", "AddContextChildren"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])

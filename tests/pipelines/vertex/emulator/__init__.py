@@ -8,6 +8,7 @@ import re
 
 from google.cloud.aiplatform_v1 import types
 
+from tests.pipelines.vertex.emulator.contexts import Contexts
 from tests.pipelines.vertex.emulator.models import Models
 from tests.pipelines.vertex.emulator.pipeline_jobs import Outcome, PipelineJobs
 from tests.pipelines.vertex.emulator.protos import NUMBER, REGION, P, answer, filtered, now
@@ -16,13 +17,14 @@ from tests.pipelines.vertex.emulator.schedules import Schedules
 __all__ = ["NUMBER", "REGION", "Outcome", "VertexEmulator", "now"]
 
 
-class VertexEmulator(PipelineJobs, Schedules, Models):
+class VertexEmulator(PipelineJobs, Schedules, Models, Contexts):
     """All of it: the resources, the CustomJobs of runs, operations and log lines."""
 
     routes = (
         *PipelineJobs.routes,
         *Schedules.routes,
         *Models.routes,
+        *Contexts.routes,
         ("GET", P + "/customJobs", "ListCustomJobs", "list_custom_jobs"),
         ("GET", P + "/customJobs/(?P<id>[^/:]+)", "GetCustomJob", "get_custom_job"),
         ("DELETE", P + "/customJobs/(?P<id>[^/:]+)", "DeleteCustomJob", "delete_custom_job"),

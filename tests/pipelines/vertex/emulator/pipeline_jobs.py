@@ -32,15 +32,16 @@ class Outcome:
         polls: answers before the final state.
         decision: metadata of the gate's artifact.
         launched: whether there came to be a CustomJob.
+        metrics: of its evaluation.
     """
 
     def __init__(
         self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1, decision=None,
-        launched=True,
+        launched=True, metrics=None,
     ):  # fmt: skip
         self.state, self.job_error, self.task_error = state, job_error, task_error
         self.hours, self.polls, self.decision = hours, polls, decision or {}
-        self.launched = launched
+        self.launched, self.metrics = launched, metrics or {}
 
 
 class PipelineJobs(ProtoServer):
@@ -87,6 +88,8 @@ class PipelineJobs(ProtoServer):
         self.parse("GetPipelineJob", match, query, body)
         job = self.find(self.pipeline_jobs, match["id"])
         if match["id"] in self._polls:
+            context = f"{LOCATION}/metadataStores/default/contexts/{match['id']}"
+            job.job_detail.pipeline_run_context.name = context
             outcome, left = self._polls[match["id"]]
             self._polls[match["id"]][1] = left - 1
             if left <= 0:
@@ -148,6 +151,12 @@ class PipelineJobs(ProtoServer):
         details[-1].executor_detail.container_detail.main_job = launcher
         if outcome.state == "FAILED":
             details[-1].error.message = outcome.task_error or "Job failed"
+        if outcome.launched:
+            details.append(types.PipelineTaskDetail(task_id=8, task_name="plan-training"))
+            details[-1].outputs["training"] = _output(f"{root}/plan-training_8/training")
+        if outcome.metrics:
+            details.append(types.PipelineTaskDetail(task_id=7, task_name="evaluate-model"))
+            details[-1].outputs["metrics"] = _output("", outcome.metrics)
         if outcome.decision:
             details.append(types.PipelineTaskDetail(task_id=9, task_name="skip-training"))
             output = _output(f"{root}/skip-training_1/decision", outcome.decision)
