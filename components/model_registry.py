@@ -263,6 +263,25 @@ def find_champion(
         return registry.champion(model)
 
 
+def start_weights(
+    warm_start: str, model: str, project: str, location: str, environment: Mapping[str, str]
+) -> str:
+    """Return the URI of the weights that a training starts from; empty: random ones.
+
+    Args:
+        warm_start: champion, a URI, or empty.
+        model: whose champion it is; the others as in `find_champion`.
+    """
+    if warm_start != CHAMPION:
+        return warm_start
+    champion = find_champion(model, project, location, environment)
+    if champion is None:
+        print(f"{model!r} has no champion yet: training starts from random weights", flush=True)
+        return ""
+    print(f"training starts from the weights of {champion.name}", flush=True)
+    return champion.artifact_uri
+
+
 def _of(candidate: Candidate, versions: Iterable[Version]) -> Version | None:
     return next((one for one in versions if one.artifact_uri == candidate.artifact_uri), None)
 

@@ -16,6 +16,7 @@ def plan_training(
     training: dsl.Output[dsl.Artifact],
     model: str,
     model_options: dict,
+    warm_start: str,
     strategy: str,
     epochs: int,
     steps_per_epoch: int,
@@ -118,6 +119,7 @@ def plan_training(
     import dataclasses
     import os
 
+    from components.model_registry import start_weights
     from components.model_upload import label
     from components.trained_versions import dataset_digest, find_version, training_labels
     from components.vertex_client import LOCAL_PROJECT
@@ -141,7 +143,9 @@ def plan_training(
         if skip_if_unchanged:
             known = find_version(model_name, trained_on, project, location, os.environ)
         if not known:
-            prepare(config, machines, records.uri, training.uri, class_floors)
+            start = start_weights(warm_start, model_name, project, location, os.environ)
+            start = prepare(config, machines, records.uri, training.uri, class_floors, start)
+            config = dataclasses.replace(config, warm_start=start)
         pools = worker_pool_specs(machines, to_flags(config))
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
         price = job_price(pools, price_per_hour, rates, rates_of)

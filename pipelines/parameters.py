@@ -20,7 +20,7 @@ from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.gate import GateOptions
+from trainer.gate import CHAMPION, GateOptions
 from trainer.models import WIDE, check_images
 from trainer.models.own import is_own
 from trainer.preparation import check_together
@@ -203,7 +203,11 @@ def _check_together(values: ParameterSet) -> None:
             f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
-    places = {"data_dir": values.records.data_dir, "records_store": values.records.records_store}
+    places = {
+        "data_dir": values.records.data_dir,
+        "records_store": values.records.records_store,
+        "warm_start": values.training.warm_start,
+    }
     if kind in ("csv", "images"):
         places["source"] = location
     for name, place in places.items():
@@ -217,6 +221,8 @@ def _check_together(values: ParameterSet) -> None:
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
             "its model_name"
         )
+    if training.warm_start == CHAMPION and not values.registry.model_name:
+        raise InputError("warm_start='champion' is that of a model; give its model_name")
     for name in ("image_uri", "gpu_image_uri"):
         resource_names.check("image", getattr(values.machines, name), name)
     check_together(training, values.machines)

@@ -14,6 +14,7 @@ from pipelines.parameters import ParameterSet
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.storage import is_remote
 from trainer.errors import InputError
+from trainer.gate import CHAMPION
 from trainer.models import FINE_TUNED, read_options
 
 
@@ -45,6 +46,14 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     if records.records_store and not is_remote(records.records_store):
         changed["records_store"] = str(_writable("records_store", records.records_store))
     training = parameters.training
+    if training.warm_start not in ("", CHAMPION) and not is_remote(training.warm_start):
+        start = _absolute("warm_start", training.warm_start)
+        if not start.exists():
+            raise InputError(
+                f"warm_start: there is no {training.warm_start!r}; give champion, a model.keras or "
+                "the folder of a training job"
+            )
+        changed["warm_start"] = str(start.resolve())
     if training.model in FINE_TUNED:
         weights = read_options(training.model, training.model_options).weights_file
         if weights and not is_remote(weights):

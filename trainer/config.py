@@ -32,6 +32,12 @@ class TrainingConfig:
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_OPTIONS_OF_MODELS}."
     )
+    warm_start: str = option(
+        "",
+        help="Weights to start from: champion (of model_name in the Model Registry; where there is "
+        "none, as empty), or the URI of a model.keras or of a training job's folder; empty: "
+        "random by seed.",
+    )
     strategy: str = option(
         "auto",
         help="tf.distribute strategy; auto: parameter_server with parameter servers, "
@@ -235,7 +241,9 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
     """What decides, beside the records, which model training gives: 16 hexadecimal digits.
 
-    Machines are left out: they decide how fast, and what only to rounding.
+    Machines are left out: they decide how fast, and what only to rounding. So is which version
+    the champion is that warm_start names: it changes with each training, the last one's too, so
+    that a scheduled run would never find that nothing has changed.
 
     Args:
         image_uri: of the replicas' code; it tells one code from another as far as its name does.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer import weights
 from trainer.augmentation import augmented
 from trainer.config import TrainingConfig
 from trainer.dataset.schema import Dataset
@@ -20,12 +21,14 @@ def build_network(
     """Builds the model of `config`, and what learns: the model, perhaps behind augmentation.
 
     Sets the process's random seed and dtype policy: each process with these arguments gets
-    the same weights.
+    the same weights, those of config.warm_start where it names any.
     """
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
     with strategy.scope():
         model = build_model(config.model, dataset, options)
+        if config.warm_start:
+            weights.load(model, config.warm_start)
         if config.augmentation != "model":
             return model, model
         return model, augmented(model, config.augmentation_operations, config.seed)

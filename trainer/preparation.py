@@ -6,7 +6,7 @@ from trainer.config import TrainingConfig, check_batch_size, check_for_parameter
 from trainer.dataset.schema import load_to_train
 from trainer.errors import InputError
 from trainer.fields import nearest
-from trainer.models import check_model, prepare_model
+from trainer.models import build_model, check_model, prepare_model
 from trainer.worker_pools import MachineOptions, check_strategy
 
 MOST_PADDING = 0.9
@@ -27,13 +27,18 @@ def prepare(
     dataset_uri: str,
     directory: str,
     class_floors: Collection[str],
-) -> None:
+    start: str = "",
+) -> str:
     """Makes sure that a job can train, and leaves in `directory` what its replicas share.
 
     Args:
         dataset_uri: folder of the records.
         directory: the job's base_output_directory.
         class_floors: names of classes that the model will be judged by.
+        start: URI of the weights to start from; empty: none.
+
+    Returns:
+        The URI of the job's copy of these weights; empty: none.
 
     Raises:
         InputError: the records, the model or its weights can't be trained with.
@@ -49,7 +54,15 @@ def prepare(
     # A parameter server's worker reads on from the start where a batch is not full.
     if not machines.ps_count:
         _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
-    prepare_model(config.model, dataset, config.model_options, directory)
+    options = prepare_model(config.model, dataset, config.model_options, directory)
+    if not start:
+        return ""
+    # Only here: they import TensorFlow, which takes seconds.
+    from trainer import weights
+
+    copy = weights.keep(start, directory)
+    weights.load(build_model(config.model, dataset, options), copy)
+    return copy
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:

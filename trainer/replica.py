@@ -11,7 +11,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import asynchronous, evaluator, files, parameter_server, strategies, synchronous
+from trainer import (
+    asynchronous,
+    evaluator,
+    files,
+    parameter_server,
+    strategies,
+    synchronous,
+    weights,
+)
 from trainer.cluster import Cluster, from_environment
 from trainer.dataset.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError
@@ -86,8 +94,9 @@ def _train(job: Job, cluster: Cluster) -> None:
 
 
 def _write_results(trained: Trained, job: Job, seconds: float) -> None:
-    """Writes model/ and then metrics.json, by which a later step knows that all is there."""
+    """Writes model.keras, model/, and last metrics.json, by which a later step knows the rest."""
     base = job.base_output_directory
+    weights.save(trained.model, join(base, weights.FILE_NAME))
     export(trained.model, trained.dataset, join(base, "model"))
     files.write_json(join(base, METRICS), _metrics(trained, job, seconds))
     print(f"model exported to {join(base, 'model')}", flush=True)

@@ -19,6 +19,7 @@ from pipelines.revision import git_commit
 from pipelines.vertex import gpu_image
 from pipelines.vertex.settings import Settings
 from trainer.errors import InputError
+from trainer.gate import CHAMPION
 from trainer.worker_pools import IMAGE
 
 _LARGEST = 2**53
@@ -192,6 +193,8 @@ def _check_sources(values: Mapping[str, Any]) -> None:
             "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
         )
     places = {name: values[name] for name in ("data_dir", "records_store")}
+    if values["warm_start"] != CHAMPION:
+        places["warm_start"] = values["warm_start"]
     if kind not in ("digits", "tfds"):
         places["source"] = location
     for name, place in places.items():

@@ -1,6 +1,7 @@
 """The plan is a whole list of worker pools whose replicas can read their command line."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from kfp import dsl
@@ -243,12 +244,16 @@ def records(tmp_path):
     return describe(tmp_path / "records")
 
 
-def register(service, records, role, rival="", **changes):
+def job_of(pools):
+    return parse(pools[0]["container_spec"]["args"], {})
+
+
+def register(service, records, role, rival="", artifact_uri="", **changes):
     """Registers a version as trained on `records` with what the plan makes of `changes`."""
     configuration = planned(records.parent, **changes)[0]["configuration"]
     number = len(service.sent("UploadModel"))
     candidate = Candidate(
-        artifact_uri=f"gs://bucket/{number}",
+        artifact_uri=artifact_uri or f"gs://bucket/{number}",
         serving_image="image",
         description="",
         labels={"team": "vision", **training_labels(dataset_digest(str(records)), configuration)},
@@ -259,9 +264,11 @@ def register(service, records, role, rival="", **changes):
     return registry.register("digits", candidate, role, rival).name
 
 
-def decided(records, **changes):
+def decided(records, folder=None, **changes):
     """Whether the plan is to train, and why not."""
-    outputs, _ = planned(records.parent, records, **{"skip_if_unchanged": True, **changes})
+    outputs, _ = planned(
+        folder or records.parent, records, **{"skip_if_unchanged": True, **changes}
+    )
     return outputs["trains"], outputs["reason"], outputs["version"]
 
 
@@ -288,6 +295,34 @@ def test_other_machines_make_no_other_model(service, records, change):
     register(service, records, "champion")
     change = {"price_per_hour": 1.0, **change}
     assert decided(records, **change)[0] == "no"
+
+
+def test_the_weights_of_the_champion_are_fetched_before_training(
+    service, tmp_path, digit_records, trained, capsys
+):
+    records, start = Path(digit_records.uri), {"warm_start": "champion"}
+    pools, base, _ = plan(tmp_path, records=records, **start)
+    assert job_of(pools).config.warm_start == ""
+    assert "'digits' has no champion yet" in capsys.readouterr().out
+    register(service, records, "champion", artifact_uri=f"{trained}/model", **start)
+    pools, base, training = plan(tmp_path / "next", records=records, **start)
+    copy = job_of(pools).config.warm_start
+    assert copy == f"{base}/warm_start.keras"
+    assert Path(copy).read_bytes() == (trained / "model.keras").read_bytes()
+    assert training.metadata["warm_start"] == "champion"
+    # What the champion is now decides nothing: else no scheduled run was ever unchanged.
+    assert decided(records, tmp_path / "last", **start)[0] == "no"
+
+
+def test_a_champion_of_another_shape_is_refused_before_training(
+    service, tmp_path, digit_records, trained, capsys
+):
+    records = Path(digit_records.uri)
+    register(service, records, "champion", artifact_uri=f"{trained}/model")
+    with pytest.raises(SystemExit) as raised:
+        plan(tmp_path, records=records, warm_start="champion", model_options={"units": 64})
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.startswith("error: the weights to start from do not fit the mo")
 
 
 def test_other_records_are_trained_on(service, records):

@@ -59,6 +59,18 @@ def test_a_local_file_of_weights_becomes_absolute(photos):
         options("photos/nowhere.h5")
 
 
+def test_weights_to_start_from_become_absolute(photos):
+    (photos / "model.keras").touch()
+    start = {"source": "tfds:tf_flowers", "warm_start": "photos/model.keras"}
+    assert changes(**start) == {"warm_start": str(photos / "model.keras")}
+    for elsewhere in ("champion", "", "gs://bucket/run/model"):
+        assert changes(**{**start, "warm_start": elsewhere}) == {}
+    with pytest.raises(InputError, match="warm_start: there is no 'champoin'; give champion, a"):
+        changes(**{**start, "warm_start": "champoin"})
+    with pytest.raises(InputError, match="warm_start='champion' is that of a model; give its mod"):
+        changes(source="tfds:tf_flowers", warm_start="champion", model_name="")
+
+
 @pytest.mark.parametrize("source", ["digits", "tfds:mnist", "images:gs://bucket/photos"])
 def test_other_sources_are_left_as_they_are(source):
     assert changes(source=source) == {}

@@ -95,6 +95,7 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch)
         "did you mean 'epochs'": ["--set", "epoch=3"],
         "is on this machine, where Vertex AI can't read it": ["--set", "source=images:photos"],
         "records_store: 'store' is on this machine": ["--set", "records_store=store"],
+        "warm_start: 'runs/old' is on this machine": ["--set", "warm_start=runs/old"],
         "is not a run's name": ["--name", "Not A Name"],
         "is not a folder in Cloud Storage": ["--pipeline-root", "bucket/runs"],
         "is not a region": ["--region", "moon"],

@@ -1,0 +1,123 @@
+"""model.keras is the model that was exported; a training that starts from one starts there."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import replicas, tables
+from trainer import weights
+from trainer.errors import InputError
+from trainer.models import build_model
+
+DUMP = "tests.trainer.dump_weights"
+# Isolated: neither this project nor the working folder can be imported.
+ALONE = [sys.executable, "-I", "-c"]
+LOGITS = """
+import sys, keras, numpy
+model = keras.saving.load_model(sys.argv[1])
+numpy.save(sys.argv[3], model(numpy.load(sys.argv[2])).numpy())
+"""
+
+
+def test_the_file_gives_what_the_saved_model_gives_without_this_project(trained, tmp_path):
+    images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    files = [str(tmp_path / "images.npy"), str(tmp_path / "logits.npy")]
+    command = [*ALONE, LOGITS, str(trained / weights.FILE_NAME), *files]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    logits = np.load(tmp_path / "logits.npy")
+    served = tf.saved_model.load(str(trained / "model")).signatures["serving_default"]
+    probabilities = served(image=tf.constant(images))["probabilities"].numpy()
+    np.testing.assert_allclose(tf.nn.softmax(logits).numpy(), probabilities, atol=1e-6)
+
+
+def test_models_of_tables_are_loaded_without_this_project(tmp_path):
+    dataset = tables.records(tmp_path / "table")
+    model = build_model("wide_and_deep", dataset, {"hidden_units": [8]})
+    weights.save(model, str(tmp_path / "model.keras"))
+    code = "import sys, keras; print(keras.saving.load_model(sys.argv[1]).count_params())"
+    command = [*ALONE, code, str(tmp_path / "model.keras")]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert int(result.stdout.split()[-1]) == model.count_params()
+
+
+def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_records):
+    features = [
+        dataclasses.replace(one, shape=[32, 32, 3]) if one.name == "image" else one
+        for one in digit_records.features
+    ]
+    photos = dataclasses.replace(digit_records, features=features)
+    options = {
+        "backbone": "MobileNet",
+        "backbone_options": {"alpha": 0.25},
+        "weights": "none",
+    }
+    model, other = (build_model("transfer", photos, options) for _ in range(2))
+    weights.save(model, str(tmp_path / "model.keras"))
+    images = np.zeros((1, 32, 32, 3), np.uint8) + 7
+    weights.load(other, str(tmp_path / "model.keras"))
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for variable, same, third in zip(
+        model.variables, other.variables, loaded.variables, strict=True
+    ):
+        if "seed" not in variable.path:  # Of dropout.
+            np.testing.assert_array_equal(variable.numpy(), same.numpy())
+            np.testing.assert_array_equal(variable.numpy(), third.numpy())
+    np.testing.assert_array_equal(loaded(images), model(images))
+
+
+@pytest.mark.parametrize("roles", [replicas.ALONE, replicas.CHIEF_AND_WORKER], ids=["one", "two"])
+def test_training_starts_from_the_weights_and_ends_in_the_same_bits(
+    trained, digit_records, tmp_path, roles
+):
+    start = weights.keep(str(trained / "model"), str(tmp_path / "first"))
+    assert start == str(tmp_path / "first" / "warm_start.keras")
+    learned = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        flags = [
+            f"--dataset={digit_records.uri}",
+            f"--base_output_directory={folder}/run",
+            f"--warm_start={start}",
+            "--epochs=1",
+            "--learning_rate=1e-9",
+            '--model_options={"dropout": 0.0}',
+        ]
+        replicas.run(DUMP, [str(folder), "1", *flags], roles, folder)
+        learned.append(dict(np.load(folder / "chief-0.npz")))
+    final = keras.saving.load_model(trained / weights.FILE_NAME)
+    before = [variable.numpy() for variable in final.variables if "seed" not in variable.path]
+    for one, same, value in zip(*(content.values() for content in learned), before, strict=True):
+        np.testing.assert_array_equal(one, same)
+        np.testing.assert_allclose(one, value, atol=1e-5)
+
+
+@pytest.mark.parametrize("start", ["", "model", "model.keras"])
+def test_a_job_its_model_and_its_file_name_the_same_weights(trained, tmp_path, start):
+    copy = weights.keep(f"{trained}/{start}", str(tmp_path))
+    assert Path(copy).read_bytes() == (trained / weights.FILE_NAME).read_bytes()
+
+
+def test_weights_of_another_shape_are_refused_in_one_line(trained, digit_records):
+    file = str(trained / weights.FILE_NAME)
+    model = build_model("small_cnn", digit_records, {"units": 64})
+    with pytest.raises(InputError) as raised:
+        weights.load(model, file)
+    message = str(raised.value)
+    assert message.startswith("the weights to start from do not fit the model: 'dense")
+    assert "64" in message
+    assert "128" in message
+    assert "\n" not in message
+    with pytest.raises(InputError, match="do not fit the model"):
+        weights.load(build_model("mnist_cnn", digit_records, {}), file)
+
+
+def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"warm_start: there is no .*/job/model.keras and no"):
+        weights.keep(str(tmp_path / "job"), str(tmp_path))
