@@ -23,6 +23,7 @@ from pipelines import (
     resuming,
     runs_command,
     startup,
+    tensorboard_command,
 )
 from pipelines import recipe as recipes
 from pipelines.arguments import (
@@ -265,6 +266,7 @@ app.command()(runs_command.runs)
 app.command()(commands.status)
 app.command()(commands.cancel)
 app.command()(commands.logs)
+app.command()(tensorboard_command.tensorboard)
 app.command()(promotion.promote)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")
