@@ -70,6 +70,11 @@ def run(job: Job) -> int:
         print(f"error: storage does not answer: {_first_line(error)}", file=sys.stderr)
         return RETRY_EXIT_CODE
     except tf.errors.ResourceExhaustedError as error:
+        if "No space left" in str(error):
+            raise InputError(
+                f"no room to write to {job.base_output_directory} ({_first_line(error)}); free "
+                "some space and run it again: it goes on from the last whole checkpoint"
+            ) from None
         raise InputError(
             f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
             f"the memory of {cluster.name} ({_first_line(error)}); make one of them smaller, or "

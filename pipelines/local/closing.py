@@ -15,13 +15,15 @@ from pipelines.console import print_plain
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica import Replica
-from pipelines.local import failures
+from pipelines.local import failures, full_disk
 from pipelines.local.board import Board
 from pipelines.local.view import relative
 from trainer.dataset.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
+_ABOUT_DISK = 30
+"""Lines at the end of a log in which a full disk is looked for."""
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
 
@@ -40,12 +42,23 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(board: Board, service: JobService, error: str) -> Failure:
+def failure_of(board: Board, service: JobService, error: str, directory: pathlib.Path) -> Failure:
     """Say why a run failed.
 
     Args:
         error: what kfp itself raised, if it did.
+        directory: of the run.
     """
+    failure = _reason(board, service, error)
+    said = failures.tail(failure.log)[-_ABOUT_DISK:] if failure.log else []
+    full = full_disk.explained([failure.message, *said], directory)
+    if not full:
+        return failure
+    task = board.failed
+    return Failure(f"{task.display_name}: {full}" if task else full, failure.log)
+
+
+def _reason(board: Board, service: JobService, error: str) -> Failure:
     task = board.failed
     if not task:
         return Failure(error)

@@ -116,6 +116,7 @@ def execute(
     artifacts = artifacts_of(record, directory)
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
+    summary.reserve(directory)
     board = Board(pipeline.tasks, logs)
     if engine and (commit := changed_since_built(engine, pipeline.image)):
         print_plain(
@@ -182,7 +183,9 @@ def execute(
                 state = "CANCELLED"
                 _cancel(tasks, thread, view)
             board.close(state)
-        failure = closing.failure_of(board, service, error) if state == "FAILED" else None
+        failure = (
+            closing.failure_of(board, service, error, directory) if state == "FAILED" else None
+        )
         content = summary.summarize(
             recipe=record.recipe,
             state=state,
@@ -196,7 +199,9 @@ def execute(
             seconds=time.monotonic() - board.started,
         )
         summary.write(content, directory)
-        closing.link_tensorboard(service.jobs, directory)
+        # A full disk has room for neither, and the run's result is told all the same.
+        with contextlib.suppress(OSError):
+            closing.link_tensorboard(service.jobs, directory)
     seconds = time.monotonic() - board.started
     closing.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)

@@ -1,5 +1,6 @@
 """summary.json: what a run was told, what it did, and what came of it."""
 
+import contextlib
 import importlib.metadata
 import json
 import pathlib
@@ -15,6 +16,8 @@ from pipelines.local.board import Board, Task
 from pipelines.run_history import SUMMARY_FILE_NAME
 
 REPORT_FILE_NAME = "report.html"
+_HALF = f".{SUMMARY_FILE_NAME}"
+_RESERVED_BYTES = 65536
 _PACKAGES = (
     "tensorflow",
     "keras",
@@ -98,9 +101,16 @@ def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
     return changed
 
 
+def reserve(directory: pathlib.Path) -> None:
+    """Take the room of a summary.json, which a run also leaves on a disk that it has filled."""
+    with contextlib.suppress(OSError):
+        (directory / _HALF).write_bytes(bytes(_RESERVED_BYTES))
+
+
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
-    """Writes summary.json, whole or not at all."""
-    half = directory / f".{SUMMARY_FILE_NAME}"
+    """Write summary.json, whole or not at all."""
+    half = directory / _HALF
+    half.unlink(missing_ok=True)
     half.write_text(json.dumps(summary, indent=1) + "\n")
     half.replace(directory / SUMMARY_FILE_NAME)
 

@@ -39,8 +39,18 @@ class _LogFile(io.TextIOWrapper):
     """A text file without the colors of kfp.local, and with no other escape sequence."""
 
     def write(self, text: str) -> int:
-        super().write(_COLOR.sub("", text).replace("\x1b", "\\x1b"))
+        # A log that a full disk cuts short must not end the run in place of its reason.
+        with contextlib.suppress(OSError):
+            super().write(_COLOR.sub("", text).replace("\x1b", "\\x1b"))
         return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 @contextlib.contextmanager

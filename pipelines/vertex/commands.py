@@ -42,6 +42,9 @@ def status(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, or show one: its tasks, its training job, what it cost on Vertex AI."""
+    from pipelines import cost
+
+    rates = cost.parse_rates(rate or [])
     folder = runs_folder(runs_directory, local=True)
     if not run:
         runs_command.list_runs(folder, settings, of_recipe(recipe), runs_command.LISTED)
@@ -49,11 +52,9 @@ def status(
     if run_history.is_here(folder, run):
         local_runs.show_status(folder, run)
         return
-    from pipelines import cost
     from pipelines.vertex import bill, runs, watch
     from pipelines.vertex.connection import Connection, custom_job_link, run_link
 
-    rates = cost.parse_rates(rate or [])
     own = settings().require("project")
     connection = Connection(own)
     console = Console()

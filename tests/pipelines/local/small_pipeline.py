@@ -25,6 +25,8 @@ def create_records(records: dsl.Output[dsl.Dataset], source: str, options: dict)
         raise ValueError("shard 3 has no end")
     folder = pathlib.Path(records.path)
     folder.mkdir(parents=True)
+    if source == "large":
+        (folder / "large").write_bytes(bytes(10_000_000))
     (folder / "train-00000-of-00001.tfrecord").write_bytes(b"0123456789")
     splits = {"train": {"examples": 8}, "validation": {"examples": 1}, "test": {"examples": 1}}
     content = {"splits": splits, "rejected": {"count": 2}, "options": options}

@@ -1,6 +1,8 @@
 import io
 import json
 import pathlib
+import shutil
+import subprocess
 
 import pytest
 from rich.console import Console
@@ -219,6 +221,29 @@ def test_a_component_that_a_signal_ended_is_told_with_the_signal(
     assert "executorInput" not in shown
     assert "{" not in shown
     assert states(result)["plan"] == "NOT_TRIGGERED"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MB, or a skip where this user may not mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
+    result, shown = start(small_package, small_disk, source="large")
+    assert result.state == "FAILED"
+    error = f"create-records: the disk of {small_disk} is full: the run has written "
+    assert f"\nerror: {error}" in shown
+    assert "and its next file wants more than the 0.0 MB that are free; free some space" in shown
+    summary = json.loads((result.directory / "summary.json").read_text())
+    assert summary["error"].startswith(error)
+    assert "Traceback" not in shown
 
 
 def test_the_reason_of_a_failure_goes_to_the_standard_error(small_package, tmp_path, capfd):
