@@ -17,7 +17,7 @@ from pipelines.run_history import PastRun
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
-from trainer.errors import InputError, one_line
+from trainer.errors import InputError
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -61,10 +61,14 @@ def runs(
 def list_runs(
     folder: pathlib.Path, settings: Callable[[], Settings], recipe: str, limit: int
 ) -> None:
-    """Prints the runs of a folder and of the project, where settings name one."""
+    """Print the runs of a folder and of the project, where settings name one.
+
+    Raises:
+        CloudError, InputError: the runs of the project can't be listed.
+    """
     console = Console()
     found = run_history.listed(folder, recipe)
-    problem = ""
+    problem: Exception | None = None
     links: list[str] = []
     own = settings()
     if own.project:
@@ -76,7 +80,7 @@ def list_runs(
             links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
             links.append(f"all runs     {runs_link(own)}")
         except (CloudError, InputError) as error:
-            problem = f"runs on Vertex AI are not listed: {one_line(error)}"
+            problem = error
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     if not found and not problem:
         where = f" and none in {own.project}, {own.region}" if own.project else ""
@@ -90,7 +94,8 @@ def list_runs(
     for link in links:
         print_plain(console, link)
     if problem:
-        print_plain(console, problem)
+        # Those of this machine are listed all the same.
+        raise problem
 
 
 def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:

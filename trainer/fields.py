@@ -198,9 +198,12 @@ def _to_int(value: Any) -> int:
     number = float(value)
     if not number.is_integer():
         raise ValueError
-    if abs(number) > _LARGEST:
+    # Not by way of `number`, which a large value rounds to.
+    given = isinstance(value, str) and not value.strip("+-").isdigit()
+    whole = int(number) if given else int(value)
+    if abs(whole) > _LARGEST:
         raise OverflowError
-    return int(value) if isinstance(value, str) and value.strip("+-").isdigit() else int(number)
+    return whole
 
 
 def _to_float(value: Any) -> float:

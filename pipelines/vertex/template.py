@@ -22,7 +22,6 @@ from trainer.errors import InputError
 from trainer.gate import CHAMPION
 from trainer.worker_pools import IMAGE
 
-_LARGEST = 2**53
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -95,7 +94,6 @@ def run_values(
     """
     values = parameters.values()
     _check_sources(values)
-    _check_numbers(values)
     plan.check_affordable(parameters)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}
@@ -172,15 +170,6 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
     resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
-
-
-def _check_numbers(values: Mapping[str, Any]) -> None:
-    """Raise InputError for an integer that changes on its way, where all numbers are doubles."""
-    for name, value in values.items():
-        if isinstance(value, int) and abs(value) > _LARGEST:
-            raise InputError(
-                f"{name}={value} does not reach Vertex AI unchanged; give at most {_LARGEST} (2^53)"
-            )
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

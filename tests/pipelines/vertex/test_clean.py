@@ -131,6 +131,29 @@ def test_records_that_a_kept_run_took_from_the_cache_stay(vertex, command, run, 
     assert deletions(vertex) == []
 
 
+def test_records_that_a_run_of_the_console_took_from_the_cache_stay(vertex, command, run, bucket):
+    run("first", 60)
+    other = run("other", 1)
+    other.labels.clear()
+    records = f"gs://bucket/{folder('first')}create-tfrecords_1/records"
+    other.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
+    out = command("clean", "--older-than", "30d", "--yes")[1]
+    assert "kept: run first: run other uses what it wrote" in out
+    assert deletions(vertex) == []
+
+
+def test_a_training_job_of_a_schedule_goes_with_its_run_alone(vertex, command, run, bucket):
+    run("kept", 50)
+    run("old", 60)
+    for job in vertex.custom_jobs.values():
+        # A schedule's template names no run.
+        job.display_name = job.labels.pop("run")
+    code, _, err = command("clean", "--older-than", "30d", "--keep-last", "1", "--yes")
+    assert (code, err) == (0, "")
+    assert list(vertex.pipeline_jobs) == ["kept"]
+    assert [job.display_name for job in vertex.custom_jobs.values()] == ["kept"]
+
+
 def test_the_last_successful_runs_of_each_recipe_are_kept(vertex, command, run, bucket):
     for days, name in enumerate(["a", "b", "c"], 40):
         run(name, days)

@@ -28,29 +28,30 @@ def test_a_server_of_this_machine_may_speak_plain_grpc(command, monkeypatch):
 
     def listed(request, context):
         received.append(request)
+        schedule = types.Schedule(name="projects/1/locations/r/schedules/1", cron="0 3 * * 1")
         labels = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
-        job = types.PipelineJob(name="projects/1/locations/r/pipelineJobs/one", labels=labels)
-        return types.ListPipelineJobsResponse(pipeline_jobs=[job])
+        schedule.create_pipeline_job_request.pipeline_job.labels.update(labels)
+        return types.ListSchedulesResponse(schedules=[schedule])
 
     method = grpc.unary_unary_rpc_method_handler(
         listed,
-        types.ListPipelineJobsRequest.deserialize,
-        types.ListPipelineJobsResponse.serialize,
+        types.ListSchedulesRequest.deserialize,
+        types.ListSchedulesResponse.serialize,
     )
-    service = "google.cloud.aiplatform.v1.PipelineService"
+    service = "google.cloud.aiplatform.v1.ScheduleService"
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    handler = grpc.method_handlers_generic_handler(service, {"ListPipelineJobs": method})
+    handler = grpc.method_handlers_generic_handler(service, {"ListSchedules": method})
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", f"127.0.0.1:{port}")
         monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
-        code, out, err = command("status", "--project", "my-project")
+        code, out, err = command("schedule", "list", "--project", "my-project")
     finally:
         server.stop(None)
     assert (code, err) == (0, "")
-    assert out.splitlines()[1].split()[:2] == ["one", "digits"]
+    assert out.splitlines()[1].split()[:2] == ["digits", "STATE_UNSPECIFIED"]
     assert received[0].parent == "projects/my-project/locations/us-central1"
 
 

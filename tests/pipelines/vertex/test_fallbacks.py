@@ -30,9 +30,18 @@ accelerator_count = 0
 
 
 @pytest.mark.usefixtures("fallbacks")
-def test_a_stock_out_and_a_used_up_quota_send_the_run_again_with_the_next_machines(vertex, command):
+@pytest.mark.parametrize(
+    "quota",
+    [
+        QUOTA_EXCEEDED,
+        "The following quotas are exceeded: CustomModelTrainingT4GPUsPerProjectPerRegion",
+    ],
+)
+def test_a_stock_out_and_a_used_up_quota_send_the_run_again_with_the_next_machines(
+    vertex, command, quota
+):
     stock_out = "Resources are insufficient in region: us-central1. Please try a different region."
-    vertex.fail("CreatePipelineJob", 429, "RESOURCE_EXHAUSTED", QUOTA_EXCEEDED)
+    vertex.fail("CreatePipelineJob", 429, "RESOURCE_EXHAUSTED", quota)
     vertex.outcomes = [Outcome("FAILED", stock_out), Outcome()]
     code, out, _ = command("run", "digits", "--name", "one", "--no-cache")
     assert code == 0, out

@@ -35,6 +35,7 @@ class VertexEmulator(PipelineJobs, Schedules, Models, Contexts):
     def __init__(self):
         super().__init__()
         self.log_entries = []
+        self.empty_log_pages = 0
 
     def list_custom_jobs(self, match, query, headers, body):
         request = self.parse("ListCustomJobs", match, query, body)
@@ -64,4 +65,8 @@ class VertexEmulator(PipelineJobs, Schedules, Models, Contexts):
             for entry in self.log_entries
             if wanted.items() <= entry["resource"]["labels"].items()
         ]
+        # As documented: a page may be empty, with a token for where the search goes on.
+        number = int(request.get("pageToken") or 0)
+        if number < self.empty_log_pages:
+            return {"nextPageToken": str(number + 1)}
         return {"entries": entries[::-1][: request["pageSize"]]}

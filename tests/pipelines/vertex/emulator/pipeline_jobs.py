@@ -115,7 +115,9 @@ class PipelineJobs(ProtoServer):
 
     def cancel_pipeline(self, match, query, headers, body):
         self.parse("CancelPipelineJob", match, query, body)
-        self.find(self.pipeline_jobs, match["id"])
+        job = self.find(self.pipeline_jobs, match["id"])
+        if job.state.name == "PIPELINE_STATE_CANCELLED":
+            raise ApiError(400, "FAILED_PRECONDITION", "a run that has ended can't be cancelled")
         self.finish(match["id"], Outcome("CANCELLED"))
         return {}
 
