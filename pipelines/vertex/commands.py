@@ -65,7 +65,7 @@ def status(
     verdict = runs.verdict_of(job)
     if verdict:
         _print(console, [f"verdict   {verdict}"])
-    jobs = runs.custom_jobs(connection, job)
+    jobs = runs.readable_jobs(connection, job)
     for custom_job in jobs:
         _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])
         _print(console, [f"          {custom_job_link(own, runs.id_of(custom_job))}"])
@@ -116,7 +116,7 @@ def logs(
         return
     connection = Connection(settings().require("project"))
     job = runs.get(connection, run)
-    source = reading.source_of(connection, job, runs.custom_jobs(connection, job))
+    source = reading.source_of(connection, job, runs.readable_jobs(connection, job))
     chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
     console = Console()
     text = reading.lines(connection, source, chosen, lines)

@@ -54,7 +54,9 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
     json_format.ParseDict({"experiment_deleted": False}, context._pb.metadata)
     with translated(f"adding {run_id!r} to the experiment {experiment!r}"):
         try:
-            connection.metadata.create_context(parent=store, context=context, context_id=experiment)
+            connection.metadata.create_context(
+                parent=store, context=context, context_id=experiment, retry=connection.retry
+            )
         except Exception as error:
             if status_of(error) != _EXISTS:
                 raise

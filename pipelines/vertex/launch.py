@@ -129,7 +129,7 @@ def follow(
     except KeyboardInterrupt:
         say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
         return Followed(INTERRUPTED)
-    jobs = runs.custom_jobs(connection, job)
+    jobs = runs.readable_jobs(connection, job)
     say(f"{runs.state_of(job)}  {bill.summary(jobs)}".rstrip())
     verdict = runs.verdict_of(job)
     if verdict:

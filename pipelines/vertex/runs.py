@@ -141,23 +141,33 @@ def cancel(connection: Connection, run_id: str) -> None:
 
 
 def custom_jobs(connection: Connection, job: Any) -> list[Any]:
-    """Return the CustomJobs that a run's tasks launched, in order of creation.
+    """Return the CustomJobs that a run's tasks launched and that are still there, oldest first.
 
-    One that is gone, or that can't be read, is left out: the run's own state stands without it.
+    Raises:
+        CloudError: refused, or no connection.
     """
     names, jobs = job_names(job), []
+    with translated("asking for the training job"):
+        for name in names:
+            with tolerated(NOT_FOUND):
+                jobs.append(connection.jobs.get_custom_job(name=name))
+        if not names:
+            text = label_filter({"run": id_of(job)})
+            parent = connection.settings.parent
+            jobs += connection.jobs.list_custom_jobs({"parent": parent, "filter": text})
+    return sorted(jobs, key=lambda one: seconds_of(one.create_time))
+
+
+def readable_jobs(connection: Connection, job: Any) -> list[Any]:
+    """Return the CustomJobs of a run as `custom_jobs` does; none, and say so, where it can't.
+
+    The run's own state and verdict stand without them.
+    """
     try:
-        with translated("asking for the training job"):
-            for name in names:
-                with tolerated(NOT_FOUND):
-                    jobs.append(connection.jobs.get_custom_job(name=name))
-            if not names:
-                text = label_filter({"run": id_of(job)})
-                parent = connection.settings.parent
-                jobs += connection.jobs.list_custom_jobs({"parent": parent, "filter": text})
+        return custom_jobs(connection, job)
     except (CloudError, InputError) as error:
         connection.say(str(error))
-    return sorted(jobs, key=lambda one: seconds_of(one.create_time))
+        return []
 
 
 def job_names(job: Any) -> list[str]:
