@@ -17,7 +17,7 @@ from pipelines.run_history import PastRun
 from pipelines.vertex.errors import CloudError
 from pipelines.vertex.flags import with_settings
 from pipelines.vertex.settings import Settings
-from trainer.errors import InputError
+from trainer.errors import InputError, one_line
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -64,11 +64,11 @@ def list_runs(
     """Print the runs of a folder and of the project, where settings name one.
 
     Raises:
-        CloudError, InputError: the runs of the project can't be listed.
+        CloudError, InputError: the runs of the project can't be listed, and there are no others.
     """
     console = Console()
     found = run_history.listed(folder, recipe)
-    problem: Exception | None = None
+    problem = ""
     links: list[str] = []
     own = settings()
     if own.project:
@@ -80,7 +80,9 @@ def list_runs(
             links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
             links.append(f"all runs     {runs_link(own)}")
         except (CloudError, InputError) as error:
-            problem = error
+            if not found:
+                raise
+            problem = f"runs on Vertex AI are not listed: {one_line(error)}"
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     if not found and not problem:
         where = f" and none in {own.project}, {own.region}" if own.project else ""
@@ -94,8 +96,7 @@ def list_runs(
     for link in links:
         print_plain(console, link)
     if problem:
-        # Those of this machine are listed all the same.
-        raise problem
+        print_plain(console, problem)
 
 
 def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
