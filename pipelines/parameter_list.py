@@ -1,12 +1,14 @@
 """The pipeline's parameters for a reader: by topic, or those that a word is about."""
 
 import dataclasses
+from collections.abc import Collection
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from pipelines.parameters import PARAMETERS, TOPICS
+from trainer.dataset.tabular.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError
 from trainer.fields import default_of, nearest, type_of
 from trainer.models import MODELS
@@ -18,7 +20,7 @@ def show(word: str, console: Console) -> None:
 
     Args:
         word: a topic, or part of a name or a description, in upper or lower case; empty: all.
-            The whole name model_options adds the options of each model.
+            The whole names model_options and columns add the options of each model or type.
 
     Raises:
         InputError: no parameter is about it.
@@ -39,6 +41,8 @@ def show(word: str, console: Console) -> None:
             _show_option(console, *PARAMETERS[name])
     if wanted == "model_options":
         _show_model_options(console)
+    if wanted == "columns":
+        _show_columns(console)
 
 
 def _names(topic: str, wanted: str) -> list[str]:
@@ -66,10 +70,19 @@ def _show_model_options(console: Console) -> None:
     console.print(Text(f"\nbackbones: {', '.join(CATALOG)}"))
 
 
-def _show_options(console: Console, title: str, options: type) -> None:
+def _show_columns(console: Console) -> None:
+    """Prints the options of each type of column, and those of a cross."""
+    for kind, keys in KEYS.items():
+        _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
+    _show_options(console, "crosses: combinations of columns", Cross)
+
+
+def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:
+    """Prints the options `names` of a dataclass; without names all."""
     console.print(Text(f"\n{title}", "bold underline"))
     for field in dataclasses.fields(options):
-        _show_option(console, options, field)
+        if not names or field.name in names:
+            _show_option(console, options, field)
 
 
 def _show_option(console: Console, group: type, field: dataclasses.Field) -> None:

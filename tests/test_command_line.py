@@ -99,6 +99,15 @@ def test_the_options_of_each_model_are_listed(capsys):
     assert "NASNetMobile" in shown
 
 
+def test_the_options_of_each_type_of_column_are_listed(capsys):
+    assert run(app, ["parameters", "columns"]) == 0
+    *_, hashed, crosses = capsys.readouterr().out.split("\n\n")
+    assert hashed.startswith("type hashed: text or numbers as names")
+    names = [line.split()[0] for line in hashed.splitlines() if ", default " in line]
+    assert names == ["buckets", "embedding"]
+    assert "columns  list, default []" in crosses
+
+
 def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
     code = (
         "import sys; from pipelines.command_line import app, run; run(app, ['recipes']); "

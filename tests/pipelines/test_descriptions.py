@@ -11,6 +11,7 @@ import yaml
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
 from trainer import fields
+from trainer.dataset.tabular.columns import KEYS, Column, Cross
 from trainer.models import MODELS
 from trainer.models.catalog import CATALOG
 
@@ -66,6 +67,24 @@ def test_no_description_leans_on_that_of_another(inputs):
 )
 def test_a_quantity_has_its_unit(inputs, name, unit):
     assert unit in inputs[name]["description"]
+
+
+def test_the_page_on_sources_has_every_type_of_column(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^####? (\w+)\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL))
+    groups = {**dict.fromkeys(KEYS, Column), "crosses": Cross}
+    for kind, group in groups.items():
+        (example,) = re.findall(r"^`(\{.*\})`$", sections[kind], re.MULTILINE)
+        assert json.loads(example).get("type", "crosses") == kind
+        rows = [row.replace("`", "") for row in sections[kind].splitlines()]
+        for field in dataclasses.fields(group):
+            default = json.dumps(fields.default_of(field))
+            name = fields.type_of(group, field.name).__name__
+            row = f"| {field.name} | {name} | {default} | {field.metadata['help']} |"
+            assert (row in rows) == (field.name in KEYS.get(kind, (field.name,)))
+    (tmp_path / "trips.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    records = recipe.load("trips", tmp_path).parameters.records
+    assert {column["type"] for column in records.columns} == set(KEYS)
 
 
 def test_the_page_on_models_has_every_option_and_backbone():

@@ -32,6 +32,15 @@ KEYS = {
 }
 """What a column of each type can be told, besides its name and type."""
 
+MEANINGS = {
+    "numeric": "a number, normalized; with boundaries or quantiles also a category",
+    "bucketized": "a number, of which only the bucket counts; needs boundaries or quantiles",
+    "identity": "a whole number that is a category, such as an hour; needs buckets",
+    "vocabulary": "text or numbers as names of categories, those that are listed or commonest",
+    "hashed": "text or numbers as names of too many categories for a list; needs buckets",
+}
+"""What each type makes of a column."""
+
 DTYPES = {
     "numeric": "float32",
     "bucketized": "float32",
@@ -53,16 +62,28 @@ _RESERVED = ("label", "key")
 class Column:
     """A column that the model is given; which keys a type takes is in KEYS."""
 
-    name: str = option("", help="As in the header.")
-    type: str = option("", help="One of KEYS.")
-    log: bool = option(False, help="Normalize log(1 + x) in place of x; for values from 0 on.")
-    boundaries: list[float] = option([], help="Rising; n of them make n + 1 buckets.")
-    quantiles: int = option(0, help="Buckets of equal share in the training split.", minimum=0)
-    buckets: int = option(0, help="Values 0..buckets-1 (identity), or hash buckets.", minimum=0)
-    values: list[str] = option([], help="The vocabulary; empty: learned.")
-    size: int = option(1000, help="The commonest values that a vocabulary learns.", minimum=1)
-    minimum_count: int = option(1, help="Rarer values are not learned.", minimum=1)
-    embedding: int = option(0, help="Its dimension in the deep part; 0: indicators.", minimum=0)
+    name: str = option("", help="Name in the table's header.")
+    type: str = option("", help="Type of the column.", choices=tuple(KEYS))
+    log: bool = option(
+        False, help="Normalize log(1 + value) in place of the value; for values of at least 0."
+    )
+    boundaries: list[float] = option(
+        [], help="Bounds between buckets, rising; n bounds make n + 1 buckets."
+    )
+    quantiles: int = option(
+        0, help="Buckets with equal shares of the training split; 0: none.", minimum=0
+    )
+    buckets: int = option(
+        0, help="Ids: of values from 0 to buckets - 1 (identity), or of hashes (hashed).", minimum=0
+    )
+    values: list[str] = option([], help="The vocabulary; empty: learned from the training split.")
+    size: int = option(1000, help="Most values that are learned, the commonest first.", minimum=1)
+    minimum_count: int = option(
+        1, help="Rows that a value must have in the training split to be learned.", minimum=1
+    )
+    embedding: int = option(
+        0, help="Dimension of the embedding in the deep part; 0: an indicator an id.", minimum=0
+    )
 
     @property
     def dtype(self) -> str:
@@ -86,9 +107,13 @@ class Column:
 class Cross:
     """Every combination of the values of two or more columns, hashed where it has to be."""
 
-    columns: list[str] = option([], help="Names of columns that are categorical or bucketized.")
-    buckets: int = option(1000, help="Ids at most.", minimum=2)
-    embedding: int = option(0, help="Its dimension in the deep part; 0: in the wide part alone.")
+    columns: list[str] = option(
+        [], help="Names of two or more columns of other types than numeric, or with buckets."
+    )
+    buckets: int = option(1000, help="Most ids; more combinations than ids are hashed.", minimum=2)
+    embedding: int = option(
+        0, help="Dimension of the embedding in the deep part; 0: in the wide part alone."
+    )
 
     @property
     def name(self) -> str:
