@@ -35,6 +35,8 @@ def create_tfrecords(
     dataflow_subnetwork: str,
     image: str,
     service_account: str,
+    network: str,
+    encryption_spec_key_name: str,
     project: str,
     location: str,
 ):
@@ -45,6 +47,8 @@ def create_tfrecords(
             same arguments give the records of an earlier run.
         image: Container image of Dataflow's workers: this step's own.
         service_account: Account that they run as; empty: Compute Engine's default.
+        network: Their network: projects/NUMBER/global/networks/NAME; empty: the default.
+        encryption_spec_key_name: Cloud KMS key that protects Dataflow's job; empty: Google's.
         project: Google Cloud project of Dataflow's job.
         location: Its region.
     """
@@ -66,6 +70,8 @@ def create_tfrecords(
             region=location,
             image=image,
             service_account=service_account,
+            network=network,
+            encryption_key=encryption_spec_key_name,
             environment=os.environ,
         )
         dataset = create_tfrecords(options, records.uri, engine=engine, progress=print)

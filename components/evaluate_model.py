@@ -56,6 +56,7 @@ def evaluate_model(
     import os
 
     from components import artifact_metadata
+    from components.content_type import set_content_type
     from components.model_evaluation import classification_metrics
     from components.model_registry import find_champion
     from components.vertex_client import LOCAL_PROJECT
@@ -95,6 +96,7 @@ def evaluate_model(
             price=JobPrice(**price) if price else None,
             on_vertex=project != LOCAL_PROJECT,
         )
+        set_content_type(report.uri, "text/html")
         answer_file.write(predictions.uri, judged)
         write_json(evaluation.uri, classification_metrics(judged))
         write_json(decision.uri, verdict.figures())

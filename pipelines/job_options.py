@@ -37,8 +37,8 @@ class JobOptions:
     )
     network: str = option(
         "",
-        help="VPC network to peer the training job with: projects/NUMBER/global/networks/NAME; "
-        "empty: none.",
+        help="VPC network to peer the training job with, and network of Dataflow's workers: "
+        "projects/NUMBER/global/networks/NAME; empty: none.",
     )
     tensorboard: str = option(
         "",
@@ -49,7 +49,8 @@ class JobOptions:
     labels: dict = option({}, help="Labels of the training job, as a JSON object of text.")
     encryption_spec_key_name: str = option(
         "",
-        help="Cloud KMS key in the run's region that encrypts the training job: "
+        help="Cloud KMS key in the run's region that encrypts the training job, Dataflow's and "
+        "the registered model: "
         "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a key of Google's.",
     )
 

@@ -58,6 +58,8 @@ def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
             # Compiling names the image that it gives this step.
             image=IMAGE,
             service_account=parameters["service_account"],
+            network=parameters["network"],
+            encryption_spec_key_name=parameters["encryption_spec_key_name"],
             project=PROJECT_ID_PLACEHOLDER,
             location=LOCATION_PLACEHOLDER,
             **pick(RecordOptions, parameters),

@@ -32,10 +32,18 @@ resource "google_storage_bucket_iam_member" "runner_objects" {
   member = google_service_account.runner.member
 }
 
-# TensorBoard's uploader and the SDK ask where the bucket is.
+# The SDK asks where the bucket is.
 resource "google_storage_bucket_iam_member" "runner_bucket" {
   bucket = google_storage_bucket.this.name
   role   = "roles/storage.legacyBucketReader"
+  member = google_service_account.runner.member
+}
+
+# The account of a job that streams to a TensorBoard "has the Storage Admin role" and Vertex AI
+# User (machine-learning/experiments/tensorboard-setup): here on this bucket alone.
+resource "google_storage_bucket_iam_member" "runner_tensorboard" {
+  bucket = google_storage_bucket.this.name
+  role   = "roles/storage.admin"
   member = google_service_account.runner.member
 }
 
@@ -68,11 +76,12 @@ resource "google_artifact_registry_repository_iam_member" "releaser_images" {
   member     = google_service_account.releaser.member
 }
 
-# repoAdmin: latest moves from version to version, which writer may not.
+# "Assign any of these roles to manage templates inside a repository": repoAdmin or writer
+# (machine-learning/pipelines/create-pipeline-template).
 resource "google_artifact_registry_repository_iam_member" "releaser_pipelines" {
   location   = google_artifact_registry_repository.pipelines.location
   repository = google_artifact_registry_repository.pipelines.name
-  role       = "roles/artifactregistry.repoAdmin"
+  role       = "roles/artifactregistry.writer"
   member     = google_service_account.releaser.member
 }
 

@@ -91,6 +91,14 @@ def image(connection: Connection) -> Finding:
     path = f"v1/{_path(match)}/packages/{name}/{version}"
     with tolerated(NOT_FOUND):
         connection.rest("artifactregistry", "GET", path)
+        if match["project"] != connection.settings.project:
+            return Finding(
+                None,
+                f"image {image}: it is in another project than the runs",
+                "see that Vertex AI's service agents may pull it, which need "
+                f"roles/artifactregistry.reader on {match['repository']} in {match['project']}: "
+                "docs/vertex.md, step 3",
+            )
         return Finding(True, f"image {image}")
     return Finding(False, f"image {image}: it is not there", "build it and push it")
 

@@ -17,7 +17,9 @@ def run(records, **options):
     values = {
         **dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw")),
         **dataclasses.asdict(EngineOptions()),
-        **dict.fromkeys(("source_digest", "image", "service_account"), ""),
+        **dict.fromkeys(
+            ("source_digest", "image", "service_account", "network", "encryption_spec_key_name"), ""
+        ),
         **dict.fromkeys(("project", "location"), "local"),
     }
     create_tfrecords.python_func(records=records, **{**values, **options})

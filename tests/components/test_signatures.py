@@ -29,7 +29,8 @@ KFP_TYPES = {
     [
         (
             create_tfrecords,
-            {"source_digest", "image", "service_account", "project", "location"},
+            {"source_digest", "image", "service_account", "network", "encryption_spec_key_name"}
+            | {"project", "location"},
             [RecordOptions, EngineOptions],
         ),
         (

@@ -44,10 +44,15 @@ def test_there_is_a_repository_for_images_and_one_for_pipelines():
 def test_no_account_is_given_more_than_its_part():
     roles = set(re.findall(r'role += "(roles/[\w.]+)"', CODE))
     assert "roles/aiplatform.user" in roles
-    assert not {role for role in roles if re.search(r"(owner|editor|[aA]dmin)$", role)} - {
-        # Of the one repository whose tags a release moves.
-        "roles/artifactregistry.repoAdmin"
+    assert {role for role in roles if re.search(r"(owner|editor|[aA]dmin)$", role)} == {
+        # Of the one bucket: TensorBoard's documentation asks for it.
+        "roles/storage.admin"
     }
+    assert "google_storage_bucket.this" in body(
+        "google_storage_bucket_iam_member", "runner_tensorboard"
+    )
+    releaser = body("google_artifact_registry_repository_iam_member", "releaser_pipelines")
+    assert '"roles/artifactregistry.writer"' in releaser
     assert "google_service_account_key" not in CODE
     assert not re.search(r"allUsers|allAuthenticatedUsers", CODE)
 

@@ -76,6 +76,11 @@ class BucketServer:
                 raise KeyError(name) from None
             raise
 
+    def content_type(self, name: str) -> str:
+        """The content type of an object."""
+        answer = self._call(f"/storage/v1/b/{self.bucket}/o/{quote(name, safe='')}")
+        return json.loads(answer)["contentType"]
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of every object below a folder, by its path there; markers of folders left out."""
         prefix = f"{folder}/"

@@ -5,6 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
+from components.content_type import set_content_type
 from components.trained_versions import dataset_digest
 from tests.gcs.proxy import FaultyProxy
 from trainer import checkpoint, files, results
@@ -36,6 +37,18 @@ def test_a_file_that_another_process_makes_longer_meanwhile_is_read_to_its_end(p
     assert tf.io.gfile.stat(uri).length == 8  # Which TensorFlow remembers for a while.
     server.put("growing/evaluations.csv", b"epoch\n1\n2\n")
     assert files.read_text(uri) == "epoch\n1\n2\n"
+
+
+def test_a_report_is_one_that_a_browser_shows(proxy, server):
+    files.write_json("gs://bucket/shown/report.html", {})
+    assert server.content_type("shown/report.html") != "text/html"
+    set_content_type("gs://bucket/shown/report.html", "text/html")
+    assert server.content_type("shown/report.html") == "text/html"
+    assert files.read_json("gs://bucket/shown/report.html") == {}
+    with pytest.raises(
+        InputError, match=r"setting the content type of gs://bucket/shown/none: 404"
+    ):
+        set_content_type("gs://bucket/shown/none", "text/html")
 
 
 def test_results_are_read_from_a_bucket(proxy, server):

@@ -144,6 +144,16 @@ def test_steps_that_call_a_service_learn_project_and_region_from_vertex_ai(pipel
         ]
 
 
+def test_the_key_and_the_network_reach_dataflow_and_the_model(pipeline):
+    tasks = all_tasks(pipeline)
+    for name in ("encryption_spec_key_name", "network"):
+        source = tasks["create-tfrecords"]["inputs"]["parameters"][name]
+        assert source["componentInputParameter"].endswith(name)
+    for task in ("register-model", "register-model-2"):
+        source = tasks[task]["inputs"]["parameters"]["encryption_spec_key_name"]
+        assert source["componentInputParameter"].endswith("encryption_spec_key_name")
+
+
 def test_a_recipes_model_is_called_like_it():
     for name in recipe.names():
         assert recipe.load(name).parameters.registry.model_name == name

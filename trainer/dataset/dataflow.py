@@ -26,7 +26,10 @@ class DataflowJob:
         region: of the job and its workers.
         image: of the workers: this code, its packages, and Beam's own boot program.
         service_account: the workers'; empty: Compute Engine's default.
-        subnetwork: the workers', which then have no public addresses; empty: the default one.
+        subnetwork: the workers', which then have no public addresses; empty: the network's.
+        network: the workers', as projects/NUMBER/global/networks/NAME; a subnetwork tells it
+            already. Empty: the default one.
+        encryption_key: Cloud KMS key that protects the job's own data; empty: Google's.
         endpoint: of a service other than Google's, such as http://localhost:8080.
     """
 
@@ -37,6 +40,8 @@ class DataflowJob:
     machine_type: str
     service_account: str = ""
     subnetwork: str = ""
+    network: str = ""
+    encryption_key: str = ""
     endpoint: str = ""
 
     @property
@@ -79,6 +84,11 @@ class RunOnDataflow:
             options["service_account_email"] = job.service_account
         if job.subnetwork:
             options |= {"subnetwork": job.subnetwork, "use_public_ips": False}
+        elif job.network:
+            # Dataflow wants a network of its project by its name.
+            options["network"] = job.network.rpartition("/")[2]
+        if job.encryption_key:
+            options["dataflow_kms_key"] = job.encryption_key
         if job.endpoint:
             options |= {"dataflow_endpoint": job.endpoint, "no_auth": job.sees_this_machine}
         # In a bucket a folder needs no making, but a service of this machine has none.

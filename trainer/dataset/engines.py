@@ -52,6 +52,8 @@ def open_engine(
     region: str,
     image: str,
     service_account: str,
+    network: str,
+    encryption_key: str,
     environment: Mapping[str, str],
     say: Callable[[str], None] = print,
 ) -> Engine | None:
@@ -61,6 +63,8 @@ def open_engine(
         project: of Google Cloud; "local" for a run on this machine.
         image: container image of Dataflow's workers, with this code and Apache Beam in it.
         service_account: that they run as; empty: Compute Engine's default.
+        network: of their machines, as projects/NUMBER/global/networks/NAME; empty: the default.
+        encryption_key: Cloud KMS key that protects the job; empty: Google's.
         environment: may name another endpoint of Dataflow's, as gcloud has it.
         say: takes a line about the job, and every few seconds how many shards are written.
 
@@ -80,6 +84,8 @@ def open_engine(
             region=region,
             image=image,
             service_account=service_account,
+            network=network,
+            encryption_key=encryption_key,
             max_workers=options.dataflow_max_workers,
             machine_type=options.dataflow_machine_type,
             subnetwork=options.dataflow_subnetwork,

@@ -11,7 +11,7 @@ from tests.pipelines.vertex.stores import StorageServer
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
-REPOSITORIES = "/v1/projects/my-project/locations/us-central1/repositories/"
+REPOSITORIES = "/v1/projects/(?:my-project|our-images)/locations/us-central1/repositories/"
 
 
 class CloudServer(Server):
@@ -184,6 +184,17 @@ def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
     code, out, _ = command("doctor")
     assert code == 0
     assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
+
+
+def test_an_image_in_another_project_is_pulled_by_vertex_ais_service_agents(
+    cloud, command, monkeypatch
+):
+    monkeypatch.setenv("VERTEX_IMAGE", "us-central1-docker.pkg.dev/our-images/images/training:1")
+    code, out, _ = command("doctor")
+    assert code == 0
+    (line,) = [one for one in out.splitlines() if "our-images" in one]
+    assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
+    assert "service agents may pull it, which need roles/artifactregistry.reader on images" in line
 
 
 def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(

@@ -42,6 +42,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 region="europe-west4",
                 image="registry/training:1",
                 service_account="workers@my-project.iam.gserviceaccount.com",
+                network="projects/123456/global/networks/private",
+                encryption_key=case.get("encryption_key", ""),
                 environment={engines.ENDPOINT_VARIABLE: endpoint},
                 say=functools.partial(put, "line"),
             )

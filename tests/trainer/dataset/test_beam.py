@@ -20,6 +20,7 @@ from trainer.dataset.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
 
+KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
 SUBNETWORK = "regions/europe-west4/subnetworks/private"
 SMALL = {"image_size": 16, "max_rejected_fraction": 0.1}
 
@@ -68,7 +69,7 @@ def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str
         "vanishes": str(vanishing / "dog" / "003.png"),
     }
     on_dataflow: dict[str, dict[str, Any]] = {
-        "images-dataflow": {"options": sources["images"]},
+        "images-dataflow": {"options": sources["images"], "encryption_key": KEY},
         "table-dataflow": {"options": sources["table"]},
         "failed": {"service": {"fails": "Startup failed: no such image."}, "engine_options": told},
         "active": {"service": {"refuses": [409, "There is already an active job named x."]}},
@@ -119,6 +120,8 @@ def test_a_job_of_dataflow_is_told_its_image_its_machines_and_its_account(answer
     assert pool["workerHarnessContainerImage"] == "registry/training:1"
     assert pool["numThreadsPerWorker"] == 1
     assert "ipConfiguration" not in pool and "packages" not in pool
+    assert pool["network"] == "private"
+    assert job["environment"]["serviceKmsKeyName"] == KEY
     account = job["environment"]["serviceAccountEmail"]
     assert account == "workers@my-project.iam.gserviceaccount.com"
     assert options["pipelineUrl"].startswith(str(answers[0] / "images-dataflow"))
@@ -127,6 +130,7 @@ def test_a_job_of_dataflow_is_told_its_image_its_machines_and_its_account(answer
 def test_with_a_subnetwork_its_machines_have_no_public_addresses(answers):
     (pool,) = answers[1]["failed"]["jobs"][0]["environment"]["workerPools"]
     assert pool["subnetwork"] == SUBNETWORK
+    assert "network" not in pool
     assert pool["ipConfiguration"] == "WORKER_IP_PRIVATE"
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 2
 
@@ -195,7 +199,7 @@ def open_engine(**options: str) -> engines.Engine | None:
             "project": "my-project",
             "region": "europe-west4",
             "image": "registry/training:1",
-            "service_account": "",
+            **dict.fromkeys(("service_account", "network", "encryption_key"), ""),
             "environment": {},
             **options,
         },

@@ -1,0 +1,24 @@
+"""Content types of objects in Cloud Storage, of which TensorFlow knows none."""
+
+from components.vertex_client import in_one_line
+
+
+def set_content_type(uri: str, content_type: str) -> None:
+    """Set the content type of an object, by which a browser shows it instead of saving it.
+
+    Args:
+        uri: elsewhere than in Cloud Storage there is nothing to set. STORAGE_EMULATOR_HOST
+            leads to another server.
+
+    Raises:
+        InputError: it can't be set.
+    """
+    if not uri.startswith("gs://"):
+        return
+    from google.cloud import storage
+
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    with in_one_line(f"setting the content type of {uri}", role="roles/storage.objectUser"):
+        blob = storage.Client(project=None).bucket(bucket).blob(name)
+        blob.content_type = content_type
+        blob.patch()
