@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import ParameterSet
+from pipelines.pretrained import check_imagenet
 from trainer.dataset.options import RecordOptions
 from trainer.dataset.storage import is_remote
 from trainer.errors import InputError
 from trainer.gate import CHAMPION
 from trainer.models import FINE_TUNED, read_options
+from trainer.models.options import IMAGENET
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -55,7 +57,10 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
             )
         changed["warm_start"] = str(start.resolve())
     if training.model in FINE_TUNED:
-        weights = read_options(training.model, training.model_options).weights_file
+        options = read_options(training.model, training.model_options)
+        weights = options.weights_file
+        if options.weights == IMAGENET and not in_containers:
+            check_imagenet(options)
         if weights and not is_remote(weights):
             file = str(_file("model_options: weights", weights))
             changed["model_options"] = {**training.model_options, "weights": file}

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,32 @@ def test_a_local_file_of_weights_becomes_absolute(photos):
 
     absolute = {"dropout": 0.1, "weights": str(photos / "mine.weights.h5")}
     assert options("photos/mine.weights.h5") == {"model_options": absolute}
-    for elsewhere in ("imagenet", "none", "gs://bucket/mine.weights.h5"):
+    for elsewhere in ("none", "gs://bucket/mine.weights.h5"):
         assert options(elsewhere) == {}
     with pytest.raises(InputError, match=r"weights: there is no file 'photos/nowhere.h5'; give"):
         options("photos/nowhere.h5")
+
+
+def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkeypatch, capfd):
+    # A port of this machine that answers nobody stands for a network that is not there.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setenv("KERAS_HOME", str(photos.parent / "keras"))
+        settings = "source=images:photos", "model=transfer", 'model_options={"backbone":"ResNet50"}'
+        flags = [word for setting in settings for word in ("--set", setting)]
+        assert run(app, ["run", "flowers", "--local", *flags]) == 2
+        shown = capfd.readouterr()
+        assert "weights='imagenet': those of ResNet50 are not in" in shown.err
+        assert "use weights=none" in shown.err
+        assert shown.err.count("\n") == 1
+        assert not Path("runs").exists()
+        models = photos.parent / "keras" / "models"
+        models.mkdir(parents=True)
+        (models / "resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5").touch()
+        options = {"backbone": "ResNet50"}
+        assert changes(source="tfds:mnist", model="transfer", model_options=options) == {}
 
 
 def test_weights_to_start_from_become_absolute(photos):
