@@ -167,6 +167,7 @@ def make_retry(
 def local_credentials(environment: Mapping[str, str]) -> Any:
     """Return the credentials for a server of this machine: the token that it asks for, or none."""
     from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import RefreshError
 
     token = environment.get(TOKEN_VARIABLE, "")
 
@@ -177,7 +178,7 @@ def local_credentials(environment: Mapping[str, str]) -> Any:
             headers["authorization"] = f"Bearer {token}"
 
         def refresh(self, request: Any) -> None:
-            """Do nothing, so that the server's own answer to a wrong token is shown."""
+            raise RefreshError(f"the server refuses {TOKEN_VARIABLE}; set it to what it prints")
 
     return LocalCredentials() if token else AnonymousCredentials()
 

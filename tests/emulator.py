@@ -1,7 +1,9 @@
 """The emulator with faults, which notes what it is asked."""
 
+import json
+
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.server import Emulator
+from pipelines.emulator.server import Emulator, HttpRequest
 
 NUMBER = "123456"
 
@@ -16,7 +18,7 @@ class FaultyEmulator(Emulator):
     def __init__(self, *resources, project_number=NUMBER):
         super().__init__(*resources, project_number=project_number)
         self.requests = []
-        self._faults, self._before = [], {}
+        self._faults, self._before, self._doubled = [], {}, set()
 
     @property
     def url(self):
@@ -24,7 +26,8 @@ class FaultyEmulator(Emulator):
 
     def fail(self, name, code, status, message="", times=1):
         """Answers the next requests of a name with an error."""
-        self._faults += [(name, ApiError(status, message or status, code), False)] * times
+        error = ApiError(status, message or status, code)
+        self._faults += [(name, error, False)] * times
 
     def drop(self, name, times=1, after=False):
         """Closes the connection of the next requests; with `after`, once they had their effect."""
@@ -33,6 +36,16 @@ class FaultyEmulator(Emulator):
     def before(self, name, act):
         """Has `act` done once, before the next request of a name."""
         self._before[name] = act
+
+    def noted(self, name, request):
+        """What `requests` keeps of a request."""
+        if isinstance(request, HttpRequest):
+            return json.loads(request.body or b"{}")
+        return _copy(request)
+
+    def double(self, name):
+        """Has the next request of a name take effect twice, as if sent by another one, too."""
+        self._doubled.add(name)
 
     def names(self):
         return [name for name, _ in self.requests]
@@ -45,9 +58,12 @@ class FaultyEmulator(Emulator):
         fault = next((one for one in self._faults if one[0] == name), None)
         if fault:
             self._faults.remove(fault)
-        self.requests.append((name, _copy(request)))
+        self.requests.append((name, self.noted(name, request)))
         if fault and not fault[2]:
             raise fault[1]
+        if name in self._doubled:
+            self._doubled.remove(name)
+            super().call(name, function, _copy(request))
         result = super().call(name, function, request)
         if fault:
             raise fault[1]

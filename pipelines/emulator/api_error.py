@@ -9,7 +9,6 @@ _HTTP_CODES = {
     "ALREADY_EXISTS": 409,
     "ABORTED": 409,
     "RESOURCE_EXHAUSTED": 429,
-    "UNIMPLEMENTED": 501,
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 

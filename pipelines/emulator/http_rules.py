@@ -116,4 +116,4 @@ def to_json(message: Any) -> dict[str, Any]:
 
 def unserved(verb: str, path: str) -> ApiError:
     """Return the error of a request for what the emulator does not have."""
-    return ApiError("UNIMPLEMENTED", f"{verb} {path} is not served on this machine")
+    return ApiError("NOT_FOUND", f"{verb} {path} is not served on this machine")

@@ -9,7 +9,7 @@ from pipelines.emulator.api_error import invalid
 MAX_LABELS = 64
 _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
-_TERM = re.compile(r'labels\.([\w-]+)="([^"]*)"')
+_TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
@@ -26,11 +26,18 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 def filtered(resources: Iterable[Any], text: str) -> list[Any]:
-    """Return the resources that a filter lets pass: `labels.KEY="VALUE"`, joined by AND."""
+    """Return the resources that a filter lets pass.
+
+    Its terms, joined by AND: `labels.KEY="VALUE"`, and `pipelineName="NAME"` of PipelineJobs.
+    """
     found = list(resources)
     for term in filter(None, text.split(" AND ")):
         match = _TERM.fullmatch(term)
         if not match:
             raise invalid(f"filter {term!r} is not supported on this machine")
-        found = [one for one in found if one.labels.get(match[1]) == match[2]]
+        key, value = match.groups()
+        if key:
+            found = [one for one in found if one.labels.get(key) == value]
+        else:
+            found = [one for one in found if one.pipeline_spec["pipelineInfo"]["name"] == value]
     return found

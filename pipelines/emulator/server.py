@@ -76,7 +76,7 @@ class Emulator:
         self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._routes = [
-            (verb, re.compile(pattern), name, getattr(resource, name))
+            (verb, re.compile(pattern), name, getattr(resource, _snake(name)))
             for resource in resources
             for verb, pattern, name in getattr(resource, "routes", ())
         ]
@@ -119,11 +119,11 @@ class Emulator:
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
         """Have a resource answer a request, one at a time."""
         if self._project_number and not isinstance(request, HttpRequest):
-            for field in ("name", "parent", "parent_model"):
-                if hasattr(request, field):
-                    name = getattr(request, field)
+            for field in ("name", "parent", "parent_model", "context"):
+                value = getattr(request, field, None)
+                if isinstance(value, str):
                     number = f"projects/{self._project_number}/"
-                    setattr(request, field, re.sub("^projects/[^/]+/", number, name))
+                    setattr(request, field, re.sub("^projects/[^/]+/", number, value))
         with self._lock:
             return function(request)
 
@@ -165,7 +165,7 @@ class Emulator:
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server]:
         served = []
         for method in methods():
-            snake = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+            snake = _snake(method.name)
             owner = next((one for one in self.resources if hasattr(one, snake)), None)
             if owner:
                 served.append((method, getattr(owner, snake)))
@@ -220,6 +220,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+
+def _snake(name: str) -> str:
+    """Return a method's name as Python has it."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _serialized(message: Any) -> bytes:

@@ -3,6 +3,7 @@ import os
 import pytest
 
 from components import vertex_client
+from components.vertex_client import TOKEN_VARIABLE
 from pipelines import command_line, compilation
 from pipelines.vertex import watch
 from tests.pipelines.vertex.emulator import VertexEmulator
@@ -56,10 +57,11 @@ def compiled_once():
 
 
 @pytest.fixture
-def vertex(monkeypatch):
+def vertex(monkeypatch, tmp_path):
     """A Vertex AI of this machine, to which the environment leads."""
-    with VertexEmulator() as server:
+    with VertexEmulator(tmp_path / "models") as server:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
+        monkeypatch.setenv(TOKEN_VARIABLE, server.secret)
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING", server.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
         monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")

@@ -50,7 +50,7 @@ def model_version(vertex, number, days, aliases=(), uri="gs://elsewhere/model", 
         display_name="digits", artifact_uri=uri, labels=labels,
         version_create_time=created, create_time=created,
     )  # fmt: skip
-    vertex.models.setdefault("digits", []).append(version)
+    vertex.put_version("digits", version)
 
 
 def deletions(vertex):
@@ -106,7 +106,7 @@ def test_what_a_champion_came_from_stays(vertex, command, run, bucket):
     code, out, _ = command("clean", "--older-than", "30d", "--yes")
     assert code == 0
     assert list(vertex.pipeline_jobs) == ["winner"]
-    assert [version.version_id for version in vertex.models["digits"]] == ["1", "3", "4"]
+    assert vertex.version_numbers("digits") == ["1", "3", "4"]
     assert "kept: run winner: model version" in out
     assert any(name.startswith(folder("winner")) for name in bucket)
     # The version goes before the files that it points to.

@@ -78,7 +78,7 @@ def test_a_paused_schedule_stays_paused_when_it_is_recreated(vertex, command, ap
 
 
 def test_where_a_request_can_not_be_updated_the_schedule_is_recreated(vertex, apply, declared):
-    vertex.request_is_fixed = True
+    vertex.fail("UpdateSchedule", 400, "INVALID_ARGUMENT", "it can't be updated")
     before = apply()[1].name
     declared("epochs = 20", "epochs = 30")
     out, schedule = apply()
@@ -113,16 +113,8 @@ def test_what_the_service_fills_in_by_itself_is_no_difference(vertex, apply, dec
     assert apply()[0].startswith("unchanged")
 
 
-def test_of_two_who_apply_at_once_one_schedule_is_left(vertex, apply, declared, monkeypatch):
-    create = vertex.create_schedule
-
-    def create_twice(*arguments):
-        """Somebody else's request comes just before this one."""
-        monkeypatch.setattr(vertex, "create_schedule", create)
-        create(*arguments)
-        return create(*arguments)
-
-    monkeypatch.setattr(vertex, "create_schedule", create_twice)
+def test_of_two_who_apply_at_once_one_schedule_is_left(vertex, apply, declared):
+    vertex.double("CreateSchedule")
     out, schedule = apply()
     assert f": {schedule.name}\n" in out
     assert schedule.state.name == "ACTIVE"

@@ -1,4 +1,4 @@
-"""Pipeline jobs that do not run: what becomes of the next one is told by `outcomes`."""
+"""A Vertex AI on this machine whose pipeline jobs do not run: `outcomes` say how they end."""
 
 import datetime
 import json
@@ -6,23 +6,25 @@ import json
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
-from tests.pipelines.vertex.emulator.protos import (
-    LOCATION,
-    NUMBER,
-    P,
-    ProtoServer,
-    answer,
-    check_job,
-    filtered,
-    masked,
-    now,
-    numbered,
-)
-from tests.pipelines.vertex.servers import ApiError
+from pipelines.emulator.clock import Clock
+from pipelines.emulator.metadata_service import MetadataService
+from pipelines.emulator.model_service import ModelService
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.pipeline_service import PipelineService
+from pipelines.emulator.run_resources import RunResources
+from pipelines.emulator.schedule_service import ScheduleService
+from tests.emulator import NUMBER, FaultyEmulator
+
+REGION = "us-central1"
+LOCATION = f"projects/{NUMBER}/locations/{REGION}"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 class Outcome:
-    """What becomes of a run.
+    """How a run ends.
 
     Attributes:
         state: the final one.
@@ -44,22 +46,16 @@ class Outcome:
         self.launched, self.metrics = launched, metrics or {}
 
 
-class PipelineJobs(ProtoServer):
-    routes = (
-        ("POST", P + "/pipelineJobs", "CreatePipelineJob", "create_pipeline_job"),
-        ("GET", P + "/pipelineJobs", "ListPipelineJobs", "list_pipeline_jobs"),
-        ("GET", P + "/pipelineJobs/(?P<id>[^/:]+)", "GetPipelineJob", "get_pipeline_job"),
-        ("DELETE", P + "/pipelineJobs/(?P<id>[^/:]+)", "DeletePipelineJob", "delete_pipeline_job"),
-        ("POST", P + "/pipelineJobs/(?P<id>[^/]+):cancel", "CancelPipelineJob", "cancel_pipeline"),
-        ("DELETE", P + "/metadataStores/default/executions/(?P<id>[^/]+)", "DeleteExecution",
-         "delete_execution"),
-    )  # fmt: skip
+class VertexEmulator(FaultyEmulator):
+    """All resources, in pages of two; the engine of its pipeline jobs, too.
 
-    def __init__(self):
-        super().__init__()
-        self.pipeline_jobs, self.custom_jobs = {}, {}
-        self.executions = set()
-        self.outcomes = []
+    Args:
+        folder: of the models.
+    """
+
+    def __init__(self, folder):
+        clock, operations = Clock(), Operations(seconds=0.001)
+        self.outcomes, self.empty_log_pages = [], 0
         self.pools = [
             {
                 "machineSpec": {"machineType": "n1-standard-4"},
@@ -68,65 +64,64 @@ class PipelineJobs(ProtoServer):
                 "containerSpec": {"imageUri": "image"},
             }
         ]
-        self._polls = {}
+        self._polls, self._number = {}, 1000
+        pipelines = PipelineService(self, operations, clock)
+        schedules = ScheduleService(pipelines, operations, clock)
+        self.resources_of_runs = RunResources(operations)
+        self._models = ModelService(folder, operations)
+        metadata = MetadataService(operations)
+        services = [pipelines, schedules, self.resources_of_runs, self._models]
+        for service in services:
+            service.page_size = 2
+        self.pipeline_jobs, self.schedules = pipelines.pipeline_jobs, schedules.schedules
+        self.custom_jobs = self.resources_of_runs.custom_jobs
+        self.executions, self.experiments = metadata.executions, metadata.experiments
+        super().__init__(*services, metadata, operations)
 
-    def create_pipeline_job(self, match, query, headers, body):
-        request = self.parse("CreatePipelineJob", match, query, body, "pipeline_job")
-        job = types.PipelineJob(request.pipeline_job)
-        check_job(job)
-        if request.pipeline_job_id in self.pipeline_jobs:
-            raise ApiError(409, "ALREADY_EXISTS", f"{request.pipeline_job_id} already exists")
-        job.name = f"{numbered(request.parent)}/pipelineJobs/{request.pipeline_job_id}"
-        job.state = types.PipelineState.PIPELINE_STATE_PENDING
-        job.create_time = job.start_time = now()
-        self.pipeline_jobs[request.pipeline_job_id] = job
+    def call(self, name, function, request):
+        if name == "ListLogEntries":
+            # As documented: a page may be empty, with a token for where the search goes on.
+            number = int(json.loads(request.body).get("pageToken") or 0)
+            if number < self.empty_log_pages:
+                return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
+        return super().call(name, function, request)
+
+    @property
+    def log_entries(self):
+        return self.resources_of_runs.log_entries
+
+    @log_entries.setter
+    def log_entries(self, entries):
+        self.resources_of_runs.log_entries = entries
+
+    def put_version(self, model_id, version):
+        """Adds a version to a model as it is, whenever it was made."""
+        with self._models._file.change() as content:
+            empty = {"last": 0, "versions": {}, "evaluations": {}}
+            entry = content.setdefault(f"{LOCATION}/models/{model_id}", empty)
+            entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
+
+    def version_numbers(self, model_id):
+        return list(self._models._file.read()[f"{LOCATION}/models/{model_id}"]["versions"])
+
+    def start(self, job):
         outcome = self.outcomes.pop(0) if self.outcomes else Outcome()
-        self._polls[request.pipeline_job_id] = [outcome, outcome.polls]
-        return answer(job)
+        self._polls[_id(job)] = [outcome, outcome.polls]
 
-    def get_pipeline_job(self, match, query, headers, body):
-        self.parse("GetPipelineJob", match, query, body)
-        job = self.find(self.pipeline_jobs, match["id"])
-        if match["id"] in self._polls:
-            context = f"{LOCATION}/metadataStores/default/contexts/{match['id']}"
-            job.job_detail.pipeline_run_context.name = context
-            outcome, left = self._polls[match["id"]]
-            self._polls[match["id"]][1] = left - 1
-            if left <= 0:
-                self.finish(match["id"], outcome)
-            else:
-                job.state = types.PipelineState.PIPELINE_STATE_RUNNING
-        return answer(job)
+    def update(self, job):
+        if _id(job) not in self._polls:
+            return
+        context = f"{LOCATION}/metadataStores/default/contexts/{_id(job)}"
+        job.job_detail.pipeline_run_context.name = context
+        outcome, left = self._polls[_id(job)]
+        self._polls[_id(job)][1] = left - 1
+        if left <= 0:
+            self.finish(_id(job), outcome)
+        else:
+            job.state = types.PipelineState.PIPELINE_STATE_RUNNING
 
-    def list_pipeline_jobs(self, match, query, headers, body):
-        request = self.parse("ListPipelineJobs", match, query, body)
-        jobs = filtered(self.pipeline_jobs.values(), request.filter)
-        jobs.sort(key=lambda job: job.create_time, reverse="desc" in request.order_by)
-        jobs = [masked(job, request.read_mask) for job in jobs]
-        return self.page("pipeline_jobs", types.ListPipelineJobsResponse, jobs, request)
-
-    def delete_pipeline_job(self, match, query, headers, body):
-        self.parse("DeletePipelineJob", match, query, body)
-        job = self.find(self.pipeline_jobs, match["id"])
-        if job.state.name in ("PIPELINE_STATE_RUNNING", "PIPELINE_STATE_PENDING"):
-            raise ApiError(400, "FAILED_PRECONDITION", "a running job can't be deleted")
-        del self.pipeline_jobs[match["id"]]
-        return self.operation()
-
-    def cancel_pipeline(self, match, query, headers, body):
-        self.parse("CancelPipelineJob", match, query, body)
-        job = self.find(self.pipeline_jobs, match["id"])
-        if job.state.name == "PIPELINE_STATE_CANCELLED":
-            raise ApiError(400, "FAILED_PRECONDITION", "a run that has ended can't be cancelled")
-        self.finish(match["id"], Outcome("CANCELLED"))
-        return {}
-
-    def delete_execution(self, match, query, headers, body):
-        self.parse("DeleteExecution", match, query, body)
-        if match["id"] not in self.executions:
-            raise ApiError(404, "NOT_FOUND", "no such execution")
-        self.executions.remove(match["id"])
-        return self.operation()
+    def cancel(self, job):
+        self.finish(_id(job), Outcome("CANCELLED"))
 
     def finish(self, run_id, outcome):
         """Brings a run to its end, with the tasks and the CustomJob of one."""
@@ -149,7 +144,7 @@ class PipelineJobs(ProtoServer):
         text = json.dumps({"resources": [resource] if outcome.launched else []})
         metadata = details[-1].execution._pb.metadata
         json_format.ParseDict({"output:gcp_resources": text}, metadata)
-        launcher = f"{LOCATION}/customJobs/{self.next()}"
+        launcher = f"{LOCATION}/customJobs/{self._next()}"
         details[-1].executor_detail.container_detail.main_job = launcher
         if outcome.state == "FAILED":
             details[-1].error.message = outcome.task_error or "Job failed"
@@ -166,7 +161,7 @@ class PipelineJobs(ProtoServer):
 
     def _custom_job(self, job, run_id, outcome, times):
         """The CustomJob of a run, kept where it was launched."""
-        number = self.next()
+        number = self._next()
         labels = json_format.MessageToDict(job._pb)["runtimeConfig"]["parameterValues"]["labels"]
         custom_job = types.CustomJob(
             name=f"{LOCATION}/customJobs/{number}", display_name=run_id, labels=labels,
@@ -179,6 +174,14 @@ class PipelineJobs(ProtoServer):
         if outcome.launched:
             self.custom_jobs[number] = custom_job
         return custom_job
+
+    def _next(self):
+        self._number += 1
+        return str(self._number)
+
+
+def _id(job):
+    return job.name.rpartition("/")[2]
 
 
 def _task(task_id, name, *, state, **times):

@@ -1,0 +1,66 @@
+"""What runs leave in other services: their CustomJobs, and log lines."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.emulator.api_error import not_found
+from pipelines.emulator.labels import filtered
+from pipelines.emulator.operations import PAGE_SIZE, Operations, page
+from pipelines.emulator.server import HttpRequest
+
+
+class RunResources:
+    """Keeps what an engine puts there.
+
+    Attributes:
+        custom_jobs: messages by ID.
+        log_entries: in Cloud Logging's JSON, the oldest first.
+    """
+
+    page_size = PAGE_SIZE
+    routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
+
+    def __init__(self, operations: Operations, refresh: Callable[[], None] = lambda: None) -> None:
+        self.custom_jobs: dict[str, Any] = {}
+        self.log_entries: list[dict[str, Any]] = []
+        self._operations, self._refresh = operations, refresh
+
+    def get_custom_job(self, request: Any) -> Any:
+        self._refresh()
+        return self._find(request.name)
+
+    def list_custom_jobs(self, request: Any) -> Any:
+        from google.cloud.aiplatform_v1 import types
+
+        self._refresh()
+        found = filtered(self.custom_jobs.values(), request.filter)
+        jobs, token = page(found, request, self.page_size)
+        return types.ListCustomJobsResponse(custom_jobs=jobs, next_page_token=token)
+
+    def delete_custom_job(self, request: Any) -> Any:
+        self._find(request.name)
+        del self.custom_jobs[request.name.rpartition("/")[2]]
+        return self._operations.start(request.name)
+
+    def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the newest entries whose resource has the labels of the filter.
+
+        https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list
+        """
+        self._refresh()
+        content = json.loads(request.body)
+        wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"]))
+        found = [
+            entry
+            for entry in self.log_entries
+            if wanted.items() <= entry["resource"]["labels"].items()
+        ]
+        return {"entries": found[::-1][: content["pageSize"]]}
+
+    def _find(self, name: str) -> Any:
+        job_id = name.rpartition("/")[2]
+        if job_id not in self.custom_jobs:
+            raise not_found(name)
+        return self.custom_jobs[job_id]
