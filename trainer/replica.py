@@ -47,7 +47,7 @@ def run(job: Job) -> int:
         InputError: a mistake of the user's.
         PeerGoneError: another replica is gone.
     """
-    strategies.check_accelerators(job.accelerator_count)
+    strategies.check_accelerators(job.accelerator_count, os.environ)
     strategies.divide_cpu(os.environ)
     cluster = from_environment(os.environ, job.evaluator_pool)
     try:

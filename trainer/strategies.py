@@ -102,17 +102,22 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
     )
 
 
-def check_accelerators(count: int) -> None:
+def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
     """Checks that TensorFlow sees at least `count` GPUs, which are billed, used or not.
+
+    Args:
+        environment: LOGICAL_CPUS in it stands in for GPUs, on a machine that bills none.
 
     Raises:
         InputError: it sees fewer.
     """
+    if environment.get(LOGICAL_CPUS):
+        return
     seen = len(tf.config.list_physical_devices("GPU"))
     if seen < count:
         raise InputError(
-            f"accelerator_count={count}, but TensorFlow sees {seen} GPUs; set image_uri to the "
-            "image for GPUs, or accelerator_count=0"
+            f"accelerator_count={count}, but TensorFlow sees {seen} GPUs; set gpu_image_uri to "
+            "the image for GPUs, or accelerator_count=0"
         )
 
 

@@ -138,7 +138,7 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[di
     Args:
         machines: how many of which.
         flags: command line of trainer.task, the same for every replica; with an evaluator,
-            --evaluator_pool is added.
+            --evaluator_pool is added, and --accelerator_count where a replica has some.
 
     Returns:
         A list of WorkerPoolSpec as JSON, keys as in the protos.
@@ -202,6 +202,7 @@ def _pool(
         image = machines.gpu_image_uri or image
         machine["accelerator_type"] = machines.accelerator_type
         machine["accelerator_count"] = machines.accelerator_count
+        flags = [*flags, f"--accelerator_count={machines.accelerator_count}"]
     return {
         "machine_spec": machine,
         "replica_count": replicas,

@@ -123,6 +123,8 @@ def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_mach
     )
     pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **gpus)
     assert pools[0]["container_spec"]["image_uri"] == "image:gpu"
+    # By which a replica ends where TensorFlow sees fewer GPUs.
+    assert parse(pools[0]["container_spec"]["args"], {}).accelerator_count == 2
     pools, _, _ = plan(tmp_path, project="local", **gpus)
     assert pools[0]["container_spec"]["image_uri"] == MachineOptions().image_uri
 

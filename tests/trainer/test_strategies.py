@@ -6,7 +6,14 @@ import tensorflow as tf
 from trainer.cluster import Cluster
 from trainer.config import STRATEGIES
 from trainer.errors import InputError
-from trainer.strategies import create_strategy, divide_cpu, meet, name_of, resolve
+from trainer.strategies import (
+    check_accelerators,
+    create_strategy,
+    divide_cpu,
+    meet,
+    name_of,
+    resolve,
+)
 
 
 def cluster_of(**roles: int) -> Cluster:
@@ -57,3 +64,9 @@ def test_a_cpu_is_divided_into_a_number_of_devices_alone(text):
         pytest.skip("with a GPU the CPU stands in for nothing")
     with pytest.raises(InputError, match=f"LOGICAL_CPUS='{text}' is not a number of devices"):
         divide_cpu({"LOGICAL_CPUS": text})
+
+
+def test_devices_of_the_cpu_stand_in_for_gpus_where_none_are_billed():
+    with pytest.raises(InputError, match="accelerator_count=2, but TensorFlow sees 0 GPUs; set g"):
+        check_accelerators(2, {})
+    check_accelerators(2, {"LOGICAL_CPUS": "2"})

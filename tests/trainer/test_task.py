@@ -120,7 +120,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path):
         f"--dataset={tmp_path}", f"--base_output_directory={tmp_path}/run", "--accelerator_count=2"
     )
     assert (
-        "accelerator_count=2, but TensorFlow sees 0 GPUs; set image_uri to the image for" in error
+        "accelerator_count=2, but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f" in error
     )
 
 

@@ -54,7 +54,7 @@ def test_the_pools_are_what_the_official_proto_takes_and_the_launcher_leaves_alo
     parsed = [WorkerPoolSpec(pool) for pool in pools]
     assert [pool.replica_count for pool in parsed] == [1, 1]
     assert parsed[1].machine_spec.accelerator_type == AcceleratorType.NVIDIA_TESLA_T4
-    assert parsed[0].container_spec.args == ["--model_options={}", ""]
+    assert parsed[0].container_spec.args == ["--model_options={}", "", "--accelerator_count=2"]
 
 
 def test_every_accelerator_is_one_that_the_api_knows():
@@ -190,9 +190,9 @@ def test_every_role_has_the_place_and_the_machines_that_are_its_own():
         False,
         False,
     ]
-    assert {tuple(pool["container_spec"]["args"]) for pool in pools} == {
-        ("--epochs=3", "--evaluator_pool=3")
-    }
+    for pool in pools:
+        told = ["--accelerator_count=1"] if "accelerator_type" in pool["machine_spec"] else []
+        assert pool["container_spec"]["args"] == ["--epochs=3", "--evaluator_pool=3", *told]
 
 
 @pytest.mark.parametrize(("worker_count", "place"), [(0, 1), (2, 2)])
