@@ -19,7 +19,8 @@ from sklearn.metrics import confusion_matrix
 from trainer import metrics
 from trainer.dataset import schema
 from trainer.errors import InputError
-from trainer.mistakes import Mistake, most_confident
+from trainer.leakage import single_columns
+from trainer.mistakes import Mistake, MostConfident
 from trainer.prediction import ServedModel, predict
 from trainer.ranking import rank
 from trainer.slices import Slices, slices
@@ -62,6 +63,7 @@ class Evaluation:
             None for more classes, or where one of the two has no example.
         mistakes: the most confident ones, most confident first.
         slices: of a table, the split cut by columns.
+        column_areas: ROC AUC of each column of a table alone, by name; only of two classes.
         answers: labels and probabilities that all this follows from; not part of the JSON.
         keys: of the examples, in the order of the answers; not part of the JSON.
     """
@@ -93,6 +95,7 @@ class Evaluation:
     roc: metrics.RocCurve | None
     mistakes: list[Mistake]
     slices: list[Slices] = dataclasses.field(default_factory=list)
+    column_areas: dict[str, float] = dataclasses.field(default_factory=dict)
     answers: Answers | None = None
     keys: list[bytes] = dataclasses.field(default_factory=list)
 
@@ -132,7 +135,7 @@ def evaluate(
     dataset_uri: str,
     *,
     split: str = "test",
-    batch_size: int = 256,
+    batch_size: int = 0,
     slice_columns: Sequence[str] = (),
     progress: Callable[[str], None] = print,
 ) -> Evaluation:
@@ -146,7 +149,7 @@ def evaluate(
             [n, classes]) and `label` (string [n], the most probable class).
         dataset_uri: a folder with dataset.json and its shards.
         split: train, validation or test.
-        batch_size: examples that the model is given at once.
+        batch_size: examples that the model is given at once; 0: 256 images, or 4,096 rows.
         slice_columns: columns of a table to cut the split by; see `trainer.slices.slices`.
         progress: is told, every few seconds, how far it is.
 
@@ -165,7 +168,9 @@ def evaluate(
         )
     model = ServedModel(model_uri)
     start = time.monotonic()
-    labels, probabilities, keys = predict(model, dataset, split, batch_size, progress)
+    batch_size = batch_size or (4096 if dataset.is_table else 256)
+    mistakes = MostConfident(MISTAKES_KEPT)
+    labels, probabilities, keys = predict(model, dataset, split, batch_size, mistakes, progress)
     seconds = time.monotonic() - start
     progress(
         f"Evaluated {total:,} {split} examples in {seconds:.1f} s ({total / seconds:,.0f} a second)"
@@ -177,7 +182,8 @@ def evaluate(
         examples=total,
         seconds=seconds,
         classes=dataset.classes,
-        mistakes=most_confident(dataset, split, labels, probabilities, keys, MISTAKES_KEPT),
+        mistakes=mistakes.mistakes(dataset),
+        column_areas=single_columns(dataset, split, labels),
         slices=slices(dataset, split, labels, probabilities, slice_columns),
         answers=Answers(labels, probabilities),
         keys=keys,

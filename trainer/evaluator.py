@@ -100,8 +100,7 @@ class _Scorer:
         started = time.monotonic()
         progress = checkpoint.read(path, self._variables)
         if progress is None:
-            print(f"{path} was gone before it was scored", flush=True)
-            return
+            return  # A newer one has taken its place.
         step = progress.epoch * self._steps + progress.step
         if any(row["step"] == step for row in self._rows):
             return

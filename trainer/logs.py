@@ -51,12 +51,14 @@ class ChiefLog(Log):
             for split in ("train", "validation")
         }
         self._last_line = time.monotonic()
+        self._first_step: tuple[float, int] | None = None
 
     def line(self, text: str) -> None:
         print(text, flush=True)
         self._last_line = time.monotonic()
 
     def step(self, progress: Progress, optimizer_step: int) -> None:
+        self._first_step = self._first_step or (time.monotonic(), optimizer_step)
         if time.monotonic() - self._last_line < SECONDS_BETWEEN_LINES or not progress.sums.examples:
             return
         means = progress.sums.means()
@@ -64,8 +66,8 @@ class ChiefLog(Log):
         self.line(
             f"epoch {progress.epoch + 1}/{expected_epochs(self._config, progress)}, "
             f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
-            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s, "
-            f"{self._time_left(progress)} left"
+            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s"
+            f"{self._time_left(progress, optimizer_step)}"
         )
         with self._writers["train"].as_default(optimizer_step):
             tf.summary.scalar("loss_within_epoch", means["loss"])
@@ -74,21 +76,25 @@ class ChiefLog(Log):
         row = progress.history[-1]
         self.history(progress)
         self._summarize(row, optimizer_step)
+        monitored = f"validation_{self._config.monitor}"
         validation = "".join(
             f", validation {name} {row[f'validation_{name}']:.4f}"
+            + " (best)"
+            * (progress.best_epoch == row["epoch"] and f"validation_{name}" == monitored)
             for name in ("loss", "accuracy")
             if f"validation_{name}" in row
         )
-        best = " (best)" if progress.best_epoch == row["epoch"] else ""
         total = expected_epochs(self._config, progress)
-        left = f", {self._time_left(progress)} left" if progress.epoch < total else ""
+        left = self._time_left(progress, optimizer_step) if progress.epoch < total else ""
         self.line(
             f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
-            f"accuracy {row['accuracy']:.4f}{validation}{best}, "
+            f"accuracy {row['accuracy']:.4f}{validation}, "
             f"{row['images_per_second']:,.0f} examples/s{left}"
         )
         if progress.stopped:
-            self.line(f"stopped early: {progress.stopped}; the best epoch is {progress.best_epoch}")
+            whole = len(phases(self._config)) > 1
+            which = f"phase {progress.phase + 1} stopped early" if whole else "stopped early"
+            self.line(f"{which}: {progress.stopped}; the best epoch is {progress.best_epoch}")
 
     def history(self, progress: Progress) -> None:
         text = io.StringIO()
@@ -117,12 +123,24 @@ class ChiefLog(Log):
         for writer in self._writers.values():
             writer.flush()
 
-    def _time_left(self, progress: Progress) -> str:
-        """Minutes and seconds by the pace so far, the newest epochs' where there are any."""
-        done = progress.step / self._steps
+    def _time_left(self, progress: Progress, optimizer_step: int) -> str:
+        """The time left by the pace so far, after a comma; empty while the pace is not known.
+
+        The newest epochs' pace where there are any, else that since the first step of this
+        process, which holds the tracing of the graph.
+        """
         seconds = [row["seconds"] for row in progress.history[-3:]]
-        pace = min(seconds) if seconds else progress.seconds / max(done, 1e-9)
+        if seconds:
+            pace = min(seconds)
+        else:
+            assert self._first_step
+            started, step = self._first_step
+            if optimizer_step <= step:
+                return ""
+            pace = (time.monotonic() - started) / (optimizer_step - step) * self._steps
+        done = progress.step / self._steps
         left = max(0.0, pace * (expected_epochs(self._config, progress) - progress.epoch - done))
         minutes, rest = divmod(round(left), 60)
         hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        clock = f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return f", {clock} left"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from typing import NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -33,54 +34,74 @@ class Mistake:
     row: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def most_confident(
-    dataset: Dataset,
-    split: str,
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    keys: list[bytes],
-    count: int,
-) -> list[Mistake]:
-    """At most `count` mistakes, most confident first, equal ones in the records' order.
-
-    Args:
-        labels: int64 [n], in the order of the split's records.
-        probabilities: float32 [n, classes].
-        keys: n of them.
-    """
-    predicted = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(predicted != labels)
-    order = np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")
-    positions = wrong[order[:count]].tolist()
-    records = _records(dataset, split, positions)
-    image = next((feature for feature in dataset.features if feature.kind == "image"), None)
-    return [
-        Mistake(
-            key=keys[position].decode(errors="replace"),
-            label=dataset.classes[labels[position]],
-            predicted=dataset.classes[predicted[position]],
-            confidence=float(probabilities[position, predicted[position]]),
-            label_probability=float(probabilities[position, labels[position]]),
-            picture=_decode(records[position], image) if image else None,
-            row=_row(records[position], dataset) if dataset.is_table else {},
-        )
-        for position in positions
-    ]
+class _Candidate(NamedTuple):
+    confidence: float
+    label: int
+    predicted: int
+    label_probability: float
+    record: bytes
 
 
-def _records(dataset: Dataset, split: str, positions: list[int]) -> dict[int, bytes]:
-    """The records at these places of a split, read again from the shards that hold them."""
-    found, first = {}, 0
-    for shard in dataset.splits[split].shards:
-        end = first + shard.examples
-        wanted = {position - first for position in positions if first <= position < end}
-        if wanted:
-            records = tf.data.TFRecordDataset(dataset.shard_uri(shard)).take(max(wanted) + 1)
-            for index, record in enumerate(records):
-                if index in wanted:
-                    found[first + index] = record.numpy()
-        first = end
-    return found
+class MostConfident:
+    """Keeps the most confident mistakes of a split, which is given batch by batch."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._kept: list[_Candidate] = []
+
+    def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
+        """Takes the next batch of the split.
+
+        Args:
+            records: serialized tf.train.Example, string [n].
+            labels: int64 [n].
+            probabilities: float32 [n, classes].
+        """
+        predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+        wrong = predicted != labels
+        if len(self._kept) == self._count:
+            wrong &= confidence > self._kept[-1].confidence
+        places = np.flatnonzero(wrong)
+        places = places[np.argsort(-confidence[places], kind="stable")[: self._count]]
+        if not len(places):
+            return
+        for place, record in zip(places, tf.gather(records, places).numpy(), strict=True):
+            label = labels[place]
+            self._kept.append(
+                _Candidate(
+                    confidence=float(confidence[place]),
+                    label=int(label),
+                    predicted=int(predicted[place]),
+                    label_probability=float(probabilities[place, label]),
+                    record=record,
+                )
+            )
+        self._kept.sort(key=lambda candidate: -candidate.confidence)
+        del self._kept[self._count :]
+
+    def mistakes(self, dataset: Dataset) -> list[Mistake]:
+        """The mistakes, most confident first, equal ones in the order of the split."""
+        image = next((feature for feature in dataset.features if feature.kind == "image"), None)
+        return [
+            Mistake(
+                key=_key(candidate.record, dataset),
+                label=dataset.classes[candidate.label],
+                predicted=dataset.classes[candidate.predicted],
+                confidence=candidate.confidence,
+                label_probability=candidate.label_probability,
+                picture=_decode(candidate.record, image) if image else None,
+                row=_row(candidate.record, dataset) if dataset.is_table else {},
+            )
+            for candidate in self._kept
+        ]
+
+
+def _key(record: bytes, dataset: Dataset) -> str:
+    """The key of a serialized example; "" where it has none."""
+    name = next((feature.name for feature in dataset.features if feature.kind == "key"), "")
+    features = tf.train.Example.FromString(record).features.feature
+    values = features[name].bytes_list.value if name in features else []
+    return values[0].decode(errors="replace") if values else ""
 
 
 def _row(record: bytes, dataset: Dataset) -> dict[str, str]:

@@ -10,6 +10,7 @@ from trainer.dataset import schema
 from trainer.dataset.integrity import check_shards
 from trainer.dataset.schema import Dataset
 from trainer.errors import InputError
+from trainer.mistakes import MostConfident
 
 SIGNATURE = "serving_examples"
 
@@ -90,14 +91,16 @@ class ServedModel:
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
         """Raises where classes have other names, or another order, than in the data set."""
         known = {name.encode(): index for index, name in enumerate(dataset.classes)}
-        for name, row in zip(names, values, strict=True):
-            index = known.get(name)
-            if index is None or row[index] < row.max() - TIE_TOLERANCE:
-                raise InputError(
-                    f"the model at {self.uri} answers {name.decode(errors='replace')!r} where "
-                    f"{dataset.uri} has {dataset.classes[int(row.argmax())]!r}: it was trained on "
-                    "other classes, or on another order of them"
-                )
+        places = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
+        named = values[np.arange(len(values)), places]
+        wrong = np.flatnonzero((places < 0) | (named < values.max(axis=1) - TIE_TOLERANCE))
+        if len(wrong):
+            name, best = names[wrong[0]], int(values[wrong[0]].argmax())
+            raise InputError(
+                f"the model at {self.uri} answers {name.decode(errors='replace')!r} where "
+                f"{dataset.uri} has {dataset.classes[best]!r}: it was trained on "
+                "other classes, or on another order of them"
+            )
 
 
 def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
@@ -113,9 +116,13 @@ def predict(
     dataset: Dataset,
     split: str,
     batch_size: int,
+    mistakes: MostConfident,
     progress: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
     """Labels int64 [n], probabilities float32 [n, classes] and keys of a split, in its order.
+
+    Args:
+        mistakes: is given each batch, so that no record is read twice.
 
     Raises:
         InputError: records that can't be read, or more or fewer than dataset.json says; see
@@ -135,9 +142,10 @@ def predict(
                 break
             labels[done:end], batch_keys = _labels_and_keys(batch, dataset, split)
             probabilities[done:end] = model.answer(batch, dataset)
+            mistakes.add(batch, labels[done:end], probabilities[done:end])
             keys += batch_keys
             done, now = end, time.monotonic()
-            if now - told >= _PROGRESS_SECONDS:
+            if now - told >= _PROGRESS_SECONDS and done < total:
                 left = (total - done) * (now - start) / done
                 progress(f"Evaluated {done:,} of {total:,} {split} examples, {left:.0f} s left")
                 told = now

@@ -50,6 +50,7 @@ class Progress:
         plateau_epochs: without progress since the best one or the last reduction.
         factor: of the learning rate, reduced at plateaus.
         stopped: why the phase ended before its last epoch; empty: it did not.
+        stops: the same of each finished phase.
     """
 
     epoch: int = 0
@@ -66,6 +67,7 @@ class Progress:
     plateau_epochs: int = 0
     factor: float = 1.0
     stopped: str = ""
+    stops: list[str] = dataclasses.field(default_factory=list)
 
     def serialize(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -77,6 +79,7 @@ class Progress:
     def begin_phase(self) -> None:
         """Leaves the phase: patience and rate start anew, what is best stays."""
         self.phase += 1
+        self.stops.append(self.stopped)
         self.phase_start = self.epoch
         self.stale_epochs = self.plateau_epochs = 0
         self.factor = 1.0

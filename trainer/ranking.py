@@ -80,6 +80,11 @@ def rank(labels: np.ndarray, probabilities: np.ndarray) -> list[Ranking]:
     return found
 
 
+def roc_auc(positive: np.ndarray, score: np.ndarray) -> float:
+    """Chance that a positive example scores above another, ties half; bool and float [n]."""
+    return _rank_one(score[positive], np.sort(score)).roc_auc
+
+
 def _rank_one(own: np.ndarray, column: np.ndarray) -> Ranking:
     """The ranking of a class, whose examples score `own`, in the sorted scores of all."""
     scores, times = np.unique(own, return_counts=True)

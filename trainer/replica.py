@@ -116,6 +116,7 @@ def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
         "stopped": trained.progress.stopped,
+        "stopped_phases": [*trained.progress.stops, trained.progress.stopped],
         "steps": trained.steps,
         "seconds": seconds,
         "images_per_second": statistics.median(steady),

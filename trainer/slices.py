@@ -8,22 +8,24 @@ boundaries, or into quarters.
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
+import tensorflow as tf
 
 from trainer.dataset.schema import Dataset, Feature
 from trainer.dataset.tabular.inputs import columns_of, parse_columns
 from trainer.errors import InputError
 from trainer.fields import nearest
 from trainer.prediction import stored_batches
+from trainer.ranking import roc_auc
 
 FEW_VALUES = 31
 """A month's days: up to so many values a column is cut by value."""
 
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
-_BATCH_SIZE = 1024
+_BATCH_SIZE = 8192
 _BANDS = (10, 100, 1000, 10_000)
 
 
@@ -81,24 +83,39 @@ def slices(
     ]
     if not chosen:
         return []
-    values = _read(dataset, split, chosen)
+    values = read_columns(dataset, split, chosen)
     return [_cut(column, values[column.name], labels, probabilities) for column in chosen]
 
 
-def _read(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, np.ndarray]:
-    """The raw values of columns, [n] each, in the order of the split's records."""
-    parts: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
+class Values(NamedTuple):
+    """A column of a split: its distinct values, and the place of each example's among them."""
+
+    distinct: np.ndarray
+    places: np.ndarray
+
+
+def read_columns(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, Values]:
+    """The raw values of columns, in the order of the split's records."""
+    known: dict[str, dict[Any, int]] = {column.name: {} for column in chosen}
+    places: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
+    dataset = dataclasses.replace(dataset, features=chosen)
     for batch in stored_batches(dataset, split, _BATCH_SIZE):
-        columns = parse_columns(batch, dataset)
-        for name, found in parts.items():
-            found.append(columns[name].numpy())
-    return {name: np.concatenate(found) for name, found in parts.items()}
+        for name, values in parse_columns(batch, dataset).items():
+            # TensorFlow finds what is distinct before a value becomes an object of Python's.
+            distinct, at = tf.unique(values)
+            ids = known[name]
+            ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
+            places[name].append(np.array(ids_here)[at.numpy()])
+    dtypes = {column.name: object if column.dtype == "string" else None for column in chosen}
+    return {
+        name: Values(np.array(list(ids), dtypes[name]), np.concatenate(places[name]))
+        for name, ids in known.items()
+    }
 
 
-def _cut(
-    column: Feature, values: np.ndarray, labels: np.ndarray, probabilities: np.ndarray
-) -> Slices:
+def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.ndarray) -> Slices:
     by, groups, order = _groups(column, values)
+    groups = groups[values.places]
     correct = probabilities.argmax(axis=1) == labels
     binary = probabilities.shape[1] == 2
     found = []
@@ -108,51 +125,54 @@ def _cut(
             continue
         positive = labels[inside] == 1
         both = binary and 0 < positive.sum() < len(positive)
-        area = roc_auc_score(positive, probabilities[inside, 1]) if both else None
+        area = roc_auc(positive, probabilities[inside, 1]) if both else None
         found.append(
             Slice(
                 name=name,
                 examples=int(inside.sum()),
                 accuracy=float(correct[inside].mean()),
                 positive_rate=float(positive.mean()) if binary else None,
-                roc_auc=None if area is None else float(area),
+                roc_auc=area,
             )
         )
     return Slices(column=column.name, by=by, slices=found)
 
 
-def _groups(column: Feature, values: np.ndarray) -> tuple[str, np.ndarray, list[str]]:
-    """How it is cut, each example's group as its place in `order`, and the groups' names."""
+def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
+    """How it is cut, each distinct value's group as its place in `order`, the groups' names."""
     if column.dtype == "float32":
         return _by_range(column, values)
     if column.dtype == "int64":
         order = [str(value) for value in range(column.settings["buckets"])] + [MISSING]
-        inside = (values >= 0) & (values < column.settings["buckets"])
+        known = values.distinct
+        inside = (known >= 0) & (known < column.settings["buckets"])
         if len(order) <= FEW_VALUES + 1:
-            return "by value", np.where(inside, values, len(order) - 1), order
-        values = np.where(inside, values, -1).astype(str).astype(object)
-        values[values == "-1"] = ""
+            return "by value", np.where(inside, known, len(order) - 1), order
+        texts = [str(value) if is_in else "" for value, is_in in zip(known, inside, strict=True)]
     else:
-        values = np.array([text.decode(errors="replace").strip() for text in values], object)
+        texts = [text.decode(errors="replace").strip() for text in values.distinct]
     counts: dict[str, int] = column.statistics.get("counts", {})
     if not counts:  # Hashed: what the training split had is not known.
-        found, times = np.unique(values[values != ""].astype(str), return_counts=True)
-        shown = found[np.argsort(-times, kind="stable")[: FEW_VALUES - 1]].tolist()
-        return _by_value("by value", values, shown, "others")
+        times = dict.fromkeys(sorted({*texts} - {""}), 0)
+        for text, count in zip(texts, np.bincount(values.places).tolist(), strict=True):
+            if text:
+                times[text] += count
+        shown = sorted(times, key=lambda text: -times[text])[: FEW_VALUES - 1]
+        return _by_value("by value", texts, shown, "others")
     if len(counts) <= FEW_VALUES:
-        return _by_value("by value", values, list(counts), UNSEEN)
-    return _by_frequency(values, counts)
+        return _by_value("by value", texts, list(counts), UNSEEN)
+    return _by_frequency(texts, counts)
 
 
 def _by_value(
-    by: str, values: np.ndarray, shown: list[str], rest: str
+    by: str, texts: list[str], shown: list[str], rest: str
 ) -> tuple[str, np.ndarray, list[str]]:
     order = [*shown, rest, MISSING]
     places = {value: place for place, value in enumerate(shown)} | {"": len(order) - 1}
-    return by, np.array([places.get(value, len(shown)) for value in values]), order
+    return by, np.array([places.get(text, len(shown)) for text in texts]), order
 
 
-def _by_frequency(values: np.ndarray, counts: dict[str, int]) -> tuple[str, np.ndarray, list[str]]:
+def _by_frequency(texts: list[str], counts: dict[str, int]) -> tuple[str, np.ndarray, list[str]]:
     bounds = [0, *_BANDS]
     order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
     order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
@@ -164,16 +184,17 @@ def _by_frequency(values: np.ndarray, counts: dict[str, int]) -> tuple[str, np.n
             return 0
         return int(np.searchsorted(bounds, counts[value], side="right"))
 
-    return "by rows of the same value in training", np.array([place(v) for v in values]), order
+    return "by rows of the same value in training", np.array([place(v) for v in texts]), order
 
 
-def _by_range(column: Feature, values: np.ndarray) -> tuple[str, np.ndarray, list[str]]:
+def _by_range(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
     bounds = column.settings["boundaries"]
-    present = values[~np.isnan(values)]
+    all_values = values.distinct[values.places]
+    present = all_values[~np.isnan(all_values)]
     if not bounds and len(present):
         bounds = sorted(set(np.quantile(present, [0.25, 0.5, 0.75]).tolist()))
     texts = [f"{bound:.6g}" for bound in bounds]
     order = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
     order = [f"below {texts[0]}", *order, f"{texts[-1]} and above"] if texts else ["all"]
-    groups = np.searchsorted(bounds, values, side="right")
-    return "by range", np.where(np.isnan(values), len(order), groups), [*order, MISSING]
+    groups = np.searchsorted(bounds, values.distinct, side="right")
+    return "by range", np.where(np.isnan(values.distinct), len(order), groups), [*order, MISSING]

@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
+from trainer import prediction
 from trainer.dataset.schema import Feature
 from trainer.evaluation import evaluate
-from trainer.mistakes import most_confident
+from trainer.mistakes import MostConfident
+from trainer.prediction import stored_batches
 
 
 @pytest.fixture(scope="session")
@@ -249,16 +251,21 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
     )
     dataset = dataclasses.replace(dataset, features=[image, *dataset.features[1:]])
     answers = np.array([[1, 0], [1, 0], [0.1, 0.9]], np.float32)
-    keys = [b"a", b"b", b"c\xff"]
-    (mistake,) = most_confident(dataset, "test", np.zeros(3, int), answers, keys, 5)
-    assert mistake.key == "c\ufffd"
+    candidates = MostConfident(5)
+    for records in stored_batches(dataset, "test", 2):
+        candidates.add(records, np.zeros(len(records), int), answers[: len(records)])
+        answers = answers[len(records) :]
+    (mistake,) = candidates.mistakes(dataset)
+    assert mistake.key == "example-0002"
     assert mistake.picture.shape == picture.shape
     assert np.abs(mistake.picture.astype(int) - picture).max() < 10
 
 
-def test_progress_ends_with_the_number_of_examples(models, tmp_path):
+def test_progress_ends_with_the_number_of_examples(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction, "_PROGRESS_SECONDS", 0.0)
     labels, pixels = sample(8, 30, 3)
     write_records(tmp_path, names(3), labels, pixels)
     said: list[str] = []
     evaluate(models(3), str(tmp_path), progress=said.append)
-    assert said[-1].startswith("Evaluated 30 test examples in ")
+    (line,) = said
+    assert line.startswith("Evaluated 30 test examples in ")

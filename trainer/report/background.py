@@ -64,8 +64,8 @@ def balance(dataset: Dataset) -> Markup:
 
 
 def recipe(details: dict[str, Any]) -> Markup:
-    """The parameters of the run, as they are named on the command line: those with a value of
-    their own, and folded those that are as they come."""
+    """The parameters of the run, as they are named on the command line: those that differ from
+    their default, and folded those that do not."""
     if not details:
         return Markup()
     defaults = {
@@ -79,15 +79,14 @@ def recipe(details: dict[str, Any]) -> Markup:
     pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
     own = [pair for pair in pairs if pair[0] not in defaults or pair[1] != defaults[pair[0]]]
     rest = [pair for pair in pairs if pair not in own]
-    title = (
-        f"{count(len(rest), 'more parameter')}, at {'its' if len(rest) == 1 else 'their'} default"
-    )
+    equal = "equal to its default" if len(rest) == 1 else "equal to their default"
+    title = f"{count(len(rest), 'more parameter')}, {equal}"
     return section(
         "recipe",
         "Recipe",
         facts(own),
         folded(title, facts(rest)) if rest else Markup(),
-        lead="What was set for this run." if own else "Nothing was set for this run.",
+        lead="What differs from the defaults." if own else "Nothing differs from the defaults.",
     )
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.metrics import wilson_interval
-from trainer.report.markup import count, join, name, number, percent
+from trainer.report.markup import count, decimal, join, name, number, percent
 
 
 class Finding(NamedTuple):
@@ -25,6 +25,10 @@ MISCALIBRATION = 0.05
 WIDE_INTERVAL = 0.1
 STARVED = 0.2
 EMPTY = 0.95
+ALONE = 0.9
+"""Share of the model's AUC above chance from which one column tells the answer almost alone."""
+_TELLING = 0.75
+"""AUC from which a column tells much of the answer at all."""
 
 _CHANCE = 3.5
 """Standard errors below the whole from which a slice is named: of a hundred slices that are as
@@ -41,6 +45,7 @@ def findings(
 ) -> list[Finding]:
     """At most six, in the order of weight."""
     found = [
+        *_of_single_columns(evaluation),
         *_of_evaluation(evaluation),
         *_of_slices(evaluation),
         *_of_training(dataset, training, history),
@@ -142,6 +147,23 @@ def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
     )
 
 
+def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
+    """The column that separates the classes almost as well as the model does, if there is one."""
+    areas = evaluation.column_areas
+    if not areas or evaluation.roc_auc is None:
+        return
+    column = max(areas, key=lambda one: areas[one])
+    if areas[column] < max(_TELLING, 0.5 + ALONE * (evaluation.roc_auc - 0.5)):
+        return
+    yield _warn(
+        "{} tells the answer almost alone: ROC AUC {} by itself, {} of the model. Leave it out if "
+        "it is not known when the model is asked.",
+        name(column),
+        decimal(areas[column]),
+        decimal(evaluation.roc_auc),
+    )
+
+
 def _of_columns(dataset: Dataset) -> Iterator[Finding]:
     for feature in dataset.features:
         missing = feature.statistics.get("missing", {}).get("train", 0.0)
@@ -193,10 +215,12 @@ def _of_training(
     waits = [number(row.get("input_wait_fraction")) for row in history]
     waited = [wait for wait in waits if wait is not None]
     if waited and sum(waited) / len(waited) > STARVED:
+        encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
         yield _warn(
-            "{} of the training time went into waiting for input: raw records, faster storage or "
+            "{} of the training time went into waiting for input: {}faster storage or "
             "more CPU cores may help.",
             percent(sum(waited) / len(waited), 0),
+            "raw records, " if encoded else "",
         )
 
 

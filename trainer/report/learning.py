@@ -1,5 +1,6 @@
 """The section of learning curves: loss, accuracy and learning rate over the epochs."""
 
+import itertools
 from typing import Any
 
 from markupsafe import Markup
@@ -21,6 +22,7 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
     if len(rows) == 1:
         return _one_epoch(training, rows[0])
     best = number(training.get("best_epoch"))
+    starts = _phase_starts(rows)
     drawn = []
     for metric in ("loss", "accuracy"):
         lines = [(1, "train", column(rows, metric))]
@@ -35,6 +37,7 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
                 [values for _, _, values in lines],
                 y_label=metric,
                 best=best,
+                phase_starts=starts,
                 description=description,
                 first_series=lines[0][0],
             )
@@ -49,8 +52,10 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
         )
         drawn.append(figure(svg, "Learning rate", [(3, "learning rate")]))
     lead = f"{count(len(rows), 'epoch')}."
+    for phase, start in enumerate(starts, start=2):
+        lead += f" Phase {phase} begins with epoch {start:.0f}, at the gray line."
     if best is not None:
-        lead += f" The dotted line is the best one, {best:.0f}."
+        lead += f" The dotted line is the best one, {best:.0f}{in_phase(best, history)}."
     if len(rates) == 1:
         lead += f" The learning rate was {rates.pop():g} throughout."
     if None in (scored := column(rows, "validation_loss")) and set(scored) != {None}:
@@ -70,7 +75,28 @@ def _one_epoch(training: dict[str, Any], row: dict[str, Any]) -> Markup:
 
 
 def _stopped(training: dict[str, Any]) -> str:
-    return f" Training stopped early: {training['stopped']}." if training.get("stopped") else ""
+    phases = training.get("stopped_phases") or []
+    if len(phases) < 2:
+        text = training.get("stopped")
+        return f" Training stopped early: {text}." if text else ""
+    told = [(number, text) for number, text in enumerate(phases, start=1) if text]
+    return "".join(f" Phase {number} stopped early: {text}." for number, text in told)
+
+
+def _phase_starts(rows: list[dict[str, Any]]) -> list[float]:
+    """The first epoch of each phase but the first."""
+    return [
+        number(row["epoch"]) or 0.0
+        for before, row in itertools.pairwise(rows)
+        if number(row.get("phase")) != number(before.get("phase"))
+    ]
+
+
+def in_phase(epoch: float, history: list[dict[str, Any]]) -> str:
+    """The phase of an epoch in words; empty where the run has one phase."""
+    phases = {number(row.get("epoch")): number(row.get("phase")) for row in history}
+    phase = phases.get(epoch)
+    return f" of phase {phase:.0f}" if phase is not None and len(set(phases.values())) > 1 else ""
 
 
 def column(rows: list[dict[str, Any]], title: str) -> list[float | None]:

@@ -146,7 +146,10 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    return UNDEFINED if value is None else f"{value:.{digits}f}"
+    """0.99996 as 0.999, so that 1.000 means exactly that."""
+    if value is None:
+        return UNDEFINED
+    return f"{min(value, 1 - 10.0**-digits) if 0.5 < value < 1 else value:.{digits}f}"
 
 
 def count(value: float, noun: str, plural: str = "") -> str:

@@ -109,11 +109,15 @@ def lines(
     y_label: str,
     description: str,
     best: float | None = None,
+    phase_starts: Sequence[float] = (),
     first_series: int = 1,
 ) -> Markup:
-    """Lines over epochs, through those with a value. `best` is marked by an upright line."""
+    """Lines over epochs, through those with a value, with upright lines at `best` and before
+    each of `phase_starts`."""
     with _draw(4.2, 2.9, description) as drawing:
         axes = drawing.figure.add_subplot()
+        for start in phase_starts:
+            axes.axvline(start - 0.5, color=MUTED, linewidth=1)
         if best is not None:
             axes.axvline(best, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
         for number, values in enumerate(series, start=first_series):

@@ -8,6 +8,7 @@ from trainer.dataset.schema import Dataset
 from trainer.evaluation import Evaluation
 from trainer.gate import CHAMPION, Verdict
 from trainer.report.findings import findings
+from trainer.report.learning import in_phase
 from trainer.report.markup import breakable, count, decimal, duration, join, number, percent
 
 
@@ -41,7 +42,7 @@ def summary(
         outcome(verdict) if verdict else "",
         _score(evaluation),
         listed,
-        _tiles(evaluation, dataset, training, details),
+        _tiles(evaluation, dataset, training, history, details),
         price,
     )
 
@@ -105,7 +106,11 @@ def _score(evaluation: Evaluation) -> Markup:
 
 
 def _tiles(
-    evaluation: Evaluation, dataset: Dataset, training: dict[str, Any], details: dict[str, Any]
+    evaluation: Evaluation,
+    dataset: Dataset,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+    details: dict[str, Any],
 ) -> Markup:
     areas = "of the second class" if len(evaluation.classes) == 2 else "mean over classes"
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
@@ -115,7 +120,11 @@ def _tiles(
         ("Log loss", decimal(evaluation.log_loss), "nats"),
         ("Calibration error", percent(evaluation.expected_calibration_error), "expected, 15 bins"),
         ("Model", breakable(str(training.get("model", ""))), _parameters(training)),
-        ("Training time", None if seconds is None else duration(seconds), _epochs(training)),
+        (
+            "Training time",
+            None if seconds is None else duration(seconds),
+            _epochs(training, history),
+        ),
         (
             "Speed",
             None if rate is None else f"{rate:,.0f}",
@@ -158,10 +167,12 @@ def _parameters(training: dict[str, Any]) -> str:
     return "" if parameters is None else count(parameters, "parameter")
 
 
-def _epochs(training: dict[str, Any]) -> str:
+def _epochs(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
     epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
     if epochs is None:
         return ""
     return count(epochs, "epoch") + (
-        f", the best is {best:.0f}" if best is not None and epochs > 1 else ""
+        f", the best is {best:.0f}{in_phase(best, history)}"
+        if best is not None and epochs > 1
+        else ""
     )

@@ -8,6 +8,7 @@ import numpy as np
 from tests.trainer.report.document import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation import evaluate
+from trainer.report.markup import decimal
 
 
 def test_the_summary_tells_accuracy_interval_time_speed_model_and_replicas(tmp_path, evaluated):
@@ -29,7 +30,7 @@ def test_what_was_set_for_the_run_is_told_apart_from_defaults(tmp_path, evaluate
     page = report(tmp_path / "report.html", *evaluated(5), details=details)
     own, folded = page.section("recipe").split("<details>")
     assert own.index("epochs") < own.index("worker_<wbr>count")
-    assert "2 more parameters, at their default" in folded
+    assert "2 more parameters, equal to their default" in folded
     assert "xla" in folded and "learning_<wbr>rate" in folded
     assert "chief, 2 workers" in page.text
 
@@ -97,3 +98,22 @@ def test_a_split_with_one_class_says_that_curves_are_undefined(tmp_path):
     page = report(tmp_path / "report.html", evaluation, dataset)
     assert "Undefined: the split holds examples of a single class." in page.text
     assert "No example of absent" in page.text.replace(" :", ":")
+
+
+def test_a_run_of_two_phases_says_which_is_meant(tmp_path, evaluated):
+    history = [
+        {"epoch": epoch, "phase": 1 + (epoch > 3), "loss": 1 / epoch, "accuracy": 0.5}
+        for epoch in range(1, 7)
+    ]
+    stopped = ["no better loss in 2 epochs", ""]
+    training = {**TRAINING, "epochs": 6, "best_epoch": 5, "stopped_phases": stopped}
+    page = report(tmp_path / "r.html", *evaluated(5), training=training, history=history)
+    learning = page.section("learning")
+    assert "Phase 2 begins with epoch 4" in learning
+    assert "The dotted line is the best one, 5 of phase 2." in learning
+    assert "Phase 1 stopped early: no better loss in 2 epochs." in learning
+    assert "the best is 5 of phase 2" in page.text
+
+
+def test_an_area_below_one_is_not_shown_as_one():
+    assert [decimal(value) for value in (0.99996, 1.0, 0.9994)] == ["0.999", "1.000", "0.999"]
