@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines import resource_names
 from pipelines.job_options import JobOptions
-from pipelines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
+from pipelines.machines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions

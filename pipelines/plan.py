@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import cost
 from pipelines.console import print_plain
+from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
 from trainer.machine_types import disk_types
@@ -152,7 +152,7 @@ def _grounds(
         given = ", ".join(f"{name} {rate:g}" for name, rate in own.items())
         yield (
             "prices",
-            f"of {prices.region}, {prices.date}, without discounts: pipelines/prices.toml"
+            f"of {prices.region}, {prices.date}, without discounts: pipelines/machines/prices.toml"
             + (f"; by --rate: {given}" if given else ""),
         )
         if discounted:

@@ -13,8 +13,9 @@ from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
-from pipelines import cost, steps
+from pipelines import steps
 from pipelines.job_options import JobOptions
+from pipelines.machines import cost
 from pipelines.parameters import with_parameters
 from trainer.config import TrainingConfig
 from trainer.dataset.options import EngineOptions, RecordOptions

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines import cost
+from pipelines.machines import cost
 from pipelines.vertex import runs
 from trainer.errors import InputError
 

@@ -42,7 +42,7 @@ def status(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, or show one: its tasks, its training job, what it cost on Vertex AI."""
-    from pipelines import cost
+    from pipelines.machines import cost
 
     rates = cost.parse_rates(rate or [])
     folder = runs_folder(runs_directory, local=True)
@@ -135,8 +135,8 @@ def doctor(
     set_: SetOptions = None,
 ) -> int:
     """Check that all is ready for runs on Vertex AI, and say how to mend what is not."""
-    from pipelines import cost
     from pipelines import recipe as recipes
+    from pipelines.machines import cost
     from pipelines.vertex import doctor as examination
     from pipelines.vertex import gpu_image
     from pipelines.vertex.connection import Connection

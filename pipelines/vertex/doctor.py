@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from components.vertex_client import is_loopback, status_of
-from pipelines import cost
+from pipelines.machines import cost
 from pipelines.vertex import place_checks, project_checks, runs
 from pipelines.vertex.connection import Connection
 from pipelines.vertex.errors import CloudError, described

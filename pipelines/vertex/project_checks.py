@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from pipelines import cost
+from pipelines.machines import cost
 from pipelines.vertex.connection import Connection
 from pipelines.vertex.finding import Finding
 from pipelines.vertex.settings import Settings

@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines import command_line, cost, recipe
+from pipelines import command_line, recipe
 from pipelines.compilation import planned_worker_pools
+from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.price import UnknownPriceError, affordable_timeout
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
+from pipelines.machines.scheduling import SCHEDULING_STRATEGIES
 from pipelines.parameters import GROUPS, PARAMETERS, SOURCES, checked
-from pipelines.scheduling import SCHEDULING_STRATEGIES
 from trainer import fields
 from trainer.errors import InputError
 

@@ -4,8 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines import command_line, cost, recipe
+from pipelines import command_line, recipe
 from pipelines.compilation import planned_worker_pools
+from pipelines.machines import cost
 
 
 @pytest.fixture(autouse=True)
