@@ -35,7 +35,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     if run.error:
         print_plain(console, f"error: {run.error}")
     if run.state in ("FAILED", "CANCELLED", run_history.KILLED):
-        print_plain(console, f"resume    python -m pipelines run {run.name} --local --resume")
+        print_plain(console, f"resume    {run_history.resume_command(directory)}")
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:

@@ -56,10 +56,12 @@ class RunComparison:
 def compare(first: PastRun, second: PastRun) -> RunComparison:
     """Compares two runs by what they have left."""
     answers = [_answers(run) for run in (first, second)]
-    names = dict.fromkeys([*first.metrics, *second.metrics])
+    # Those that can be tested come first.
+    others = sorted({*first.metrics, *second.metrics} - {*comparison.METRICS})
+    names = [name for name in comparison.METRICS if name in first.metrics | second.metrics]
     metrics = [
         (name, _value(first, answers[0], name), _value(second, answers[1], name))
-        for name in names
+        for name in [*names, *others]
         if not name.endswith(_BOUNDS)
     ]
     return RunComparison(
@@ -132,7 +134,7 @@ def _verdict(
         for one, other in ((others.scores, ours.scores), (ours.scores, others.scores))
     )
     p_value = min(1.0, 2 * min(forth.p_value, back.p_value))
-    title = metric.replace("_", " ")
+    title = metric.replace("_", " ").capitalize()
     if not forth.difference:
         return f"{title}: equal on the same {forth.examples:,} test records"
     better, result = (second, forth) if forth.difference > 0 else (first, back)

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -145,7 +146,8 @@ def load(directory: pathlib.Path) -> PastRun:
         "recipe": record.recipe,
         "started": started,
         "parameters": record.parameters,
-        "training": f"{artifacts_of(record, directory)}/plan-training/training",
+        "training": record.parameters.get("resume_from")
+        or f"{artifacts_of(record, directory)}/plan-training/training",
         "link": str(directory),
     }
     # In this order: a run that ends writes its summary before it gives up the lock.
@@ -164,6 +166,13 @@ def load(directory: pathlib.Path) -> PastRun:
         error=summary.get("error", ""),
         predictions=summary.get("predictions") or "",
     )
+
+
+def resume_command(directory: pathlib.Path) -> str:
+    """Return the command line that goes on with a run on this machine."""
+    folder = os.path.relpath(directory.parent)
+    elsewhere = "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
+    return f"python -m pipelines run {directory.name} --local --resume{elsewhere}"
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:

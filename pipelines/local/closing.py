@@ -18,6 +18,7 @@ from pipelines.emulator.replica import Replica
 from pipelines.local import failures, full_disk
 from pipelines.local.board import Board
 from pipelines.local.view import relative
+from pipelines.run_history import resume_command
 from trainer.dataset.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
 
@@ -146,6 +147,8 @@ def show(
     if is_object(summary["artifacts"]):
         print_plain(console, f"artifacts {summary['artifacts']}")
     print_plain(console, f"run       {relative(directory)}")
+    if state == "CANCELLED":
+        print_plain(console, f"resume    {resume_command(directory)}")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:

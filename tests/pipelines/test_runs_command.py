@@ -97,7 +97,7 @@ def test_two_runs_on_the_same_records_are_compared_in_pairs(command):
     assert "epochs     12        24\n" in out
     assert "accuracy  0.88 (0.83 to 0.93)" in out
     # Of 10 records on which they differ, all speak for the second: p = 2 / 2^10.
-    assert "accuracy: digits-2 is better by 0.1 (" in out
+    assert "Accuracy: digits-2 is better by 0.1 (" in out
     assert "more than noise (p 0.002, 100 test records in pairs)" in out
     page = (Path("runs") / "digits-1--digits-2.html").read_text()
     assert page.count("<svg") == 2
@@ -151,3 +151,6 @@ def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
     assert code == 0
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
+    Path("runs").rename("my runs")
+    out = command("status", "digits-1", "--runs-directory", "my runs")[1]
+    assert "--local --resume --runs-directory 'my runs'\n" in out

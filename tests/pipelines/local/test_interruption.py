@@ -81,6 +81,7 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running, number):
     process.send_signal(number)
     output, _ = process.communicate(timeout=20)
     assert output.rstrip().endswith("CANCELLED")
+    assert f"run {latest.resolve().name} --local --resume --runs-directory " in output
     assert "Traceback" not in output
     assert not any(map(is_alive, children))
     summary = json.loads((latest / "summary.json").read_text())
