@@ -35,6 +35,7 @@ from trainer import evaluator, steps
 from trainer.cluster import Cluster
 from trainer.config import check_for_parameter_servers
 from trainer.dataset import reader
+from trainer.dataset.integrity import check_shards
 from trainer.dataset.schema import Dataset, load_to_train
 from trainer.dataset.stream import endless_batches
 from trainer.job import Job
@@ -102,6 +103,8 @@ class AsynchronousRun(Run):
         self.share = reader.InputShare(batch_size=self.config.batch_size)
 
     def prepare_steps(self) -> None:
+        # Before workers read: where their input is traced, an error becomes a stack trace.
+        check_shards(self.dataset, self.dataset.splits["train"].shards)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self.worker_step = self._worker_step()
         self.batches: Any = None

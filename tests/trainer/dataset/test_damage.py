@@ -1,20 +1,17 @@
 """Records that are not what dataset.json says are never trained on: one line names them."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import replicas
 from tests.records import write_records
 from tests.trainer.dataset.folders import two_classes, write
 from trainer.dataset.reader import InputShare, evaluation_batches, training_batches
 from trainer.dataset.schema import Dataset, PartialShard, limited, load
-from trainer.dataset.stream import endless_batches
 from trainer.errors import InputError
 from trainer.prediction import stored_batches
 
@@ -77,12 +74,6 @@ def test_a_damaged_shard_is_one_line_before_anything_is_read(dataset, split, dam
         ways[split]()
 
 
-def test_a_parameter_servers_chief_checks_every_shard(dataset):
-    flip(Path(dataset.shard_uri(dataset.splits["train"].shards[-1])))
-    with pytest.raises(InputError, match="is damaged or replaced"):
-        endless_batches(dataset, InputShare(batch_size=8), seed=1, shuffle_megabytes=1.0)
-
-
 def test_a_worker_checks_the_shards_that_it_reads_and_no_others(dataset):
     shares = [InputShare(batch_size=8, worker=number, workers=2) for number in range(2)]
     flip(Path(dataset.shard_uri(dataset.splits["train"].shards[-1])))
@@ -115,24 +106,23 @@ def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
         load(str(tmp_path))
 
 
-def test_a_job_on_damaged_records_ends_in_one_line_and_trains_nothing(tmp_path, dataset):
-    flip(Path(dataset.shard_uri(dataset.splits["train"].shards[0])))
-    flags = {
-        "dataset": dataset.uri,
-        "base_output_directory": str(tmp_path / "job"),
-        "epochs": 1,
-        "batch_size": 8,
-        "model": "small_cnn",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.task", *(f"--{name}={one}" for name, one in flags.items())],
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "tfrecord is damaged or replaced" in done.stderr.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("strategy", "roles", "finder"),
+    [
+        ("one_device", [("chief", 0)], "chief"),
+        ("multi_worker_mirrored", [("chief", 0), ("worker", 0)], "worker"),
+        ("parameter_server", [("chief", 0), ("worker", 0), ("ps", 0)], "chief"),
+    ],
+)
+def test_a_job_on_damaged_records_trains_nothing(tmp_path, dataset, strategy, roles, finder):
+    flip(Path(dataset.shard_uri(dataset.splits["train"].shards[-1])))
+    options = [f"--dataset={dataset.uri}", f"--base_output_directory={tmp_path / 'job'}"]
+    options += ["--epochs=1", "--batch_size=8", "--model=small_cnn", f"--strategy={strategy}"]
+    with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        assert cluster.processes[finder, 0].wait(100) == 2, cluster.tails()
+    log = (tmp_path / "logs" / f"{finder}-0.log").read_text()
+    assert "Traceback" not in log
+    assert "tfrecord is damaged or replaced" in log.splitlines()[-1]
+    assert not (tmp_path / "job" / "history.csv").exists()
     assert not (tmp_path / "job" / "metrics.json").exists()

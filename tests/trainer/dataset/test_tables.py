@@ -1,7 +1,10 @@
 """Tables become records: every row is kept or named, statistics are those of training alone."""
 
+import errno
 import gzip
+import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +135,18 @@ def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
     (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"its first row, the header, is not UTF-8: convert"):
         write(tmp_path / "t.csv", tmp_path / "out", **changes)
+
+
+def test_a_table_that_can_not_be_read_on_is_one_line(tmp_path, monkeypatch):
+    table = tables.write_csv(tmp_path / "t.csv", tables.lines(50))
+
+    class Failing(io.FileIO):
+        def read(self, size=-1):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(rows.storage, "open_file", lambda uri, _: Failing(uri))
+    with pytest.raises(InputError, match=r"t.csv can't be read \(Input/output error\)"):
+        write(table, tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["fraction", "whole"])

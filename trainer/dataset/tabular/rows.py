@@ -78,6 +78,9 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
                     raise InputError(f"{uri}: no line ends in {len(carry):,} bytes; is it a CSV?")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{uri} is damaged or cut off ({error}); get it again") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{uri} can't be read ({reason}); mend that and run again") from None
     if carry and not (first and not header):
         yield Block(file, line, carry)
 
