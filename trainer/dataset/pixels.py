@@ -41,6 +41,7 @@ MAX_SIDE = 65_535
 """JPEG's own bound, in pixels: an image of one column takes Pillow 20 bytes a row besides."""
 
 _ORIENTATION_TAG = 0x0112
+_TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
 _TURN = Image.Transpose
 _UPRIGHT = {
     2: _TURN.FLIP_LEFT_RIGHT,
@@ -113,7 +114,7 @@ class PixelFormat:
             raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
         # Whatever hostile bytes make a decoder raise (OSError, SyntaxError, struct.error, ...).
         except Exception as error:
-            if isinstance(error, MemoryError) or "out of memory" in str(error):
+            if isinstance(error, MemoryError) or _is_out_of_memory(error, data):
                 raise MemoryError from None  # Of this machine: records must not depend on it.
             lines = str(error).splitlines() or [type(error).__name__]
             raise RejectedError(f"damaged image: {lines[0]}") from None
@@ -169,10 +170,19 @@ class PixelFormat:
 def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
+    tags = getattr(image, "tag_v2", {})
+    tile = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
+    if tile[0] * tile[1] > MAX_PIXELS:  # Each is unpacked as a whole, however small the image.
+        raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
     if max(image.size) > MAX_SIDE:
         raise RejectedError(
             f"{image.width}x{image.height}: a side of more than {MAX_SIDE:,} pixels"
         )
+
+
+def _is_out_of_memory(error: Exception, data: bytes) -> bool:
+    """Recognize Pillow's code for it, which of a TIFF file also means that its sizes are wrong."""
+    return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
 
 
 def _orientation(image: Image.Image) -> Any:

@@ -211,6 +211,17 @@ def test_a_side_that_is_too_long_is_rejected_before_it_is_unpacked(size):
         pixels(png(*size, 1, 0, b"\0" * 1000))
 
 
+def test_a_tiff_of_a_giant_tile_is_rejected_before_it_is_unpacked():
+    # A file of one small image, whose only tile would take 1.6 GB.
+    tags = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1)]
+    tags += [(322, 40_000), (323, 40_000), (324, 134), (325, 12)]
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    data = head + entries + struct.pack("<I", 0) + zlib.compress(b"\0" * 1000)
+    with pytest.raises(RejectedError, match="40000x40000: a tile of more than"):
+        pixels(data)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
