@@ -31,8 +31,13 @@ def examine(
     yield signed_in
     checks = _checks(connection, cost.quotas(pools, preemptible=preemptible))
     if signed_in.ok:
+        told = set()
         for name, check in checks.items():
-            yield _checked(name, check)
+            finding = _checked(name, check)
+            # Two images of one repository that is gone are one finding.
+            if finding not in told:
+                told.add(finding)
+                yield finding
     else:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
 
@@ -47,6 +52,8 @@ def _checks(
     checks |= {"own rights": project_checks.own_rights, "bucket": place_checks.bucket}
     checks |= {"pipeline repository": place_checks.pipeline_repository}
     checks |= {"image": place_checks.image}
+    if connection.settings.gpu_image:
+        checks["image for GPUs"] = functools.partial(place_checks.image, setting="gpu_image")
     if connection.settings.template_repository:
         checks["own right to upload"] = place_checks.uploads
     if connection.settings.service_account:

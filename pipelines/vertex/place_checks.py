@@ -76,9 +76,9 @@ def uploads(connection: Connection) -> Finding:
     )
 
 
-def image(connection: Connection) -> Finding:
-    """Check whether the image of runs has been pushed."""
-    image = connection.settings.require("image").image
+def image(connection: Connection, setting: str = "image") -> Finding:
+    """Check whether the image of a setting has been pushed."""
+    image = getattr(connection.settings.require(setting), setting)
     match = _IMAGE.fullmatch(image)
     if not match:
         return Finding(None, f"image {image}: not in Artifact Registry; could not be checked")

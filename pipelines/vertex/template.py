@@ -102,7 +102,7 @@ def run_values(
         "network": settings.network,
         "tensorboard": settings.tensorboard,
         "encryption_spec_key_name": settings.encryption_key,
-        "gpu_image_uri": settings.gpu_image,
+        "gpu_image_uri": settings.gpu_image if parameters.machines.accelerator_count else "",
     }
     for name, value in carried.items():
         if value and not values[name]:

@@ -113,7 +113,7 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert all(line.startswith("✓ ") for line in lines), out
-    assert len(lines) == 16
+    assert len(lines) == 17
     assert sum(name == "GetQuota" for name in cloud.names()) == 3
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from google.protobuf import json_format
 
-from tests.pipelines.vertex.conftest import IMAGE
+from tests.pipelines.vertex.conftest import GPU_IMAGE, IMAGE
 from tests.pipelines.vertex.emulator import Outcome
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
@@ -56,6 +56,26 @@ def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
     ]  # fmt: skip
 
 
+T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
+
+
+def test_replicas_with_accelerators_get_the_image_for_gpus_of_the_settings(vertex, command):
+    assert command("run", "digits", "--detach", *T4)[0] == 0
+    _, job = created(vertex)
+    assert job["runtimeConfig"]["parameterValues"]["gpu_image_uri"] == GPU_IMAGE
+
+
+@pytest.mark.parametrize("name", ["run", "doctor"])
+def test_accelerators_without_an_image_for_gpus_are_refused_before_anything_is_sent(
+    vertex, command, monkeypatch, name
+):
+    monkeypatch.delenv("VERTEX_GPU_IMAGE")
+    code, out, err = command(name, "digits", *T4)
+    assert (code, out, vertex.names()) == (2, "", [])
+    assert err.startswith("error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, whic")
+    assert err.endswith("set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n")
+
+
 @pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
 def test_a_run_is_cached_as_told_for_every_task(vertex, command, flag, cached):
     assert command("run", "digits", "--detach", flag)[0] == 0
@@ -101,11 +121,13 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch)
         "is not a region": ["--region", "moon"],
         "it must be at least 0": ["--set", "max_cost=-1"],
         "max_cost=0.0001 pays for 0 s": ["--set", "max_cost=0.0001"],
-        "no price is known for c3-highcpu-8; give it as": [
+        "no price is known for hyperdisk-balanced; give it as": [
             "--set",
             "max_cost=1",
             "--set",
-            "worker_machine_type=c3-highcpu-8",
+            "chief_machine_type=n4-standard-8",
+            "--set",
+            "boot_disk_type=hyperdisk-balanced",
         ],
         "--set: network='default' is not projects/NUMBER/gl": ["--set", "network=default"],
         "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": [
