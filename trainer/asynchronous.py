@@ -8,7 +8,8 @@ Exact is the number of steps: the chief counts those that were reported done. Wh
 
 * a worker: its step goes to another one; with no restart the others carry on, restarted
   it joins again (once all are there that are gone: TensorFlow admits them together). A step
-  that it had applied but not reported is done twice, counted once.
+  that it had applied but not reported is done twice, counted once. One that is frozen is
+  taken for gone (trainer/liveness.py).
 * a parameter server: its weights are gone; the chief starts again in its own place, waits for
   the server and goes on from the newest checkpoint.
 * the chief: started again it goes on from the newest checkpoint, with the same others.
@@ -31,7 +32,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import evaluator, steps
+from trainer import evaluator, liveness, steps
 from trainer.cluster import Cluster
 from trainer.config import check_for_parameter_servers
 from trainer.dataset import reader
@@ -62,6 +63,7 @@ def train(job: Job, cluster: Cluster) -> Trained:
     tf.get_logger().addFilter(_tell_of_workers)
     dataset = load_to_train(job.dataset)
     strategy = create_strategy("parameter_server", cluster)
+    liveness.watch(cluster.addresses["worker"])
     return AsynchronousRun(job, cluster, strategy, dataset).run()
 
 

@@ -73,6 +73,21 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
+    epochs, steps = 16, 63
+    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
+    run, log = tmp_path / "run", tmp_path / "logs/chief-0.log"
+    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        _wait_for(lambda: _position(run, steps) > 0, cluster)
+        cluster.processes["worker", 1].send_signal(signal.SIGSTOP)
+        _wait_for(lambda: "worker 1 does not answer; the others go on" in log.read_text(), cluster)
+        assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
+    assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
     epochs, steps = 64, 63
     run, log = tmp_path / "run", tmp_path / "logs" / "chief-0.log"
@@ -141,7 +156,7 @@ def kill(cluster: replicas.Cluster, role: str, index: int = 0) -> None:
     cluster.processes[role, index].wait(10)
 
 
-def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 120) -> None:
+def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> None:
     chief = cluster.processes["chief", 0]
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,0 +1,74 @@
+"""Notices workers that are frozen: a gRPC server that takes connections and answers nothing.
+
+A process that is stopped, or whose machine hangs, keeps its connections open, so that a call to
+it never ends. Its connections are then closed here, which ends the calls like those to a worker
+that is gone: ClusterCoordinator gives its step to another worker.
+"""
+
+import os
+import pathlib
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+PATIENCE_SECONDS = 60.0
+"""Time that a worker has to answer: its server does at once, even while it computes a step."""
+
+_PERIOD_SECONDS = 10.0
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What opens an HTTP/2 connection, with empty settings (RFC 9113, section 3.4)."""
+
+
+def watch(workers: Sequence[str]) -> None:
+    """Watches workers ("host:port" each) from threads of their own, until the process ends."""
+    for index, address in enumerate(workers):
+        threading.Thread(target=_watch, args=(index, address), daemon=True).start()
+
+
+def _watch(index: int, address: str) -> None:
+    frozen = False
+    while True:
+        time.sleep(_PERIOD_SECONDS)
+        before, frozen = frozen, _is_frozen(address)
+        # TensorFlow connects again and again to a worker that is gone.
+        if frozen and _close_connections(address) and not before:
+            print(f"worker {index} does not answer; the others go on", flush=True)
+
+
+def _is_frozen(address: str) -> bool:
+    """Whether a server takes a connection and says nothing; one that is gone is not frozen."""
+    host, _, port = address.rpartition(":")
+    try:
+        connection = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
+    except OSError:
+        return False
+    with connection:
+        try:
+            connection.sendall(_PREFACE)
+            connection.recv(1)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _close_connections(address: str) -> int:
+    """Closes this process's connections to `address`; returns how many there were."""
+    host, _, port = address.rpartition(":")
+    peers = {found[4][:2] for found in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
+    closed = 0
+    for entry in pathlib.Path("/proc/self/fd").iterdir():
+        try:
+            if not entry.is_socket():
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                peer, *rest = connection.getpeername()
+                # gRPC's sockets are IPv6, which spells an IPv4 address ::ffff:10.0.0.2.
+                if (str(peer).removeprefix("::ffff:"), *rest[:1]) in peers:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    closed += 1
+        except (OSError, ValueError):  # Closed meanwhile, or without a peer.
+            continue
+    return closed
