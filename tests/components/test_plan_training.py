@@ -1,71 +1,18 @@
 """The plan is a whole list of worker pools whose replicas can read their command line."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
-from kfp import dsl
 
 from components.model_registry import ModelRegistry
 from components.model_upload import Candidate
-from components.plan_training import plan_training
 from components.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines.lint import check_worker_pools
-from tests.components.artifacts import artifact
+from tests.components.plans import describe, plan, planned
 from tests.model_service import ModelService
 from trainer.config import TrainingConfig
-from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
 from trainer.job import parse
-from trainer.worker_pools import MachineOptions
-
-ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}
-
-
-def describe(folder, train=100, shape=(8, 8, 1)):
-    """Writes the dataset.json of made-up images, without the records."""
-    counts = {"train": train, "validation": 10, "test": 10}
-    dataset = Dataset(
-        uri=str(folder),
-        name="test",
-        features=[
-            Feature(name="image", kind="image", dtype="uint8", shape=list(shape), encoding="raw"),
-            Feature(name="label", kind="label", dtype="int64"),
-        ],
-        classes=["a", "b"],
-        splits={
-            name: Split(
-                shards=[Shard(file=name, examples=count, bytes=count, sha256="")],
-                class_counts=[count, 0],
-            )
-            for name, count in counts.items()
-        },
-        rejected={},
-        creation={},
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE_NAME).write_text(dataset.to_json())
-    return folder
-
-
-def planned(tmp_path, records="", **changes):
-    """The step's outputs by name, and the artifact of the job's directory."""
-    records = records or describe(tmp_path / "described")
-    values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
-    training = artifact(dsl.Artifact, tmp_path / "training")
-    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0}
-    values |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
-    outputs = plan_training.python_func(
-        records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
-    )
-    names = [name for name in plan_training.component_spec.outputs if name != "training"]
-    return dict(zip(names, outputs, strict=True)), training
-
-
-def plan(tmp_path, **changes):
-    outputs, training = planned(tmp_path, **changes)
-    return outputs["worker_pool_specs"], outputs["base_output_directory"], training
 
 
 def test_a_resumed_job_gets_the_directory_of_the_interrupted_one(tmp_path):
@@ -73,29 +20,6 @@ def test_a_resumed_job_gets_the_directory_of_the_interrupted_one(tmp_path):
     pools, base, training = plan(tmp_path, resume_from=f"{interrupted}/")
     assert (base, training.uri) == (str(interrupted), str(interrupted))
     assert f"--base_output_directory={interrupted}" in pools[0]["container_spec"]["args"]
-
-
-def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):
-    rates = {"n1-standard-4": 0.2, "n1-standard-8": 0.4, "NVIDIA_TESLA_T4": 0.5, "pd-ssd": 0.001}
-    machines = {"worker_count": 3, "worker_machine_type": "n1-standard-8"}
-    _, training = planned(tmp_path, rates=rates, **machines)
-    # A replica of 0.20, three of 0.40, and four times 100 GB of 0.001.
-    assert training.metadata["price"] == {
-        "machines": "1 x n1-standard-4 and 3 x n1-standard-8",
-        "per_hour": pytest.approx(1.8),
-        "basis": "at the list prices of us-central1, 2030-01-02, without discounts",
-    }
-    gpus = {"worker_count": 1, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
-    _, training = planned(tmp_path, rates=rates, gpu_image_uri="image:gpu", **gpus)
-    assert training.metadata["price"]["machines"] == (
-        "2 x n1-standard-4 with 2 x NVIDIA_TESLA_T4 each"
-    )
-    assert training.metadata["price"]["per_hour"] == pytest.approx(2 * (0.2 + 2 * 0.5 + 0.1))
-    _, training = planned(tmp_path, price_per_hour=7.0)
-    assert training.metadata["price"]["per_hour"] == 7
-    assert training.metadata["price"]["basis"] == "by the parameter price_per_hour"
-    _, training = planned(tmp_path)
-    assert "price" not in training.metadata
 
 
 def test_a_floor_of_an_unknown_class_is_found_before_training(tmp_path, capsys):
@@ -110,41 +34,6 @@ def test_a_floor_of_an_unknown_class_is_found_before_training(tmp_path, capsys):
     )
 
 
-def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_machine(
-    tmp_path, capsys
-):
-    gpus = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
-    with pytest.raises(SystemExit) as ended:
-        planned(tmp_path, **gpus)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
-        "TARGET=gpu` makes; give it as gpu_image_uri\n"
-    )
-    pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **gpus)
-    assert pools[0]["container_spec"]["image_uri"] == "image:gpu"
-    # By which a replica ends where TensorFlow sees fewer GPUs.
-    assert parse(pools[0]["container_spec"]["args"], {}).accelerator_count == 2
-    pools, _, _ = plan(tmp_path, project="local", **gpus)
-    assert pools[0]["container_spec"]["image_uri"] == MachineOptions().image_uri
-
-
-def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
-    rates = {"n1-standard-4": 0.2, "pd-ssd": 0.001}
-
-    def timeout(**changes):
-        return planned(tmp_path, worker_count=1, rates=rates, **changes)[0]["timeout"]
-
-    # Two replicas of 0.20 and 100 GB of 0.001: 0.60 an hour.
-    assert timeout(max_cost=0.0) == "86400s"
-    assert timeout(max_cost=0.6) == "3600s"
-    assert timeout(max_cost=0.1) == "600s"
-    assert timeout(max_cost=100.0) == "86400s"
-    assert timeout(max_cost=0.6, price_per_hour=1.2) == "1800s"
-    with pytest.raises(SystemExit):
-        timeout(max_cost=0.001)
-
-
 def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path):
     config = TrainingConfig(epochs=3, batch_size=66, model_options={"units": 8})
     changes = {"epochs": 3, "batch_size": 66, "model_options": {"units": 8}}
@@ -157,11 +46,6 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
         assert job.dataset == str(tmp_path / "described")
         assert job.base_output_directory == directory
         assert job.config == config
-
-
-def test_the_jobs_labels_tell_the_run_that_it_belongs_to(tmp_path):
-    outputs, _ = planned(tmp_path, labels={"team": "vision"}, run="Digits.1")
-    assert outputs["labels"] == {"team": "vision", "run": "digits-1"}
 
 
 def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):

@@ -1,0 +1,59 @@
+"""Runs of plan_training on records that are described and not there."""
+
+import dataclasses
+
+from kfp import dsl
+
+from components.plan_training import plan_training
+from tests.components.artifacts import artifact
+from trainer.config import TrainingConfig
+from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
+from trainer.worker_pools import MachineOptions
+
+ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
+ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}
+
+
+def describe(folder, train=100, shape=(8, 8, 1)):
+    """Writes the dataset.json of made-up images, without the records."""
+    counts = {"train": train, "validation": 10, "test": 10}
+    dataset = Dataset(
+        uri=str(folder),
+        name="test",
+        features=[
+            Feature(name="image", kind="image", dtype="uint8", shape=list(shape), encoding="raw"),
+            Feature(name="label", kind="label", dtype="int64"),
+        ],
+        classes=["a", "b"],
+        splits={
+            name: Split(
+                shards=[Shard(file=name, examples=count, bytes=count, sha256="")],
+                class_counts=[count, 0],
+            )
+            for name, count in counts.items()
+        },
+        rejected={},
+        creation={},
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE_NAME).write_text(dataset.to_json())
+    return folder
+
+
+def planned(tmp_path, records="", **changes):
+    """The step's outputs by name, and the artifact of the job's directory."""
+    records = records or describe(tmp_path / "described")
+    values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
+    training = artifact(dsl.Artifact, tmp_path / "training")
+    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0}
+    values |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
+    outputs = plan_training.python_func(
+        records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
+    )
+    names = [name for name in plan_training.component_spec.outputs if name != "training"]
+    return dict(zip(names, outputs, strict=True)), training
+
+
+def plan(tmp_path, **changes):
+    outputs, training = planned(tmp_path, **changes)
+    return outputs["worker_pool_specs"], outputs["base_output_directory"], training
