@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines import (
+    api,
     compile_command,
     parameter_list,
     promotion,
@@ -148,16 +149,9 @@ def plan(
     rate: Rates = None,
 ) -> None:
     """Show which machines a run would train on, their quota and their price. Asks no server."""
-    from pipelines import plan as planning
-    from pipelines.vertex import gpu_image
-    from pipelines.vertex.settings import load
-
-    loaded = recipes.load(recipe)
-    parameters = loaded.with_values(parse_settings(set_), place="--set")
-    if parameters.machines.accelerator_count:
-        gpu_image.check(parameters.machines, load({}, os.environ))
-    expected = minutes or loaded.operation.expected_minutes
-    planning.show(parameters, expected, rate or [], Console())
+    loaded = api.load(recipe)
+    given = parse_settings(set_)
+    api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")
 
 
 @app.command("run")
@@ -213,9 +207,9 @@ def run_recipe(
         return rerun.resume(settings(), recipe, run, name or "", detach=detach)
     if run:
         raise InputError(f"{run!r} was given beside {recipe!r}; add --resume to go on with a run")
-    loaded = recipes.load(recipe)
+    loaded = api.load(recipe)
     given = parse_settings(set_)
-    parameters = loaded.with_values(given, place="--set")
+    loaded.with_values(given, place="--set")
     if name is not None:
         not_empty("--name", name)
     if in_containers and not local:
@@ -242,20 +236,14 @@ def run_recipe(
             "--pipeline-root can't be used with --in-containers, since containers have no "
             "credentials of this machine; leave one of them out"
         )
-    # What is imported takes seconds, more on a busy machine.
-    with Console().status(f"Compiling {recipe}"):
-        from pipelines.local import run as run_locally
-        from pipelines.local_values import compiled
-
-        package, values = compiled(loaded, parameters, list(given), in_containers)
-    result = run_locally(
-        package,
-        recipe=recipe,
-        parameters=values,
+    result = api.run(
+        loaded,
+        given,
         runs_directory=directory,
         cache=cache is not False,
         in_containers=in_containers,
         root=root,
+        place="--set",
     )
     return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
 

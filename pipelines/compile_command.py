@@ -32,15 +32,15 @@ def main(
     The image is that of components and replicas, as Vertex AI can pull it. Without one it is
     that of the file which is there, else a name that only this machine knows.
     """
-    from pipelines import compilation, recipe
+    from pipelines import api, recipe
 
     directory = folder("--output-directory", output_directory)
     own = settings()
     if upload:
         own.require("project", "template_repository")
-    for loaded in [recipe.load(name) for name in recipes or recipe.names()]:
+    for loaded in [api.load(name) for name in recipes or recipe.names()]:
         start = time.monotonic()
-        path = compilation.write(loaded, directory, own.image)
+        path = api.compile(loaded, image=own.image, directory=directory)
         print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
         if upload:
             _upload(loaded.name, path, own)

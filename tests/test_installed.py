@@ -18,6 +18,10 @@ COMMANDS = re.findall(r"^vertex-training .*$", PAGE, re.MULTILINE)
 PLACEHOLDER = "REGION-docker.pkg.dev/PROJECT/images/shop@sha256:DIGEST"
 IMAGE = "europe-docker.pkg.dev/project/images/shop@sha256:" + "0" * 64
 
+# What the page does from Python, without the second run.
+(CELL,) = re.findall(r"^```python\n(from pipelines import api\n.*?)^```$", PAGE, re.M | re.S)
+NOTEBOOK = re.sub(r"api\.run\(.*?\)", 'api.results("latest")', CELL).replace(PLACEHOLDER, IMAGE)
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
@@ -52,6 +56,15 @@ def called(*command, cwd=None, code=0):
     return result.stderr if code else result.stdout
 
 
+def test_nothing_of_the_packages_is_left_out(installed):
+    (site,) = installed.parent.glob("lib/python*/site-packages")
+    for name in ("components", "pipelines", "trainer"):
+        files = [path.relative_to(ROOT) for path in (ROOT / name).rglob("*") if path.is_file()]
+        files = [path for path in files if "__pycache__" not in path.parts]
+        assert len(files) > 10
+        assert not [path for path in files if not (site / path).is_file()]
+
+
 @pytest.fixture
 def repository(tmp_path):
     assert set(FILES) >= {"shop/model.py", "shop/steps.py", "recipes/scans.toml"}
@@ -73,6 +86,7 @@ def test_the_page_on_extending_trains_here_and_compiles_for_the_cloud(installed,
     assert "SUCCEEDED" in shown["vertex-training run scans --local"]
     card = (repository / "runs/latest/artifacts/card/page").read_text()
     assert re.match(r"# accepted: accuracy 0\.[89]\d\d after 8 epochs\n", card)
+    called(str(installed / "python"), "-c", NOTEBOOK, cwd=repository)
     document = yaml.safe_load((repository / "build" / "scans.yaml").read_text())
     executors = document["deploymentSpec"]["executors"]
     for name in ("exec-card", "exec-plan-training"):

@@ -5,6 +5,7 @@ start = keep("gs://bucket/job/model", "gs://bucket/next")   # gs://bucket/next/w
 load(model, start)
 """
 
+import importlib
 import re
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import tensorflow as tf
 from trainer import files
 from trainer.dataset.schema import join
 from trainer.errors import InputError, one_line
+from trainer.models import FINE_TUNED, own
 
 FILE_NAME = "model.keras"
 _SUFFIXES = (".keras", ".weights.h5")
@@ -79,6 +81,31 @@ def load(model: keras.Model, uri: str) -> None:
                 f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
                 "train with the model, the options and the classes that they are of"
             ) from None
+
+
+def load_model(directory: str, name: str) -> keras.Model:
+    """Return the model that a training job left in `directory`, its base_output_directory.
+
+    Args:
+        name: the job's parameter model; the module that builds it defines its layers.
+
+    Raises:
+        InputError: there is none.
+    """
+    if own.is_own(name):
+        own.module_file("model", name)
+        importlib.import_module(name.partition(":")[0])
+    elif name in FINE_TUNED:
+        importlib.import_module("trainer.models.backbones")
+    uri = join(directory, FILE_NAME)
+    if not tf.io.gfile.exists(uri):
+        raise InputError(
+            f"there is no {uri}: the training did not finish, or was before such files"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, FILE_NAME))
+        tf.io.gfile.copy(uri, file)
+        return keras.saving.load_model(file)
 
 
 def _file(start: str) -> str:

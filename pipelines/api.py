@@ -1,0 +1,158 @@
+"""The project from Python, for notebooks and programs: what the command line does, six functions.
+
+    from pipelines import api
+
+    recipe = api.load("digits")
+    pools = api.plan(recipe, {"worker_count": 3})       # prints machines and price
+    path = api.compile(recipe)                          # build/digits.yaml, for Vertex AI
+    run = api.run(recipe, {"epochs": 3, "min_accuracy": 0})
+    run.state, run.verdict, run.metrics["accuracy"]
+    model = api.load_model(api.results("latest"))       # a keras.Model
+
+A mistake in a recipe or a value raises trainer.errors.InputError, whose message is one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from pipelines import recipe as recipes
+from pipelines import run_history
+from pipelines.recipe import Recipe
+from pipelines.run_history import PastRun
+from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    import keras
+
+__all__ = ["compile", "load", "load_model", "plan", "results", "run"]
+
+BUILD = Path("build")
+RUNS = Path("runs")
+
+
+def load(name: str) -> Recipe:
+    """Return the recipe `name`, of the project or of recipes/ in the working folder."""
+    return recipes.load(name)
+
+
+def plan(
+    recipe: Recipe,
+    values: Mapping[str, Any] | None = None,
+    *,
+    minutes: float = 0.0,
+    rates: Sequence[str] = (),
+    place: str = "values",
+) -> list[dict[str, Any]]:
+    """Print the machines, quota and price of a run; return its worker_pool_specs.
+
+    Args:
+        recipe: as `load` returned it.
+        values: of parameters, in place of the recipe's.
+        minutes: expected time of training; 0: the recipe's.
+        rates: prices an hour in place of the table's, such as "n1-standard-4=0.2".
+        place: that `values` come from, for messages.
+    """
+    from pipelines import plan as planning
+    from pipelines.vertex import gpu_image, settings
+    from trainer.config import to_flags
+    from trainer.worker_pools import worker_pool_specs
+
+    parameters = recipe.with_values(values or {}, place=place)
+    if parameters.machines.accelerator_count:
+        gpu_image.check(parameters.machines, settings.load({}, os.environ))
+    minutes = minutes or recipe.operation.expected_minutes
+    planning.show(parameters, minutes, rates, Console())
+    return worker_pool_specs(parameters.machines, to_flags(parameters.training))
+
+
+def compile(recipe: Recipe, *, image: str = "", directory: Path = BUILD) -> Path:
+    """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
+
+    Args:
+        recipe: as `load` returned it.
+        image: of components and replicas, as Vertex AI can pull it; empty: that of the file
+            which is there, else a name that only this machine knows.
+        directory: made where it is missing.
+    """
+    from pipelines import compilation
+
+    return compilation.write(recipe, directory, image)
+
+
+def run(
+    recipe: Recipe,
+    values: Mapping[str, Any] | None = None,
+    *,
+    runs_directory: Path = RUNS,
+    cache: bool = True,
+    in_containers: bool = False,
+    root: str = "",
+    place: str = "values",
+) -> PastRun:
+    """Compile a recipe, run it on this machine to its end, and return what it has left.
+
+    Shows the run's progress. A run that fails or is interrupted raises nothing: see `state` and
+    `error` of what is returned.
+
+    Args:
+        recipe: as `load` returned it.
+        values: of parameters, in place of the recipe's.
+        runs_directory: where runs leave their folders.
+        cache: take over records of earlier runs.
+        in_containers: run components and replicas in containers of the pipeline's image.
+        root: gs:// URI below which artifacts lie; empty: in the run's folder.
+        place: that `values` come from, for messages.
+    """
+    values = values or {}
+    parameters = recipe.with_values(values, place=place)
+    # What is imported takes seconds, more on a busy machine.
+    with Console().status(f"Compiling {recipe.name}"):
+        from pipelines.local import run as run_locally
+        from pipelines.local_values import compiled
+
+        package, given = compiled(recipe, parameters, list(values), in_containers)
+    result = run_locally(
+        package,
+        recipe=recipe.name,
+        parameters=given,
+        runs_directory=runs_directory,
+        cache=cache,
+        in_containers=in_containers,
+        root=root,
+    )
+    return run_history.load(result.directory.resolve())
+
+
+def results(name: str = run_history.LATEST, *, runs_directory: Path = RUNS) -> PastRun:
+    """Return what a run has left: state, parameters, metrics, verdict.
+
+    Args:
+        name: of a run on this machine, "latest", or of a run on Vertex AI, in the project of
+            vertex.toml or of the environment.
+        runs_directory: where runs of this machine are kept.
+    """
+    if not run_history.is_here(runs_directory, name):
+        from pipelines.vertex import past_runs, settings
+
+        own = settings.load({}, os.environ)
+        if own.project:
+            return past_runs.find(own, name)
+    return run_history.find(runs_directory, name)
+
+
+def load_model(run: PastRun) -> keras.Model:
+    """Return the model of a run, from the records' inputs to logits.
+
+    Imports the module of a model of your own, and so what its layers are made of.
+    """
+    from trainer import weights
+
+    if not run.training:
+        raise InputError(f"{run.name} is {run.state} and has no model; wait for its training")
+    return weights.load_model(run.training, str(run.parameters.get("model", "")))

@@ -1,0 +1,58 @@
+"""The six functions for notebooks do what the command line does, as their synopsis says."""
+
+import inspect
+import textwrap
+
+import numpy as np
+import pytest
+
+from pipelines import api
+from trainer.errors import InputError
+
+SYNOPSIS = textwrap.dedent(inspect.getdoc(api).partition("\n\n")[2].partition("\n\nA mistake")[0])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The names that the synopsis has bound, and the folder that it was run in."""
+    folder = tmp_path_factory.mktemp("notebook")
+    names = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(SYNOPSIS, names)
+    return names, folder
+
+
+def test_it_has_six_functions_each_typed():
+    assert len(api.__all__) == 6
+    for name in api.__all__:
+        signature = inspect.signature(getattr(api, name))
+        assert signature.return_annotation is not inspect.Signature.empty
+        for parameter in signature.parameters.values():
+            assert parameter.annotation is not inspect.Parameter.empty
+
+
+@pytest.mark.slow
+def test_the_synopsis_plans_compiles_runs_and_loads_the_model(done, monkeypatch):
+    names, folder = done
+    monkeypatch.chdir(folder)
+    assert [pool["replica_count"] for pool in names["pools"]] == [1, 3]
+    assert names["path"].read_text() == (folder / "build" / "digits.yaml").read_text()
+    run = names["run"]
+    assert (run.state, run.verdict, run.parameters["epochs"]) == ("SUCCEEDED", "accepted", 3)
+    assert api.results() == api.results(run.name) == run
+    assert run.metrics["accuracy"] > 0.5
+    images = np.zeros((2, 8, 8, 1), np.uint8)
+    assert names["model"](images).shape == (2, 10)
+
+
+def test_a_mistake_is_an_input_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InputError, match="no recipe 'digts'; did you mean 'digits'"):
+        api.load("digts")
+    with pytest.raises(InputError, match=r"^values: unknown parameter 'epoch'; did you mean"):
+        api.run(api.load("digits"), {"epoch": 3})
+    with pytest.raises(InputError, match="no run 'nothing' in the folder runs"):
+        api.results("nothing")
+    assert not list(tmp_path.iterdir())
