@@ -19,6 +19,14 @@ from pipelines.run_history import PastRun
 from trainer.dataset.storage import is_object
 from trainer.errors import InputError
 
+# Its own switch to do without TensorFlow, which takes seconds to import and says much of GPUs.
+_PROGRAM = """
+import sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
+from tensorboard.main import run_main
+run_main()
+"""
+
 
 def tensorboard(
     names: Annotated[
@@ -37,10 +45,10 @@ def tensorboard(
         # A tree of links, as TensorBoard advises: the runs' own folders have links to each other.
         for run in runs:
             pathlib.Path(folder, run.name).symlink_to(pathlib.Path(run.training, "logs").resolve())
-        print_plain(Console(), f"{len(runs)} runs; Ctrl-C ends TensorBoard")
+        print_plain(Console(), f"{len(runs)} runs, without TensorFlow; Ctrl-C ends it")
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "tensorboard.main"),
+                *(sys.executable, "-c", _PROGRAM),
                 *(f"--logdir={folder}", "--host=127.0.0.1", "--port=default"),
             ],
             env={**of_component(), **QUIET},

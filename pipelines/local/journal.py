@@ -24,8 +24,9 @@ class Journal:
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks that it holds."""
-        return [path.stem for path in self._folder.glob("*.json")]
+        """Names of the tasks that it holds, in the order in which they ended."""
+        paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.stem for path in paths]
 
     def put(self, task: str, outputs: Mapping[str, Any]) -> None:
         """Keeps the outputs of a task: artifacts and plain values by name."""
