@@ -75,7 +75,7 @@ def repository(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_on_extending_trains_here_and_compiles_for_the_cloud(installed, repository):
+def test_the_page_trains_here_and_compiles_for_the_cloud(installed, repository):
     shown = {}
     for command in dict.fromkeys(COMMANDS):
         name, *arguments = command.replace(PLACEHOLDER, IMAGE).split()

@@ -239,7 +239,7 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
 
 
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
-    """What decides, beside the records, which model training gives: 16 hexadecimal digits.
+    """Digest what decides, beside the records, which model training gives: 16 hexadecimal digits.
 
     Machines are left out: they decide how fast, and what only to rounding. So is which version
     the champion is that warm_start names: it changes with each training, the last one's too, so

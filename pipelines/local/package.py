@@ -110,7 +110,7 @@ def load(path: pathlib.Path) -> Package:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"{path} can't be read ({error.strerror}); run python compile.py first"
+            f"{path} can't be read ({error.strerror}); compile its recipe first"
         ) from None
     try:
         # libyaml's loader, where there is one, takes a tenth of the time.
@@ -119,7 +119,5 @@ def load(path: pathlib.Path) -> Package:
         if not content["root"]["dag"]["tasks"] or not content["deploymentSpec"]["executors"]:
             raise KeyError
     except (yaml.YAMLError, KeyError, TypeError):
-        raise InputError(
-            f"{path} is not a compiled pipeline; run python compile.py again"
-        ) from None
+        raise InputError(f"{path} is not a compiled pipeline; compile its recipe again") from None
     return package

@@ -183,7 +183,7 @@ def test_other_machines_make_no_other_model(service, records, change):
     assert decided(records, **change)[0] == "no"
 
 
-def test_the_weights_of_the_champion_are_fetched_before_training(
+def test_the_champions_weights_are_fetched_before_training(
     service, tmp_path, digit_records, trained, capsys
 ):
     records, start = Path(digit_records.uri), {"warm_start": "champion"}

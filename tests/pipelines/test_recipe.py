@@ -53,7 +53,7 @@ def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
     assert str(raised.value).startswith(message)
 
 
-def test_recipes_of_the_working_folder_stand_beside_those_that_come_along(tmp_path, monkeypatch):
+def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.toml").write_text("# Mine\nimage_size = 8\n")

@@ -51,7 +51,7 @@ def write(folder, step):
     (folder / "recipes" / "mine.toml").write_text(text)
 
 
-def test_a_step_gets_parameters_and_outputs_by_name_and_our_image(folder):
+def test_a_step_gets_what_it_names_and_the_image(folder):
     write(folder, "own_steps:announce")
     text = compilation.compiled(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
     document = yaml.safe_load(text)

@@ -25,7 +25,7 @@ numpy.save(sys.argv[3], model(numpy.load(sys.argv[2])).numpy())
 """
 
 
-def test_the_file_gives_what_the_saved_model_gives_without_this_project(trained, tmp_path):
+def test_the_file_equals_the_saved_model_without_this_project(trained, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
     files = [str(tmp_path / "images.npy"), str(tmp_path / "logits.npy")]
@@ -73,9 +73,7 @@ def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_reco
 
 
 @pytest.mark.parametrize("roles", [replicas.ALONE, replicas.CHIEF_AND_WORKER], ids=["one", "two"])
-def test_training_starts_from_the_weights_and_ends_in_the_same_bits(
-    trained, digit_records, tmp_path, roles
-):
+def test_training_starts_there_and_ends_in_the_same_bits(trained, digit_records, tmp_path, roles):
     start = weights.keep(str(trained / "model"), str(tmp_path / "first"))
     assert start == str(tmp_path / "first" / "warm_start.keras")
     learned = []
