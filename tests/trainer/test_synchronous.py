@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
+from trainer import rejoin
 from trainer.errors import RETRY_EXIT_CODE
 
 TASK = "trainer.task"
@@ -116,6 +117,20 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert _history(killed) == _history(tmp_path / "whole")
+
+
+def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
+    monkeypatch.setenv(rejoin.WAITED_SINCE, str(time.time() - rejoin.PATIENCE_SECONDS - 1))
+    flags = [f"--dataset={records.uri}", f"--base_output_directory={tmp_path / 'run'}"]
+    log = tmp_path / "chief-0.log"
+    with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
+        cluster.start_all()
+        _wait_for(lambda: "over 2 replicas" in log.read_text(), cluster)
+        cluster.processes["worker", 0].kill()
+        assert cluster.processes["chief", 0].wait(120) == RETRY_EXIT_CODE, cluster.tails()
+    (line,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: a peer of chief 0 is gone (")
+    assert line.endswith("), and did not come back")
 
 
 def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> None:
