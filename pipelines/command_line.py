@@ -201,6 +201,10 @@ def run_recipe(
     if resume:
         resuming.check_options(set_, cache, in_containers=in_containers)
         if local:
+            if name or detach or settings.options():
+                raise InputError(
+                    "with --local --resume only --runs-directory can be given; leave the others out"
+                )
             return resuming.resume_here(directory, recipe, run)
         from pipelines.vertex import rerun
 

@@ -19,7 +19,7 @@ _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learni
 
 
 def write(path: pathlib.Path, compared: RunComparison) -> None:
-    """Writes one HTML file that loads nothing and runs no script."""
+    """Write one HTML file that loads nothing and runs no script."""
     first, second = compared.first, compared.second
     histories = [_history(run) for run in (first, second)]
     names = [first.name, second.name]
@@ -50,7 +50,7 @@ def _history(run: PastRun) -> list[dict[str, Any]]:
 
 
 def _curves(names: Sequence[str], histories: Sequence[list[dict[str, Any]]]) -> Markup:
-    """A drawing a column of history.csv, with a line a run."""
+    """Draw each column of history.csv, with a line a run."""
     length = max(map(len, histories))
     drawn = []
     for title in _CURVES:

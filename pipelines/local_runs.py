@@ -14,7 +14,7 @@ _TAIL_BYTES = 1 << 20
 
 
 def show_status(folder: pathlib.Path, name: str) -> None:
-    """Prints a run's state, its tasks and replicas, and its result."""
+    """Print a run's state, its tasks and replicas, and its result."""
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
     console = Console()
@@ -39,7 +39,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
-    """Prints the last lines of a replica, or of the task or replica that failed.
+    """Print the last lines of a replica, or of the task or replica that failed.
 
     Args:
         replica: such as chief-0 or workerpool0-0; "all": every one; None: the one that failed,
@@ -83,7 +83,7 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
 
 
 def _tasks(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Name and state of the tasks, as far as the run has come."""
+    """Return name and state of the tasks, as far as the run has come."""
     try:
         return json.loads((directory / run_history.SUMMARY_FILE_NAME).read_text())["tasks"]
     except OSError:

@@ -13,7 +13,7 @@ INTERRUPTED = 130
 def check_options(
     settings: Sequence[str] | None, cache: bool | None, *, in_containers: bool
 ) -> None:
-    """Raises InputError for options that a resumed run has from its start."""
+    """Raise InputError for options that a resumed run has from its start."""
     given = {"--set": settings, "--cache": cache is not None, "--in-containers": in_containers}
     for option, value in given.items():
         if value:
@@ -24,7 +24,7 @@ def check_options(
 
 
 def resume_here(runs_directory: pathlib.Path, recipe: str, name: str) -> int:
-    """Resumes a run on this machine; returns the exit code.
+    """Resume a run on this machine; returns the exit code.
 
     Args:
         recipe: whose latest run is meant, or the name of a run.

@@ -54,7 +54,7 @@ class RunComparison:
 
 
 def compare(first: PastRun, second: PastRun) -> RunComparison:
-    """Compares two runs by what they have left."""
+    """Compare two runs by what they have left."""
     answers = [_answers(run) for run in (first, second)]
     # Those that can be tested come first.
     others = sorted({*first.metrics, *second.metrics} - {*comparison.METRICS})

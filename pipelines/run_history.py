@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What a run was started with: the content of run.json.
+    """The recipe, parameters and options that a run was started with: the content of run.json.
 
     Attributes:
         recipe: its name, and that of the YAML in the run's folder.
@@ -67,8 +67,8 @@ class PastRun:
         name: on this machine that of its folder.
         place: "this machine" or "Vertex AI".
         recipe: its name.
-        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED where it left without a word;
-            on Vertex AI also PENDING and the like.
+        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED where its process ended without
+            a summary; on Vertex AI also PENDING and the like.
         started: aware.
         seconds: from start to end; None before that.
         parameters: all of them, defaults included.
@@ -98,7 +98,7 @@ class PastRun:
 
 
 def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
-    """Every run of a folder, of a recipe or of all, the latest first."""
+    """Return every run of a folder, of a recipe or of all, the latest first."""
     found = []
     for record in runs_directory.glob(f"*/{RECORD_FILE_NAME}"):
         # `latest` is a link to one of the others.
@@ -110,7 +110,7 @@ def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:
-    """The run of that name, or the one that started last where it is "latest".
+    """Return the run of that name; "latest" is the one that was started or resumed last.
 
     Raises:
         InputError: there is no such run.
@@ -133,7 +133,7 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path) -> PastRun:
-    """Reads the run of a folder.
+    """Read the run of a folder.
 
     Raises:
         InputError: it is not the folder of a run.
@@ -176,7 +176,7 @@ def resume_command(directory: pathlib.Path) -> str:
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:
-    """Reads run.json.
+    """Read run.json.
 
     Raises:
         InputError: there is none, or it is not what a run writes.
@@ -194,7 +194,7 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 
 
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
-    """Writes run.json, whole or not at all."""
+    """Write run.json, whole or not at all."""
     half = directory / f".{RECORD_FILE_NAME}"
     half.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
     half.replace(directory / RECORD_FILE_NAME)
@@ -214,7 +214,7 @@ def is_running(directory: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def locked(directory: pathlib.Path) -> Iterator[int]:
-    """Holds the lock of a run's folder; gives its file descriptor.
+    """Hold the lock of a run's folder; gives its file descriptor.
 
     A child process that inherits the descriptor holds the lock, too.
 

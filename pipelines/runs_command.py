@@ -100,7 +100,7 @@ def list_runs(
 
 
 def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
-    """Prints a run: its state and result, then what it was and what it changed."""
+    """Print a run: its state and result, then what it was and what it changed."""
     name = next((name for name in _METRICS if name in run.metrics), "")
     metric = f"{name.replace('_', ' ')} {run.metrics[name]:.4f}" if name else ""
     line = Text(f"{run.name:<{width}}  ")
@@ -145,7 +145,7 @@ def _duration(seconds: float) -> str:
 
 
 def _find(folder: pathlib.Path, name: str, settings: Callable[[], Settings]) -> PastRun:
-    """The run of that name, of this machine or else of the project."""
+    """Return the run of that name, of this machine or else of the project."""
     if run_history.is_here(folder, name):
         return run_history.find(folder, name)
     own = settings()
@@ -157,7 +157,7 @@ def _find(folder: pathlib.Path, name: str, settings: Callable[[], Settings]) -> 
 
 
 def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
-    """Prints the comparison, and writes the page with the curves."""
+    """Print the comparison, and writes the page with the curves."""
     from pipelines import comparison_page, run_comparison
 
     console = Console()
@@ -180,7 +180,7 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
 
 
 def _print_table(console: Console, rows: list[tuple[str, ...]]) -> None:
-    """Prints rows below each other; a last column that is too wide is not cut."""
+    """Print rows in columns, none of which is cut."""
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
     widths = [max(map(len, column)) for column in columns]
     for row in rows:

@@ -66,7 +66,7 @@ def tensorboard(
 
 
 def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
-    """The runs that are meant and have logs, each once.
+    """Return the runs that are meant and have logs, each once.
 
     Raises:
         InputError: a name is none of a run or of a recipe with runs, or there are no logs.

@@ -36,7 +36,7 @@ class Predictions(NamedTuple):
 
 
 def write(uri: str, evaluation: Evaluation) -> None:
-    """Writes the answers of an evaluation that still has them."""
+    """Write the answers of an evaluation that still has them."""
     assert evaluation.answers
     labels, probabilities = evaluation.answers
     losses = scores(labels, probabilities).losses
@@ -53,7 +53,7 @@ def write(uri: str, evaluation: Evaluation) -> None:
 
 
 def read(content: bytes) -> Predictions:
-    """Reads what `write` has written."""
+    """Read what `write` has written."""
     rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
     return Predictions(
         examples=[(row["key"], row["label"]) for row in rows],

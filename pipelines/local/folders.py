@@ -47,7 +47,7 @@ def make(
 
 
 def point_latest_to(directory: pathlib.Path) -> None:
-    """Makes `latest`, beside a run's folder, a link to it."""
+    """Make `latest`, beside a run's folder, a link to it."""
     link = directory.with_name(f".latest-{directory.name}")
     try:
         link.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def point_latest_to(directory: pathlib.Path) -> None:
 
 
 def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
-    """Moves what an attempt left to logs/attempt-<n>, so that another can begin.
+    """Move what an attempt left to logs/attempt-<n>, so that another can begin.
 
     The logs of the `completed` tasks stay: those are not run again.
     """

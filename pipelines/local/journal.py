@@ -12,7 +12,7 @@ _ARTIFACT = "schemaTitle"
 
 
 class Journal:
-    """A file a task, with its outputs and the size of every file of theirs.
+    """Keeps a file a task, with its outputs and the size of every file of theirs.
 
     Args:
         directory: of the run, which may have had an earlier attempt.
@@ -24,12 +24,12 @@ class Journal:
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks that it holds, in the order in which they ended."""
+        """Return the tasks that it holds, in the order in which they ended."""
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         return [path.stem for path in paths]
 
     def put(self, task: str, outputs: Mapping[str, Any]) -> None:
-        """Keeps the outputs of a task: artifacts and plain values by name."""
+        """Keep the outputs of a task: artifacts and plain values by name."""
         from pipelines.local.cache import files_of
 
         self._folder.mkdir(exist_ok=True)
@@ -38,7 +38,7 @@ class Journal:
         storage.write_whole(str(self._path(task)), content, shared=True)
 
     def get(self, task: str) -> dict[str, Any] | None:
-        """The outputs of a task that an earlier attempt has completed.
+        """Return the outputs of a task that an earlier attempt has completed.
 
         None from the first task on that is not there or not whole: what came after it was made
         of other outputs than it will have now.

@@ -1,4 +1,4 @@
-"""Goes on with a run that was cancelled, failed or killed, in its own folder.
+"""Go on with a run that was cancelled, failed or killed, in its own folder.
 
 Tasks that had succeeded are not run again. The task that was interrupted finds what it had
 written: shards of records, or the checkpoint of a training job. So the run ends in the bits
@@ -19,7 +19,7 @@ from trainer.errors import InputError
 
 
 def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
-    """Executes the rest of a run: the YAML in its folder, with its parameters.
+    """Execute the rest of a run: the YAML in its folder, with its parameters.
 
     Args:
         directory: of the run.

@@ -33,7 +33,7 @@ def link(settings: Settings, experiment: str) -> str:
 
 
 def add(connection: Connection, recipe: str, run_id: str) -> str:
-    """Puts a run into the experiment of its recipe, which is created where it is missing.
+    """Put a run into the experiment of its recipe, which is created where it is missing.
 
     Returns:
         The experiment's name.
@@ -67,7 +67,7 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
 
 
 def _context_of(connection: Connection, run_id: str) -> str:
-    """Name of a run's context, which appears some seconds after the run."""
+    """Return the name of a run's context, which appears some seconds after the run."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         job: Any = runs.get(connection, run_id)

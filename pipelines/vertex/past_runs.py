@@ -17,7 +17,7 @@ _THREADS = 8
 
 
 def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
-    """The latest runs of the project, of a recipe or of all.
+    """Return the latest runs of the project, of a recipe or of all.
 
     Raises:
         CloudError: refused, or no connection.
@@ -31,7 +31,7 @@ def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
 
 
 def find(settings: Settings, run_id: str) -> PastRun:
-    """The run with an ID.
+    """Return the run with an ID.
 
     Raises:
         InputError: there is none.
@@ -41,7 +41,7 @@ def find(settings: Settings, run_id: str) -> PastRun:
 
 
 def parameters_of(job: Any) -> dict[str, Any]:
-    """All parameters of a run, the defaults of its template included."""
+    """Return all parameters of a run, the defaults of its template included."""
     from google.protobuf import json_format
 
     content = json_format.MessageToDict(job._pb)

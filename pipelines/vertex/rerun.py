@@ -19,7 +19,7 @@ from trainer.errors import InputError
 
 
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
-    """Starts the run that goes on with an interrupted one; returns the exit code.
+    """Start the run that goes on with an interrupted one; returns the exit code.
 
     Args:
         recipe: whose latest run is meant, or the ID of a run.
@@ -43,7 +43,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
 
 
 def _check(connection: Connection, job: Any) -> None:
-    """Raises InputError for a run with which nothing can go on now."""
+    """Raise InputError for a run with which nothing can go on now."""
     run_id, state = runs.id_of(job), runs.state_of(job)
     if state == "SUCCEEDED":
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
@@ -58,7 +58,7 @@ def _check(connection: Connection, job: Any) -> None:
 
 
 def _again(job: Any, new_id: str) -> Any:
-    """The same pipeline with the same parameters, from the checkpoint of the training job."""
+    """Return the same job, whose training goes on from the checkpoint of `job`."""
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import json_format
 

@@ -137,6 +137,9 @@ def test_mistakes_about_runs_are_one_line(command):
         "--set can't be given with --resume": [
             *("run", "mnist", "--local", "--resume", "--set", "epochs=3")
         ],
+        "only --runs-directory can be given": [
+            *("run", "mnist", "--local", "--resume", "--name", "x")
+        ],
         "'mnist-1' was given beside 'mnist'; add --resume": ["run", "mnist", "mnist-1", "--local"],
     }
     for message, arguments in wrong.items():
