@@ -128,3 +128,33 @@ def test_faults_are_waited_out_and_refusals_told_in_a_line(registry, compile_py,
     assert err.startswith("error: uploading build/digits.yaml to http://127.0.0.1")
     assert "403" in err and "doctor" in err
     assert err.count("\n") == 1
+    assert "no permission" in err
+
+
+def test_an_upload_has_a_tag_of_the_projects_version(registry, compile_py):
+    assert compile_py("digits", "--upload")[0] == 0
+    tags = registry.packages["training-digits"]["tags"]
+    version = tomllib.loads(Path(upload.__file__).parents[2].joinpath("pyproject.toml").read_text())
+    assert "v" + version["project"]["version"].replace(".", "-") in tags
+
+
+def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
+    vertex, compile_py, monkeypatch
+):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
+    vertex.fail("GetVersion", 404, "NOT_FOUND")
+    code, _, err = compile_py("digits", "--upload", "--template-repository", repository)
+    *_, last = err.splitlines()
+    assert code == 1
+    assert last.startswith(f"error: uploading build/digits.yaml to {repository}: ")
+
+
+@pytest.mark.parametrize("answer", ["<html>Welcome</html>", "", '{"done": true}'])
+def test_an_answer_that_is_not_of_a_repository_of_pipelines_is_one_line(
+    registry, compile_py, commit, monkeypatch, answer
+):
+    monkeypatch.setattr(registry, "upload", lambda *arguments: answer)
+    code, _, err = compile_py("digits", "--upload")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "the answer is none of a repository of pipelines" in err
