@@ -46,6 +46,7 @@ from trainer.errors import EXIT_CODE, InputError, one_line
 FAILED = 1
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_LONGEST_MESSAGE, _KEPT = 1000, 300
 _LONGEST_MINUTES = 366 * 24 * 60
 
 app = typer.Typer(
@@ -87,7 +88,11 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if not message:
             return EXIT_CODE
         message = f"{message.rstrip('.')}; --help shows what there is"
-    print(f"error: {one_line(message)}", file=sys.stderr)
+    line = one_line(message)
+    if len(line) > _LONGEST_MESSAGE:
+        # It repeats a value of the user's, between what is wrong and the remedy.
+        line = f"{line[:_KEPT]} … {line[-_KEPT:]}"
+    print(f"error: {line}", file=sys.stderr)
     return EXIT_CODE
 
 

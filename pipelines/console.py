@@ -1,5 +1,7 @@
 """Printing of what is data, not markup."""
 
+import sys
+
 from rich.console import Console
 from rich.text import Text
 
@@ -13,6 +15,11 @@ def print_plain(console: Console, text: str) -> None:
     """
     lines = "\n".join(map(printable, text.split("\n")))
     console.print(lines, markup=False, highlight=False, soft_wrap=True)
+
+
+def for_errors(console: Console) -> Console:
+    """Return the console for what failed: the standard error, unless `console` has a file."""
+    return Console(stderr=True) if console.file is sys.stdout else console
 
 
 def cell(text: str) -> Text:

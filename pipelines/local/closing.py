@@ -4,14 +4,13 @@ import dataclasses
 import os
 import pathlib
 import signal
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.console import print_plain
+from pipelines.console import for_errors, print_plain
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica import Replica
@@ -127,8 +126,7 @@ def show(
     line = Text(state, _COLORS[state])
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
-        # What failed goes where errors go, unless the caller has a console of its own.
-        _show_failure(Console(stderr=True) if console.file is sys.stdout else console, failure)
+        _show_failure(for_errors(console), failure)
     for task in board.tasks.values():
         for warning in failures.warnings(task.log):
             print_plain(console, f"warning   {warning}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.console import print_plain
+from pipelines.console import for_errors, print_plain
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.vertex import bill, experiments, logs, runs, watch
@@ -137,7 +137,7 @@ def follow(
     if runs.state_of(job) != "FAILED":
         return Followed(0 if runs.state_of(job) == "SUCCEEDED" else FAILED)
     reason = runs.failure_of(job, jobs, datetime.datetime.now(datetime.timezone.utc))
-    say(f"error: {reason}")
+    print_plain(for_errors(console), f"error: {reason}")
     lacking = is_capacity(reason) or (not jobs and logs.lack_machines(connection, job))
     if lacking and not last:
         return Followed(FAILED, lacking=True)

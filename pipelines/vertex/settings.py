@@ -234,7 +234,7 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
         return []
     try:
         return [(str(path), tomllib.loads(path.read_text(encoding="utf-8")))]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
         why = getattr(error, "strerror", None) or error
         raise InputError(

@@ -48,11 +48,10 @@ class ProgressLines:
         speed = f"{self.rate:,.0f} {self._unit}/s"
         if self._total is None:
             return f"{self._name}: {counted(self.done, self._unit)} listed, {speed}"
-        left = (self._total - self.done) / max(self.rate, 1e-9)
-        return (
-            f"{self._name}: {self.done:,}/{counted(self._total, self._unit)}, {speed}, "
-            f"{duration(left)} left"
-        )
+        line = f"{self._name}: {self.done:,}/{counted(self._total, self._unit)}, {speed}"
+        if not self.done:
+            return line
+        return f"{line}, {duration((self._total - self.done) / self.rate)} left"
 
 
 def counted(number: int, unit: str) -> str:

@@ -183,9 +183,9 @@ def test_a_failed_run_shows_the_failing_replicas_lines(vertex, command):
     vertex.outcomes = [
         Outcome("FAILED", "The replica workerpool1-0 exited with a non-zero status of 1.")
     ]
-    code, out, _ = command("run", "digits", "--name", "one")
+    code, out, err = command("run", "digits", "--name", "one")
     assert code == 1
-    assert "error: The replica workerpool1-0 exited with a non-zero status of 1." in out
+    assert err == "error: The replica workerpool1-0 exited with a non-zero status of 1.\n"
     assert "  ValueError: bad shard" in out
     assert "the chief waits" not in out
     assert command("logs", "one")[1] == "ValueError: bad shard\n"

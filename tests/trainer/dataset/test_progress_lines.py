@@ -25,6 +25,14 @@ def test_a_line_about_every_second_says_how_far_how_fast_and_how_long_still():
     ]
 
 
+def test_the_time_left_is_not_told_before_anything_is_done():
+    clock, lines = Clock(), []
+    progress = ProgressLines("create_tfrecords", "images", total=9, emit=lines.append, clock=clock)
+    clock.now = 2.0
+    progress.advance(0)
+    assert lines == ["create_tfrecords: 0/9 images, 0 images/s"]
+
+
 def test_without_a_total_the_line_says_what_was_listed():
     clock, lines = Clock(), []
     progress = ProgressLines("create_tfrecords", "images", emit=lines.append, clock=clock)

@@ -1,0 +1,109 @@
+"""python -m pipelines as a process: its imports, its streams and its exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines import recipe
+
+ROOT = recipe.DIRECTORY.parents[1]
+INTERRUPTS_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Ctrl-C at the moment when a module is imported."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def python(*arguments, stdout=subprocess.PIPE, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
+    code = (
+        "import sys; from pipelines.command_line import app, run; run(app, ['recipes']); "
+        "print([name for name in ('kfp', 'tensorflow', 'google.protobuf') if name in sys.modules])"
+    )
+    result = python("-c", code)
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
+
+
+def test_the_module_exits_with_the_commands_code():
+    result = python("-m", "pipelines", "plan", "nope")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: no recipe 'nope'")
+
+
+def test_a_terminal_of_few_signs_is_no_obstacle():
+    result = python("-m", "pipelines", "parameters", PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Cloud KMS key" in result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_no_more_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        result = python("-m", "pipelines", "recipes", stdout=full)
+    assert (result.returncode, result.stderr) == (
+        1,
+        "error: the output can't be written: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("command", [["-m", "pipelines", "recipes"], [str(ROOT / "compile.py")]])
+def test_a_python_without_the_packages_is_named_in_one_line(command):
+    result = python("-S", *command)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: {sys.executable} has no package 'typer'; activate the environment that has it "
+        "(. .venv/bin/activate), which `make run` sets up\n"
+    )
+
+
+@pytest.mark.parametrize("module", ["typer", "pipelines.parameters", "rich.table"])
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path, module):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_IMPORT.format(module=module))
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    result = python("-m", "pipelines", "recipes", PYTHONPATH=path)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_a_broken_recipe_does_not_hide_the_others(tmp_path):
+    others = recipe.names()
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "broken.toml").write_text("epochs = 0")
+    result = python("-m", "pipelines", "recipes")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: broken.toml: epochs=0 is out of range")
+    assert result.stderr.count("\n") == 1
+    assert all(name in result.stdout for name in others)
+
+
+def test_streams_that_the_caller_has_closed_are_no_obstacle():
+    for closed in (">&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        command = f'exec "$0" -m pipelines recipes {closed}'
+        result = subprocess.run(
+            ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, cwd=ROOT
+        )
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
