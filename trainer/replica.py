@@ -33,6 +33,7 @@ PEER_GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,  # A start waits an hour for all to be there.
 )
 
 
