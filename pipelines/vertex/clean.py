@@ -176,8 +176,9 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
 
 
 def _uris(job: Any) -> list[str]:
-    """Return the URIs of what a run has written or taken over."""
-    return [
+    """Return the URIs of what a run has written, taken over or been given, as `resume_from`."""
+    given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
+    return given + [
         artifact.uri
         for detail in job.job_detail.task_details
         for side in (detail.outputs, detail.inputs)

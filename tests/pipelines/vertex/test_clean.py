@@ -142,6 +142,15 @@ def test_records_that_a_run_of_the_console_took_from_the_cache_stay(vertex, comm
     assert deletions(vertex) == []
 
 
+def test_the_checkpoint_that_a_kept_run_goes_on_from_stays(vertex, command, run, bucket):
+    run("first", 60, state="FAILED")
+    values = run("again", 1).runtime_config.parameter_values
+    values["resume_from"] = f"gs://bucket/{folder('first')}plan-training_2/training"
+    out = command("clean", "--older-than", "30d", "--yes")[1]
+    assert "kept: run first: run again uses what it wrote" in out
+    assert deletions(vertex) == []
+
+
 def test_a_training_job_of_a_schedule_goes_with_its_run_alone(vertex, command, run, bucket):
     run("kept", 50)
     run("old", 60)
