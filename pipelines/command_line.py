@@ -19,6 +19,7 @@ from rich.table import Table
 from pipelines import (
     api,
     compile_command,
+    emulator_command,
     parameter_list,
     promotion,
     resuming,
@@ -265,6 +266,7 @@ app.command()(commands.cancel)
 app.command()(commands.logs)
 app.command()(tensorboard_command.tensorboard)
 app.command()(promotion.promote)
+app.command()(emulator_command.emulator)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")
 

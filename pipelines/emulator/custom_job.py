@@ -18,6 +18,7 @@ from pipelines.emulator.restart_rules import Consequence, consequence, error_mes
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
 STATE_FILE_NAME = "job.json"
+REQUEST_FILE_NAME = "custom_job.json"
 TASK_LABEL = "vertex-ai-pipelines-task"
 _POLL_SECONDS = 0.05
 
@@ -72,6 +73,9 @@ class CustomJob:
 
     def _run(self) -> None:
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            text = type(self.request).to_json(self.request)
+            (self.directory / REQUEST_FILE_NAME).write_text(text)
             self._set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)

@@ -1,20 +1,44 @@
-"""What Vertex AI checks of a CustomJob before it takes it."""
+"""What Vertex AI checks of a CustomJob before it takes it: a function a rule."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.emulator.api_error import invalid
+from pipelines.emulator.labels import check_labels
+from trainer.errors import InputError
+from trainer.machine_types import check_machine
 
 MAX_POOLS = 4
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check(job: Any) -> None:
-    """Raise ApiError where Vertex AI would refuse `job`, a CustomJob message."""
+    """Raise ApiError where Vertex AI would refuse `job`, a CustomJob message.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
+    """
     if not job.display_name:
         raise invalid("custom_job.display_name is required")
+    check_labels(job.labels)
     pools = list(job.job_spec.worker_pool_specs)
     path = "custom_job.job_spec.worker_pool_specs"
+    check_pools(pools, path)
+    for index, pool in enumerate(pools):
+        if index == 0 or not is_empty(pool):
+            where = f"{path}[{index}]"
+            if pool.replica_count < 1:
+                raise invalid(f"{where}.replica_count is {pool.replica_count}; it must be positive")
+            check_machine_spec(pool.machine_spec, where)
+            check_container(pool.container_spec, where)
+            check_variables(pool.container_spec, where)
+
+
+def check_pools(pools: Sequence[Any], path: str) -> None:
+    """Refuse no pool, more than four, and a primary pool that has not exactly one replica.
+
+    https://cloud.google.com/vertex-ai/docs/training/distributed-training
+    """
     if not pools:
         raise invalid(f"{path} is required: at least the chief's pool")
     if len(pools) > MAX_POOLS:
@@ -24,9 +48,6 @@ def check(job: Any) -> None:
             f"{path}[0].replica_count is {pools[0].replica_count}; the primary pool (the chief) "
             "must have exactly 1 replica"
         )
-    for index, pool in enumerate(pools):
-        if index == 0 or not is_empty(pool):
-            _check_pool(pool, f"{path}[{index}]")
 
 
 def is_empty(pool: Any) -> bool:
@@ -34,23 +55,35 @@ def is_empty(pool: Any) -> bool:
     return bool(pool == type(pool)())
 
 
-def _check_pool(pool: Any, path: str) -> None:
-    if pool.replica_count < 1:
-        raise invalid(f"{path}.replica_count is {pool.replica_count}; it must be positive")
-    machine = pool.machine_spec
+def check_machine_spec(machine: Any, path: str) -> None:
+    """Refuse a machine type that training does not have, or not with these accelerators.
+
+    https://cloud.google.com/vertex-ai/docs/training/configure-compute
+    """
+    kind, count = machine.accelerator_type, machine.accelerator_count
+    where = f"{path}.machine_spec"
     if not machine.machine_type:
-        raise invalid(f"{path}.machine_spec.machine_type is required")
-    if machine.accelerator_type and machine.accelerator_count < 1:
+        raise invalid(f"{where}.machine_type is required")
+    if kind and count < 1:
         raise invalid(
-            f"{path}.machine_spec.accelerator_count is {machine.accelerator_count}; with "
-            f"accelerator_type {machine.accelerator_type.name} it must be positive"
+            f"{where}.accelerator_count is {count}; with accelerator_type {kind.name} it must be "
+            "positive"
         )
-    if machine.accelerator_count and not machine.accelerator_type:
-        raise invalid(
-            f"{path}.machine_spec.accelerator_type is required with accelerator_count "
-            f"{machine.accelerator_count}"
+    if count and not kind:
+        raise invalid(f"{where}.accelerator_type is required with accelerator_count {count}")
+    try:
+        check_machine(
+            f"{where}.machine_type", machine.machine_type, kind.name if kind else "", count
         )
-    container = pool.container_spec
+    except InputError as error:
+        raise invalid(str(error)) from None
+
+
+def check_container(container: Any, path: str) -> None:
+    """Refuse a container without an image or, since none is pulled here, without a command.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec#ContainerSpec
+    """
     if not container.image_uri:
         raise invalid(
             f"{path}.container_spec.image_uri is required (python_package_spec is not run here)"
@@ -60,6 +93,13 @@ def _check_pool(pool: Any, path: str) -> None:
             f"{path}.container_spec.command is required here: no image is pulled, so its "
             "entry point is unknown"
         )
+
+
+def check_variables(container: Any, path: str) -> None:
+    """Refuse variables that are set twice, or whose name is no C identifier.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EnvVar
+    """
     names = [variable.name for variable in container.env]
     for name in names:
         if not _VARIABLE.fullmatch(name):

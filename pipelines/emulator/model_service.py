@@ -7,6 +7,7 @@ https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.mod
 import datetime
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from pipelines.emulator import model_rules
@@ -25,11 +26,18 @@ class ModelService:
 
     Args:
         directory: made when the first model is uploaded.
+        uri: translates the artifact_uri that is shown.
     """
 
     page_size = PAGE_SIZE
 
-    def __init__(self, directory: pathlib.Path, operations: Operations) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        operations: Operations,
+        uri: Callable[[str], str] = str,
+    ) -> None:
+        self._uri = uri
         self._file = JsonFile(directory / FILE_NAME, _is_entry)
         self._operations = operations
 
@@ -64,7 +72,7 @@ class ModelService:
     def get_model(self, request: Any) -> Any:
         """Return the version that a name, with @version, @alias or neither, means."""
         entry, number = _version(self._file.read(), request.name)
-        return _message(entry["versions"][number])
+        return self._message(entry["versions"][number])
 
     def list_models(self, request: Any) -> Any:
         """Return the default version of each model."""
@@ -73,7 +81,7 @@ class ModelService:
         content, prefix = self._file.read(), f"{request.parent}/models/"
         names = [name for name in content if name.startswith(prefix)]
         versions = [_version(content, name) for name in names]
-        found = [_message(entry["versions"][number]) for entry, number in versions]
+        found = [self._message(entry["versions"][number]) for entry, number in versions]
         models, token = page(filtered(found, request.filter), request, self.page_size)
         return types.ListModelsResponse(models=models, next_page_token=token)
 
@@ -81,7 +89,7 @@ class ModelService:
         from google.cloud.aiplatform_v1 import types
 
         entry = _entry(self._file.read(), request.name.partition("@")[0])
-        found = filtered(map(_message, entry["versions"].values()), request.filter)
+        found = filtered(map(self._message, entry["versions"].values()), request.filter)
         models, token = page(found, request, self.page_size)
         return types.ListModelVersionsResponse(models=models, next_page_token=token)
 
@@ -90,7 +98,7 @@ class ModelService:
         with self._file.change() as content:
             entry, number = _version(content, request.name)
             model_rules.give(entry["versions"], number, list(request.version_aliases))
-            return _message(entry["versions"][number])
+            return self._message(entry["versions"][number])
 
     def delete_model_version(self, request: Any) -> Any:
         with self._file.change() as content:
@@ -133,6 +141,13 @@ class ModelService:
             model_evaluations=evaluations, next_page_token=token
         )
 
+    def _message(self, content: Content) -> Any:
+        from google.cloud.aiplatform_v1 import types
+
+        model = types.Model.from_json(json.dumps(content))
+        model.artifact_uri = self._uri(model.artifact_uri)
+        return model
+
 
 def _is_entry(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.keys() >= {"last", "versions", "evaluations"}
@@ -157,9 +172,3 @@ def _version(content: Content, name: str) -> tuple[Content, str]:
 
 def _to_json(message: Any) -> Content:
     return json.loads(type(message).to_json(message, always_print_fields_with_no_presence=False))
-
-
-def _message(content: Content) -> Any:
-    from google.cloud.aiplatform_v1 import types
-
-    return types.Model.from_json(json.dumps(content))

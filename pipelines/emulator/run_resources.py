@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 from pipelines.emulator.api_error import not_found
@@ -14,6 +13,9 @@ from pipelines.emulator.server import HttpRequest
 class RunResources:
     """Keeps what an engine puts there.
 
+    Args:
+        engine: has custom_jobs() and log_entries(); None: a test puts them there.
+
     Attributes:
         custom_jobs: messages by ID.
         log_entries: in Cloud Logging's JSON, the oldest first.
@@ -22,10 +24,11 @@ class RunResources:
     page_size = PAGE_SIZE
     routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
 
-    def __init__(self, operations: Operations, refresh: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, operations: Operations, engine: Any = None) -> None:
         self.custom_jobs: dict[str, Any] = {}
         self.log_entries: list[dict[str, Any]] = []
-        self._operations, self._refresh = operations, refresh
+        self._operations, self._engine = operations, engine
+        self._deleted: set[str] = set()
 
     def get_custom_job(self, request: Any) -> Any:
         self._refresh()
@@ -41,7 +44,9 @@ class RunResources:
 
     def delete_custom_job(self, request: Any) -> Any:
         self._find(request.name)
-        del self.custom_jobs[request.name.rpartition("/")[2]]
+        job_id = request.name.rpartition("/")[2]
+        self._deleted.add(job_id)
+        del self.custom_jobs[job_id]
         return self._operations.start(request.name)
 
     def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
@@ -58,6 +63,12 @@ class RunResources:
             if wanted.items() <= entry["resource"]["labels"].items()
         ]
         return {"entries": found[::-1][: content["pageSize"]]}
+
+    def _refresh(self) -> None:
+        if self._engine:
+            found = self._engine.custom_jobs().items()
+            self.custom_jobs.update((key, one) for key, one in found if key not in self._deleted)
+            self.log_entries = self._engine.log_entries()
 
     def _find(self, name: str) -> Any:
         job_id = name.rpartition("/")[2]

@@ -1,5 +1,7 @@
 """ScheduleService: Schedules, which start PipelineJobs when their time has come."""
 
+import datetime
+import json
 from typing import Any
 
 from pipelines.emulator import cron, pipeline_rules
@@ -7,6 +9,7 @@ from pipelines.emulator.api_error import invalid, not_found
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.operations import PAGE_SIZE, Operations, page
 from pipelines.emulator.pipeline_service import PipelineService
+from pipelines.emulator.server import HttpRequest
 
 
 class ScheduleService:
@@ -17,6 +20,7 @@ class ScheduleService:
     """
 
     page_size = PAGE_SIZE
+    routes = (("POST", "/clock:forward", "ForwardClock"),)
 
     def __init__(self, pipelines: PipelineService, operations: Operations, clock: Clock) -> None:
         self.schedules: dict[str, Any] = {}
@@ -68,6 +72,12 @@ class ScheduleService:
 
     def resume_schedule(self, request: Any) -> None:
         self._bring(request.name, "PAUSED", "ACTIVE")
+
+    def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
+        """Wind the clock forward by {"days": N}: not of Vertex AI, but of a rehearsal."""
+        self._clock.forward(datetime.timedelta(days=json.loads(request.body)["days"]))
+        self.fire()
+        return {"now": self._clock.now().isoformat()}
 
     def fire(self) -> None:
         """Start a run of each active schedule whose time has come, and plan its next.

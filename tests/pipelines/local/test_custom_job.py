@@ -296,6 +296,20 @@ def change(**fields):
             "accelerator_count is 0; with accelerator_type NVIDIA_TESLA_T4",
         ),
         (change(machine_spec__accelerator_count=1), "accelerator_type is required"),
+        (
+            change(machine_spec__machine_type="n1-standard-2"),
+            "machine_spec.machine_type='n1-standard-2' is not a machine type of training",
+        ),
+        (
+            change(
+                machine_spec={
+                    "machine_type": "n1-standard-32",
+                    "accelerator_count": 1,
+                    "accelerator_type": "NVIDIA_TESLA_T4",
+                }
+            ),
+            "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4",
+        ),
         (change(container_spec__image_uri=""), "image_uri is required"),
         (change(container_spec__env=[{"name": "1st", "value": "x"}]), "invalid name '1st'"),
         (change(container_spec__env=[{"name": "A", "value": "x"}] * 2), "'A' more than once"),

@@ -1,0 +1,99 @@
+"""Artifact Registry's repository of pipelines: packages, versions named by content, and tags.
+
+https://docs.cloud.google.com/artifact-registry/docs/kfp
+"""
+
+import email
+import hashlib
+import json
+import urllib.parse
+from typing import Any
+
+from pipelines.emulator.api_error import not_found
+from pipelines.emulator.server import HttpRequest
+
+REPOSITORY = "/my-project/pipelines"
+_PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"
+
+
+class ArtifactRegistry:
+    """Keeps compiled pipelines.
+
+    Attributes:
+        packages: content of versions, and version of tags, by the package's name.
+    """
+
+    routes = (
+        ("POST", REPOSITORY, "Upload"),
+        ("GET", _PACKAGE + r"/versions/(?P<version>[^/]+)", "GetVersion"),
+        ("GET", _PACKAGE + r"/tags/(?P<tag>[^/?]+)", "GetTag"),
+        ("POST", _PACKAGE + r"/tags", "CreateTag"),
+        ("PATCH", _PACKAGE + r"/tags/(?P<tag>[^/?]+)", "UpdateTag"),
+        ("GET", REPOSITORY + r"/(?P<package>[^/]+)/(?P<tag>[^/]+)", "Download"),
+    )
+
+    def __init__(self) -> None:
+        self.packages: dict[str, Any] = {}
+
+    def upload(self, request: HttpRequest) -> str:
+        parts = form(request)
+        content, tags = parts["content"], parts["tags"].decode().split(",")
+        package = content.decode().partition("\n  name: ")[2].partition("\n")[0]
+        version = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        stored = self.packages.setdefault(package, {"versions": {}, "tags": {}})
+        stored["versions"][version] = content
+        stored["tags"].update(dict.fromkeys(tags, version))
+        return f"{package}/{version}"
+
+    def get_version(self, request: HttpRequest) -> dict[str, Any]:
+        version = urllib.parse.unquote(request.match["version"])
+        if version not in self._package(request)["versions"]:
+            raise not_found(version)
+        return {"name": request.match.string}
+
+    def get_tag(self, request: HttpRequest) -> dict[str, Any]:
+        return self._tag(request, self._tags(request)[request.match["tag"]])
+
+    def create_tag(self, request: HttpRequest) -> dict[str, Any]:
+        version = json.loads(request.body)["version"].rpartition("/")[2]
+        self._package(request)["tags"][request.query["tagId"]] = version
+        return self._tag(request, version)
+
+    def update_tag(self, request: HttpRequest) -> dict[str, Any]:
+        version = json.loads(request.body)["version"].rpartition("/")[2]
+        self._tags(request)[request.match["tag"]] = version
+        return self._tag(request, version)
+
+    def download(self, request: HttpRequest) -> bytes:
+        return self._package(request)["versions"][self._tags(request)[request.match["tag"]]]
+
+    def _package(self, request: HttpRequest) -> dict[str, Any]:
+        package = request.match["package"]
+        if package not in self.packages:
+            raise not_found(package)
+        return self.packages[package]
+
+    def _tags(self, request: HttpRequest) -> dict[str, str]:
+        tags = self._package(request)["tags"]
+        if request.match["tag"] not in tags:
+            raise not_found(request.match["tag"])
+        return tags
+
+    def _tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
+        return {"version": f"packages/{request.match['package']}/versions/{version}"}
+
+
+def parts_of(request: HttpRequest) -> list[Any]:
+    """Return the parts of a multipart body."""
+    kind = request.headers["Content-Type"].encode()
+    return list(email.message_from_bytes(b"Content-Type: " + kind + b"\n\n" + request.body).walk())[
+        1:
+    ]
+
+
+def form(request: HttpRequest) -> dict[str, bytes]:
+    """Return the fields of a form, by name."""
+    return {
+        part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
+        for part in parts_of(request)
+    }

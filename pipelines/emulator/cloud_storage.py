@@ -1,0 +1,140 @@
+"""The part of Cloud Storage's JSON API that commands need.
+
+https://docs.cloud.google.com/storage/docs/json_api
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import urllib.parse
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator.artifact_registry import parts_of
+from pipelines.emulator.server import HttpRequest
+
+_OBJECTS = r"/storage/v1/b/(?P<bucket>[^/]+)/o"
+Buckets = Mapping[str, MutableMapping[str, bytes]]
+
+
+class CloudStorage:
+    """Serves buckets: the content of objects by their name."""
+
+    routes = (
+        ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)", "GetBucket"),
+        ("GET", _OBJECTS, "ListObjects"),
+        ("GET", _OBJECTS + "/(?P<name>.+)", "GetObject"),
+        ("DELETE", _OBJECTS + "/(?P<name>.+)", "DeleteObject"),
+        ("POST", r"/upload/storage/v1/b/(?P<bucket>[^/]+)/o", "InsertObject"),
+    )
+
+    def __init__(self, buckets: Buckets, location: str = "US-CENTRAL1") -> None:
+        self.buckets, self.location = buckets, location
+
+    def get_bucket(self, request: HttpRequest) -> dict[str, Any]:
+        self._bucket(request)
+        return {"name": request.match["bucket"], "location": self.location}
+
+    def list_objects(self, request: HttpRequest) -> dict[str, Any]:
+        prefix = request.query.get("prefix", "")
+        found = self._bucket(request).items()
+        return {"items": [_object(request, *one) for one in found if one[0].startswith(prefix)]}
+
+    def get_object(self, request: HttpRequest) -> Any:
+        name, bucket = _name(request), self._bucket(request)
+        if name not in bucket:
+            raise not_found(name)
+        return (
+            bucket[name]
+            if request.query.get("alt") == "media"
+            else _object(request, name, bucket[name])
+        )
+
+    def insert_object(self, request: HttpRequest) -> dict[str, Any]:
+        description, content = (part.get_payload(decode=True) for part in parts_of(request))
+        name, bucket = json.loads(description)["name"], self._bucket(request)
+        if request.query.get("ifGenerationMatch") == "0" and name in bucket:
+            raise ApiError("FAILED_PRECONDITION", f"{name} is there already", 412)
+        bucket[name] = content
+        return _object(request, name, content)
+
+    def delete_object(self, request: HttpRequest) -> dict[str, Any]:
+        if self._bucket(request).pop(_name(request), None) is None:
+            raise not_found(_name(request))
+        return {}
+
+    def _bucket(self, request: HttpRequest) -> MutableMapping[str, bytes]:
+        if request.match["bucket"] not in self.buckets:
+            raise ApiError("NOT_FOUND", "The specified bucket does not exist.")
+        return self.buckets[request.match["bucket"]]
+
+
+class FolderBuckets(Mapping[str, MutableMapping[str, bytes]]):
+    """Buckets that are the folders of a folder; each is there as soon as it is asked for."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, bucket: str) -> MutableMapping[str, bytes]:
+        return _FolderBucket(self._folder / bucket)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.name for path in self._folder.iterdir())
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, bucket: object) -> bool:
+        return "/" not in str(bucket) and str(bucket) not in (".", "..")
+
+
+class _FolderBucket(MutableMapping[str, bytes]):
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> bytes:
+        try:
+            return self._path(name).read_bytes()
+        except OSError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, content: bytes) -> None:
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def __delitem__(self, name: str) -> None:
+        try:
+            self._path(name).unlink()
+        except OSError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        for folder, _, names in os.walk(self._folder, followlinks=True):
+            place = pathlib.Path(folder).relative_to(self._folder)
+            yield from ((place / name).as_posix() for name in sorted(names))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _path(self, name: str) -> pathlib.Path:
+        if ".." in pathlib.PurePosixPath(name).parts or name.startswith("/"):
+            raise ApiError("INVALID_ARGUMENT", f"{name!r} is not the name of an object")
+        return self._folder / name
+
+
+def _name(request: HttpRequest) -> str:
+    return urllib.parse.unquote(request.match["name"])
+
+
+def _object(request: HttpRequest, name: str, content: bytes) -> dict[str, Any]:
+    updated = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    return {
+        "bucket": request.match["bucket"],
+        "name": name,
+        "size": str(len(content)),
+        "generation": "1",
+        "updated": updated,
+    }

@@ -1,0 +1,199 @@
+"""Executes PipelineJobs on this machine, each in a process and a folder of its own."""
+
+import datetime
+import json
+import pathlib
+import sys
+from typing import Any
+
+from pipelines.emulator import environment
+from pipelines.emulator.clock import Clock
+from pipelines.emulator.custom_job import REQUEST_FILE_NAME, STATE_FILE_NAME
+from pipelines.emulator.processes import Guardian, Process
+
+_STATES = {"CACHED": "SKIPPED", "CANCELLED": "CANCELLED"}
+_LAUNCHER_TASK = "custom-training-job"
+
+
+class PipelineEngine:
+    """The `pipeline_service.Engine` of the emulator that a command starts.
+
+    A job's artifacts lie in <folder>/runs/<job>/artifacts, which is also the job's folder in
+    its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
+
+    Args:
+        folder: keeps runs and buckets.
+    """
+
+    def __init__(self, folder: pathlib.Path, guardian: Guardian, clock: Clock) -> None:
+        self._folder, self._guardian, self._clock = folder, guardian, clock
+        self._processes: dict[str, Process] = {}
+        self._places: dict[str, str] = {}
+        self._numbers: dict[pathlib.Path, int] = {}
+        self.jobs: dict[str, Any] = {}
+
+    def start(self, job: Any) -> None:
+        from google.protobuf import json_format
+
+        document = json_format.MessageToDict(job._pb)
+        _, project, _, location, _, job_id = job.name.split("/")
+        directory = self._folder / "runs" / job_id
+        artifacts = directory / "artifacts"
+        artifacts.mkdir(parents=True)
+        root = job.runtime_config.gcs_output_directory.rstrip("/")
+        link = self._folder / "buckets" / root.removeprefix("gs://") / project / job_id
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(artifacts)
+        self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
+        recipe = job.labels.get("recipe", "pipeline")
+        (directory / f"{recipe}.yaml").write_text(json.dumps(document["pipelineSpec"]))
+        request = {
+            "recipe": recipe,
+            "parameters": document.get("runtimeConfig", {}).get("parameterValues", {}),
+            "project": project,
+            "location": location,
+        }
+        (directory / "request.json").write_text(json.dumps(request))
+        self.jobs[job_id] = job
+        self._processes[job_id] = Process(
+            [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
+            environment=environment.of_component(),
+            log=directory / "output.log",
+            guardian=self._guardian,
+        )
+
+    def cancel(self, job: Any) -> None:
+        self._processes[_id(job)].terminate()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for process in self._processes.values():
+            process.stop(5.0)
+
+    def update(self, job: Any) -> None:
+        from google.cloud.aiplatform_v1 import types
+
+        parent = job.name.partition("/pipelineJobs/")[0]
+        context = f"{parent}/metadataStores/default/contexts/{_id(job)}"
+        job.job_detail.pipeline_run_context.name = context
+        directory = self._folder / "runs" / _id(job)
+        over = self._processes[_id(job)].finished.is_set()
+        try:
+            summary = json.loads((directory / "summary.json").read_text() or "{}")
+        except (OSError, ValueError):
+            summary = {}
+        state = "RUNNING" if job.state.name.endswith("PENDING") else ""
+        if over:
+            state = summary.get("state", "FAILED")
+            job.end_time = self._clock.now()
+            if state == "FAILED":
+                job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
+        if state:
+            job.state = types.PipelineState[f"PIPELINE_STATE_{state}"]
+        del job.job_detail.task_details[:]
+        job.job_detail.task_details.extend(self._tasks(job, directory, summary if over else {}))
+
+    def custom_jobs(self) -> dict[str, Any]:
+        """Return the CustomJobs of all runs, by ID, as their folders have them."""
+        found = {}
+        for job_id, job in self.jobs.items():
+            for path in sorted((self._folder / "runs" / job_id).glob(f"logs/*/{STATE_FILE_NAME}")):
+                message = self._custom_job(job, path.parent)
+                found[_id(message)] = message
+        return found
+
+    def log_entries(self) -> list[dict[str, Any]]:
+        """Return the lines of all replicas, as Cloud Logging has them."""
+        entries = []
+        for number, message in self.custom_jobs().items():
+            folder = next(path for path, one in self._numbers.items() if str(one) == number)
+            for path in sorted(folder.glob("*-*.log")):
+                role, _, index = path.stem.rpartition("-")
+                replica = f"workerpool{environment.ROLES.index(role)}-{index}"
+                labels = {"job_id": number, "task_name": replica}
+                entries += [
+                    {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}
+                    for line in path.read_text(errors="replace").splitlines()
+                ]
+            del message
+        return entries
+
+    def uri(self, path: str) -> str:
+        """Return what a path of a run is called in its bucket."""
+        for folder, place in self._places.items():
+            if path.startswith(folder):
+                return path.replace(folder, place, 1)
+        return path
+
+    def _custom_job(self, job: Any, folder: pathlib.Path) -> Any:
+        from google.cloud.aiplatform_v1 import types
+
+        number = self._numbers.setdefault(folder, 1000 + len(self._numbers))
+        message = types.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
+        state = json.loads((folder / STATE_FILE_NAME).read_text())
+        message.name = f"{job.name.partition('/pipelineJobs/')[0]}/customJobs/{number}"
+        message.state = types.JobState[f"JOB_STATE_{state['state']}"]
+        message.create_time = message.start_time = _time_of(folder / REQUEST_FILE_NAME)
+        if state["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"):
+            message.end_time = _time_of(folder / STATE_FILE_NAME)
+        if state["error"]:
+            message.error.code, message.error.message = 3, state["error"]
+        return message
+
+    def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
+        """Return the details of the tasks that have begun, or of all once the run has ended."""
+        from google.cloud.aiplatform_v1 import types
+        from google.protobuf import json_format
+
+        listed = summary.get("tasks") or [
+            {"name": path.stem, "state": "RUNNING", "seconds": 0.0}
+            for path in sorted((directory / "logs").glob("*.log"), key=lambda one: one.name)
+            if path.stem not in ("pipeline", "launcher")
+        ]
+        parent = job.name.partition("/pipelineJobs/")[0]
+        details = []
+        for number, task in enumerate(listed, start=1):
+            done = directory / ".completed" / f"{task['name']}.json"
+            state = task["state"]
+            if state == "RUNNING" and done.is_file():
+                state = "SUCCEEDED"
+            detail = types.PipelineTaskDetail(
+                task_id=number,
+                task_name=task["name"],
+                state=types.PipelineTaskDetail.State[_STATES.get(state, state)],
+            )
+            if done.is_file():
+                detail.end_time = _time_of(done)
+                seconds = datetime.timedelta(seconds=task["seconds"])
+                detail.start_time = detail.end_time - seconds
+                self._put_outputs(detail, json.loads(done.read_text())["outputs"])
+            execution = f"{_id(job)}-{task['name']}"
+            detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
+            if task["name"] == _LAUNCHER_TASK:
+                mine = [self._custom_job(job, path.parent).name
+                        for path in directory.glob(f"logs/*/{STATE_FILE_NAME}")]  # fmt: skip
+                uris = [{"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
+                        for name in mine]  # fmt: skip
+                text = json.dumps({"resources": uris})
+                metadata = detail.execution._pb.metadata
+                json_format.ParseDict({"output:gcp_resources": text}, metadata)
+            details.append(detail)
+        return details
+
+    def _put_outputs(self, detail: Any, outputs: dict[str, Any]) -> None:
+        from google.cloud.aiplatform_v1 import types
+        from google.protobuf import json_format
+
+        for name, value in outputs.items():
+            if "artifact" in value:
+                artifact = types.Artifact(uri=self.uri(value["artifact"]["uri"]))
+                json_format.ParseDict(value["artifact"]["metadata"], artifact._pb.metadata)
+                detail.outputs[name] = types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
+
+
+def _id(resource: Any) -> str:
+    return str(resource.name.rpartition("/")[2])
+
+
+def _time_of(path: pathlib.Path) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)

@@ -1,0 +1,77 @@
+"""python -m pipelines emulator: a Vertex AI of this machine, for a rehearsal without a cloud."""
+
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_PROJECT, _REGION = "my-project", "us-central1"
+_FIRE_SECONDS = 1.0
+
+
+def emulator(
+    folder: Annotated[
+        str, typer.Option("--folder", metavar="DIR", help="What keeps runs, models and buckets.")
+    ] = "emulated",
+) -> None:
+    """Start a Vertex AI on this machine, and print what leads the other commands to it."""
+    from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
+    from pipelines.emulator.clock import Clock
+    from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
+    from pipelines.emulator.metadata_service import MetadataService
+    from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+    from pipelines.emulator.operations import Operations
+    from pipelines.emulator.pipeline_engine import PipelineEngine
+    from pipelines.emulator.pipeline_service import PipelineService
+    from pipelines.emulator.processes import Guardian
+    from pipelines.emulator.run_resources import RunResources
+    from pipelines.emulator.schedule_service import ScheduleService
+    from pipelines.emulator.server import Emulator
+
+    place = Path(folder).resolve()
+    (place / "buckets").mkdir(parents=True, exist_ok=True)
+    ended = threading.Event()
+    with contextlib.ExitStack() as stack:
+        guardian = stack.enter_context(Guardian())
+        clock, operations = Clock(), Operations(seconds=1.0)
+        engine = PipelineEngine(place, guardian, clock)
+        stack.callback(engine.close)
+        pipelines = PipelineService(engine, operations, clock)
+        schedules = ScheduleService(pipelines, operations, clock)
+        server = stack.enter_context(
+            Emulator(
+                pipelines,
+                schedules,
+                RunResources(operations, engine),
+                ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri),
+                MetadataService(operations),
+                operations,
+                ArtifactRegistry(),
+                CloudStorage(FolderBuckets(place / "buckets")),
+            )
+        )
+        guardian.after_death(["rm", "-rf", server.folder])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
+        while not ended.wait(_FIRE_SECONDS):
+            server.call("Fire", lambda _: schedules.fire(), None)
+
+
+def _print_exports(environment: dict[str, str], repository: str) -> None:
+    image = f"{_REGION}-docker.pkg.dev/{_PROJECT}/images/training"
+    settings: dict[str, Any] = {
+        **environment,
+        "GOOGLE_CLOUD_PROJECT": _PROJECT,
+        "GOOGLE_CLOUD_REGION": _REGION,
+        "VERTEX_PIPELINE_ROOT": f"gs://{_PROJECT}-training/runs",
+        "VERTEX_IMAGE": f"{image}:rehearsal",
+        "VERTEX_GPU_IMAGE": f"{image}:rehearsal-gpu",
+        "VERTEX_TEMPLATE_REPOSITORY": repository,
+    }
+    for name, value in settings.items():
+        print(f"export {name}={value}")
+    print("# Ready; Ctrl-C ends it, and every run with it.", flush=True)

@@ -1,0 +1,49 @@
+"""A PipelineJob of the emulator, executed in a folder.
+
+    python -m pipelines.local.pipeline_job FOLDER
+
+The folder, whose name is the job's ID, holds request.json: recipe, parameters, project and
+location; and <recipe>.yaml, the pipeline.
+"""
+
+import datetime
+import hashlib
+import json
+import pathlib
+import sys
+
+from rich.console import Console
+
+from pipelines.local import kfp_doors, package
+from pipelines.local.cache import code_digest
+from pipelines.local.execution import execute
+from pipelines.run_history import RunRecord, locked, write_record
+from trainer.errors import exit_on_input_error
+
+
+def main(folder: str) -> int:
+    """Execute the job; return its exit code."""
+    directory = pathlib.Path(folder)
+    request = json.loads((directory / "request.json").read_text())
+    kfp_doors.CONSTANTS.update(
+        {
+            "{{$.pipeline_google_cloud_project_id}}": request["project"],
+            "{{$.pipeline_google_cloud_location}}": request["location"],
+        }
+    )
+    path = directory / f"{request['recipe']}.yaml"
+    with exit_on_input_error(), locked(directory) as lock:
+        pipeline = package.load(path)
+        record = RunRecord(
+            recipe=request["recipe"],
+            parameters=pipeline.arguments(kfp_doors.whole_numbers(request["parameters"])),
+            started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            package=hashlib.sha256(path.read_bytes()).hexdigest(),
+            code=code_digest(),
+        )
+        write_record(record, directory)
+        return int(execute(pipeline, record, directory, lock, Console()).state != "SUCCEEDED")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,82 @@
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+class Rehearsal:
+    """A shell in which the emulator's exports hold."""
+
+    def __init__(self, folder, exports):
+        self.folder = folder
+        self.variables = dict(re.findall(r"^export (\w+)=(.*)$", exports, re.MULTILINE))
+        # `python` is this one; the project's folder is not the working one.
+        path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "200"}
+        self.environment = {**os.environ, **own, **self.variables}
+
+    def run(self, command, code=0, given="y\n"):
+        """What a command shows; it must end with that exit code."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], env=self.environment, cwd=self.folder, input=given,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == code, f"{command}\n{done.stdout}"
+        return done.stdout
+
+    def ask(self, path, content=None, token=None):
+        """The answer to a request: a POST where there is content, else a GET."""
+        token = self.variables["VERTEX_AI_ACCESS_TOKEN"] if token is None else token
+        request = urllib.request.Request(
+            self.variables["VERTEX_AI_ENDPOINT"] + path,
+            data=json.dumps(content).encode() if content else None,
+            headers={"Authorization": f"Bearer {token}"},
+        )
+        return json.loads(urllib.request.urlopen(request).read())
+
+    def runs(self):
+        """State of each run by its name."""
+        jobs = self.ask("/v1/projects/my-project/locations/us-central1/pipelineJobs")
+        return {
+            job["name"].rpartition("/")[2]: job["state"].removeprefix("PIPELINE_STATE_")
+            for job in jobs.get("pipelineJobs", ())
+        }
+
+    def wait_for(self, condition, seconds=600):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.5)
+        raise AssertionError(f"not within {seconds} s")
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines", "emulator"],
+        env=variables, cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("# Ready"):
+                break
+        (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
+        yield Rehearsal(tmp_path, "".join(lines))
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()

@@ -1,0 +1,82 @@
+"""docs/vertex.md, its commands as they are written there, without a cloud."""
+
+import re
+import urllib.error
+
+import pytest
+
+from components.model_registry import ModelRegistry
+from components.model_upload import Candidate
+from components.vertex_client import model_client
+from tests.pipelines.emulator.conftest import ROOT
+
+LEFT_OUT = {
+    "doctor": "asks services of Google Cloud that the emulator does not have",
+    "flowers": "needs photos in a bucket",
+}
+
+
+def commands():
+    """The page's commands of this project, in order."""
+    text = (ROOT / "docs" / "vertex.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    own = [line for line in lines if line.startswith(("python -m pipelines ", "python compile.py"))]
+    return [line for line in own if not any(word in line for word in LEFT_OUT)]
+
+
+def test_an_upload_a_schedule_and_a_cancelled_run_in_the_emulator(rehearsal):
+    shown = rehearsal.run("python compile.py digits --upload")
+    assert "/my-project/pipelines/training-digits/sha256:" in shown
+    assert "created" in rehearsal.run("python -m pipelines schedule apply digits")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        rehearsal.ask("/clock:forward", {"days": 7}, token="guessed")
+    assert rehearsal.runs() == {}
+    rehearsal.ask("/clock:forward", {"days": 7})
+    ((name, state),) = rehearsal.runs().items()
+    assert state in ("PENDING", "RUNNING")
+    # A second one is active as long as the first is: it is skipped.
+    rehearsal.ask("/clock:forward", {"days": 7})
+    assert list(rehearsal.runs()) == [name]
+    rehearsal.run(f"python -m pipelines cancel {name}")
+    rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED", 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_commands_of_the_page_run_as_they_are_written(rehearsal):
+    done = []
+    for command in commands():
+        shown = rehearsal.run(command)
+        done.append(command.partition(" #")[0].strip())
+        if command.startswith("python -m pipelines run digits  "):
+            assert "SUCCEEDED" in shown and "champion" in shown
+        if "schedule apply" in command:
+            for _ in range(2):
+                before = len(rehearsal.runs())
+                rehearsal.ask("/clock:forward", {"days": 7})
+                rehearsal.wait_for(lambda n=before: len(rehearsal.runs()) == n + 1)
+                rehearsal.wait_for(
+                    lambda: set(rehearsal.runs().values()) <= {"SUCCEEDED", "CANCELLED"}
+                )
+    assert "python -m pipelines cancel first" in done
+    assert "python -m pipelines schedule pause digits" in done
+    parent = "projects/my-project/locations/us-central1"
+    registry = ModelRegistry(model_client("us-central1", rehearsal.environment), parent)
+    first = registry.champion("digits")
+    assert first.artifact_uri.startswith("gs://my-project-training/runs/")
+    other = Candidate(
+        artifact_uri="gs://elsewhere/model",
+        serving_image="i",
+        description="",
+        labels={},
+        metrics={},
+    )
+    second = registry.register("digits", other, "champion", first.name)
+    assert registry.champion("digits") == second
+    (rollback,) = re.findall(
+        r"`(python -m pipelines promote digits --rollback)`",
+        (ROOT / "docs" / "vertex.md").read_text(),
+    )
+    assert "digits@1 is the champion of digits again" in rehearsal.run(rollback)
+    assert registry.champion("digits").name == "digits@1"
