@@ -240,7 +240,10 @@ def _replica_rows(job: CustomJob, folder: pathlib.Path) -> Iterator[Row]:
         elif replica.state == "RUNNING" and replica is job.replicas[0] and not text:
             others = len(job.replicas) - 1
             text = "starting: loads TensorFlow"
-            text += f", then waits for the other {others} to be there" if others else ""
+            if others:
+                text += (
+                    f", then waits for the other {f'{others} replicas' if others > 1 else 'one'}"
+                )
         if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # Its own folder stands above the table.

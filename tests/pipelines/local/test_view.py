@@ -107,7 +107,7 @@ def test_a_chief_that_has_not_said_anything_yet_tells_what_it_waits_for(board, j
     assert "starting: loads TensorFlow\n" in drawn(board, job, width=100)
     job.replicas.append(replica(tmp_path, "worker", 0))
     text = " ".join(drawn(board, job, width=100).split())
-    assert "starting: loads TensorFlow, then waits for the other 1 to be there" in text
+    assert "starting: loads TensorFlow, then waits for the other one" in text
 
 
 def test_a_task_that_has_not_said_anything_yet_is_starting(board, job):
