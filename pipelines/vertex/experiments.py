@@ -60,6 +60,12 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
         except Exception as error:
             if status_of(error) != _EXISTS:
                 raise
+            # Runs are contexts, too: one may have the recipe's name.
+            kind = connection.metadata.get_context(name=f"{store}/contexts/{experiment}")
+            if kind.schema_title != _SCHEMA:
+                raise CloudError(
+                    f"{experiment!r} is the name of a {kind.schema_title} already"
+                ) from None
         connection.metadata.add_context_children(
             context=f"{store}/contexts/{experiment}", child_contexts=[own]
         )

@@ -69,7 +69,7 @@ class VertexEmulator(FaultyEmulator):
         schedules = ScheduleService(pipelines, operations, clock)
         self.resources_of_runs = RunResources(operations)
         self._models = ModelService(folder, operations)
-        metadata = MetadataService(operations)
+        metadata = MetadataService(operations, pipelines.pipeline_jobs)
         services = [pipelines, schedules, self.resources_of_runs, self._models]
         for service in services:
             service.page_size = 2

@@ -46,6 +46,12 @@ def test_a_run_is_put_into_its_recipes_experiment(vertex, command):
     assert vertex.experiments == {"chicago-taxi": ["one", "two"]}
 
 
+def test_a_run_of_the_experiments_name_does_not_take_its_place(vertex, command):
+    out = command("run", "digits", "--name", "digits")[1]
+    assert "no experiment: 'digits' is the name of a system.PipelineRun already" in out
+    assert vertex.experiments == {}
+
+
 def test_an_experiment_that_is_refused_does_not_end_the_run(vertex, command):
     vertex.fail("CreateContext", 403, "PERMISSION_DENIED", "no")
     code, out, _ = command("run", "digits", "--name", "one")
