@@ -16,9 +16,11 @@ def set_content_type(uri: str, content_type: str) -> None:
     if not uri.startswith("gs://"):
         return
     from google.cloud import storage
+    from google.cloud.storage.retry import DEFAULT_RETRY
 
     bucket, _, name = uri.removeprefix("gs://").partition("/")
     with in_one_line(f"setting the content type of {uri}", role="roles/storage.objectUser"):
         blob = storage.Client(project=None).bucket(bucket).blob(name)
         blob.content_type = content_type
-        blob.patch()
+        # Set twice it is the same, which the client does not know.
+        blob.patch(retry=DEFAULT_RETRY)
