@@ -81,6 +81,8 @@ def status(
 @with_settings
 def cancel(settings: Callable[[], Settings], run: RunName) -> None:
     """Cancel a run; its training job is ended with it."""
+    if run_history.is_here(runs_folder(None, local=True), run):
+        raise InputError(f"{run} is a run on this machine; end it by Ctrl-C where it was started")
     from pipelines.vertex import runs
     from pipelines.vertex.connection import Connection
 

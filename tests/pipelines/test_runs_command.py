@@ -137,6 +137,7 @@ def test_mistakes_about_runs_are_one_line(command):
         "--set can't be given with --resume": [
             *("run", "mnist", "--local", "--resume", "--set", "epochs=3")
         ],
+        "digits-1 is a run on this machine; end it by Ctrl-C": ["cancel", "digits-1"],
         "only --runs-directory can be given": [
             *("run", "mnist", "--local", "--resume", "--name", "x")
         ],
