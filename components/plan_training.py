@@ -126,7 +126,7 @@ def plan_training(
     from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
-    from trainer.preparation import check_together, prepare
+    from trainer.preparation import check_together, prepare, started_from
     from trainer.price import affordable_timeout, job_price
     from trainer.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
 
@@ -143,7 +143,9 @@ def plan_training(
         if skip_if_unchanged:
             known = find_version(model_name, trained_on, project, location, os.environ)
         if not known:
-            start = start_weights(warm_start, model_name, project, location, os.environ)
+            start = started_from(training.uri) if resume_from else None
+            if start is None:
+                start = start_weights(warm_start, model_name, project, location, os.environ)
             start = prepare(config, machines, records.uri, training.uri, class_floors, start)
             config = dataclasses.replace(config, warm_start=start)
         pools = worker_pool_specs(machines, to_flags(config))

@@ -65,6 +65,12 @@ def test_nothing_of_the_packages_is_left_out(installed):
         assert not [path for path in files if not (site / path).is_file()]
 
 
+def test_the_version_is_known(installed):
+    code = "from pipelines.revision import project_version; print(project_version())"
+    shown = called(str(installed / "python"), "-c", code, cwd=installed).strip()
+    assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
+
+
 @pytest.fixture
 def repository(tmp_path):
     assert set(FILES) >= {"shop/model.py", "shop/steps.py", "recipes/scans.toml"}

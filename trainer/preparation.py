@@ -1,9 +1,11 @@
 """What is judged, and fetched, once there are records and before a machine costs anything."""
 
+import json
 from collections.abc import Collection
 
 from trainer.config import TrainingConfig, check_batch_size, check_for_parameter_servers
-from trainer.dataset.schema import load_to_train
+from trainer.dataset import storage
+from trainer.dataset.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.fields import nearest
 from trainer.models import build_model, check_model, prepare_model
@@ -63,6 +65,18 @@ def prepare(
     copy = weights.keep(start, directory)
     weights.load(build_model(config.model, dataset, options), copy)
     return copy
+
+
+def started_from(directory: str) -> str | None:
+    """Return the warm_start of a job that has begun in `directory`; None where none has.
+
+    A resumed job keeps what was decided when it began, whoever is champion by now.
+    """
+    try:
+        signature = storage.read(join(directory, "checkpoints", "run.json"))
+    except FileNotFoundError:
+        return None
+    return json.loads(signature).get("warm_start", "")
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:

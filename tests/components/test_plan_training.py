@@ -1,5 +1,7 @@
 """The plan is a whole list of worker pools whose replicas can read their command line."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,23 @@ def test_the_champions_weights_are_fetched_before_training(
     assert training.metadata["warm_start"] == "champion"
     # What the champion is now decides nothing: else no scheduled run was ever unchanged.
     assert decided(records, tmp_path / "last", **start)[0] == "no"
+
+
+def test_a_resumed_job_keeps_its_start_whoever_is_champion(
+    service, tmp_path, digit_records, trained
+):
+    records = Path(digit_records.uri)
+    register(service, records, "champion", artifact_uri=f"{trained}/model")
+    begun = tmp_path / "begun" / "warm_start.keras"
+    for name, start in (("random", ""), ("begun", str(begun))):
+        signature = tmp_path / name / "checkpoints" / "run.json"
+        signature.parent.mkdir(parents=True)
+        signature.write_text(json.dumps({"warm_start": start}))
+        if start:
+            shutil.copy(trained / "model.keras", begun)
+        folder = str(tmp_path / name)
+        pools, _, _ = plan(tmp_path, records=records, warm_start="champion", resume_from=folder)
+        assert job_of(pools).config.warm_start == start
 
 
 def test_a_champion_of_another_shape_is_refused_before_training(
