@@ -47,9 +47,10 @@ class PipelineEngine:
         self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
         recipe = job.labels.get("recipe", "pipeline")
         (directory / f"{recipe}.yaml").write_text(json.dumps(document["pipelineSpec"]))
+        parameters = document.get("runtimeConfig", {}).get("parameterValues", {})
         request = {
             "recipe": recipe,
-            "parameters": document.get("runtimeConfig", {}).get("parameterValues", {}),
+            "parameters": {name: self._local(value) for name, value in parameters.items()},
             "project": project,
             "location": location,
         }
@@ -123,7 +124,15 @@ class PipelineEngine:
         for folder, place in self._places.items():
             if path.startswith(folder):
                 return path.replace(folder, place, 1)
-        return path
+        return path.replace(f"{self._folder}/buckets/", "gs://", 1)
+
+    def _local(self, value: Any) -> Any:
+        """Return a parameter with the file in place of the object that it names, if it is there."""
+        if not isinstance(value, str) or "gs://" not in value:
+            return value
+        prefix, _, name = value.partition("gs://")
+        path = self._folder / "buckets" / name
+        return f"{prefix}{path}" if path.exists() else value
 
     def _custom_job(self, job: Any, folder: pathlib.Path) -> Any:
         from google.cloud.aiplatform_v1 import types

@@ -25,7 +25,7 @@ def commands():
     return [line for line in own if not any(word in line for word in LEFT_OUT)]
 
 
-def test_an_upload_a_schedule_and_a_cancelled_run_in_the_emulator(rehearsal):
+def test_upload_schedule_and_cancel_in_the_emulator(rehearsal):
     shown = rehearsal.run("python compile.py digits --upload")
     assert "/my-project/pipelines/training-digits/sha256:" in shown
     assert "created" in rehearsal.run("python -m pipelines schedule apply digits")
@@ -44,7 +44,7 @@ def test_an_upload_a_schedule_and_a_cancelled_run_in_the_emulator(rehearsal):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_the_commands_of_the_page_run_as_they_are_written(rehearsal):
+def test_the_pages_commands_run_as_they_are_written(rehearsal):
     done = []
     for command in commands():
         shown = rehearsal.run(command)
