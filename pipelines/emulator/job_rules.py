@@ -51,7 +51,7 @@ def check_pools(pools: Sequence[Any], path: str) -> None:
 
 
 def is_empty(pool: Any) -> bool:
-    """Whether a WorkerPoolSpec is `{}`, which skips its position."""
+    """Return whether a WorkerPoolSpec is `{}`, which skips its position."""
     return bool(pool == type(pool)())
 
 

@@ -12,9 +12,9 @@ PAGE_SIZE = 100
 
 
 class Operations:
-    """Keeps what became of requests that a real service takes its time for.
+    """Keeps long-running operations.
 
-    The effect is there at once; that it is done is told only after `seconds`.
+    The effect of a request is there at once; its operation is done only after `seconds`.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:

@@ -106,7 +106,7 @@ class PipelineEngine:
     def log_entries(self) -> list[dict[str, Any]]:
         """Return the lines of all replicas, as Cloud Logging has them."""
         entries = []
-        for number, message in self.custom_jobs().items():
+        for number in self.custom_jobs():
             folder = next(path for path, one in self._numbers.items() if str(one) == number)
             for path in sorted(folder.glob("*-*.log")):
                 role, _, index = path.stem.rpartition("-")
@@ -116,7 +116,6 @@ class PipelineEngine:
                     {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}
                     for line in path.read_text(errors="replace").splitlines()
                 ]
-            del message
         return entries
 
     def uri(self, path: str) -> str:

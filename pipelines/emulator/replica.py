@@ -16,7 +16,7 @@ from pipelines.emulator.restart_rules import MAX_RESTARTS, out_of_memory_kills
 
 @dataclasses.dataclass
 class Replica:
-    """One replica, and what became of it.
+    """A replica and its state.
 
     Attributes:
         state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
@@ -65,12 +65,12 @@ class Replica:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the kernel has ended its process for lack of memory, as far as can be told."""
+        """Return whether the kernel has ended its process for lack of memory, as far as known."""
         return self.status == 128 + signal.SIGKILL and out_of_memory_kills() > self._memory_kills
 
     @property
     def is_over(self) -> bool:
-        """Whether it was running, as far as is noted, and its process has ended."""
+        """Return whether it was running, as far as is noted, and its process has ended."""
         return (
             self.state == "RUNNING" and self.process is not None and self.process.finished.is_set()
         )
