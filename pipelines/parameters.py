@@ -31,6 +31,7 @@ _DATA_SET = re.compile(r"[\w./:*+-]+")
 # A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
+_PREBUILT = ".pkg.dev/vertex-ai/prediction/"
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
@@ -98,6 +99,11 @@ class RegistryOptions:
         if not self.serving_image:
             raise InputError("serving_image='' names no image; give one, or leave it out")
         resource_names.check("image", self.serving_image, "serving_image")
+        if _PREBUILT in self.serving_image and not self.serving_image.endswith(":latest"):
+            raise InputError(
+                f"serving_image={self.serving_image!r}: Vertex AI takes its own images by the tag "
+                "latest alone; end it with ':latest'"
+            )
 
 
 GROUPS = (

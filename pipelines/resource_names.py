@@ -53,6 +53,7 @@ _FORMS = {
     ),
 }
 _BUCKET_PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
+_NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
 _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
@@ -94,6 +95,18 @@ def check_region(values: Mapping[str, str], region: str) -> None:
                 f"{name}={values[name]!r} is in {match['location']}, but the run in {region}; "
                 f"give one in {region}, or --region {match['location']}"
             )
+
+
+def check_peering(network: str, accelerator: str) -> None:
+    """Raises InputError for a network with accelerators whose machines are peered with none.
+
+    https://cloud.google.com/vertex-ai/docs/training/using-private-ip
+    """
+    if network and accelerator in _NOT_PEERED:
+        raise InputError(
+            f"network={network!r} is not peered with machines that have {accelerator}; take other "
+            "accelerators, or no network"
+        )
 
 
 def check_tensorboard(tensorboard: str, service_account: str) -> None:

@@ -12,6 +12,7 @@ from pipelines.emulator.labels import filtered
 from pipelines.emulator.operations import PAGE_SIZE, page
 from pipelines.emulator.processes import Guardian
 
+_CANCELLED = 1
 _DEADLINE_EXCEEDED = 4
 _INTERNAL = 13
 
@@ -64,7 +65,7 @@ class JobService:
     def create_custom_job(self, request: Any) -> Any:
         job = request.custom_job
         try:
-            job_rules.check(job)
+            job_rules.check(job, request.parent)
         except ApiError as error:
             self.refusals.append(str(error))
             raise
@@ -115,4 +116,6 @@ def _message(run: CustomJob) -> Any:
     if run.error:
         job.error.code = _INTERNAL if run.failed_replica else _DEADLINE_EXCEEDED
         job.error.message = run.error
+    elif run.state == "CANCELLED":
+        job.error.code = _CANCELLED
     return job

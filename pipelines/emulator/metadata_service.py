@@ -1,10 +1,13 @@
 """MetadataService: executions, and contexts, which are experiments and their runs."""
 
+import re
 from collections.abc import Container
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator.api_error import ApiError, invalid, not_found
 from pipelines.emulator.operations import Operations
+
+_CONTEXT_ID = re.compile(r"[a-z0-9-]{4,128}")
 
 
 class MetadataService:
@@ -34,6 +37,7 @@ class MetadataService:
     def create_context(self, request: Any) -> Any:
         from google.cloud.aiplatform_v1 import types
 
+        check_context_id(request.context_id)
         if request.context_id in self.experiments or request.context_id in self._runs:
             raise ApiError("ALREADY_EXISTS", f"{request.context_id} already exists")
         self.experiments[request.context_id] = []
@@ -60,5 +64,17 @@ class MetadataService:
         for child in request.child_contexts:
             if not child.startswith(f"{store}/contexts/"):
                 raise not_found(child)
-            self.experiments[experiment].append(child.rpartition("/")[2])
+            child_id = child.rpartition("/")[2]
+            # "If any … have already been added to the parent Context, they are simply skipped."
+            if child_id not in self.experiments[experiment]:
+                self.experiments[experiment].append(child_id)
         return types.AddContextChildrenResponse()
+
+
+def check_context_id(context_id: str) -> None:
+    """Refuse an ID that is not 4 to 128 of a-z, 0-9 and -.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.metadataStores.contexts/create
+    """
+    if not _CONTEXT_ID.fullmatch(context_id):
+        raise invalid(f"context_id {context_id!r} is not 4 to 128 of a-z, 0-9 and -")

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.field_rules import check_display_name, check_form, check_region
 from pipelines.emulator.labels import check_labels
 
 DEFAULT = "default"
@@ -11,14 +12,29 @@ _MODEL_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 _ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
 
 
-def check(model: Any) -> None:
-    """Refuse a Model message without a name, or with labels of another form.
+def check(model: Any, parent: str) -> None:
+    """Refuse a Model message without a name, or with labels or a key of another form.
 
     https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models
+
+    Args:
+        parent: projects/P/locations/L.
     """
     if not model.display_name:
         raise invalid("model.display_name is required")
+    check_display_name(model, "model")
     check_labels(model.labels)
+    check_form("encryption_spec_key_name", model.encryption_spec.kms_key_name)
+    check_region("encryption_spec_key_name", model.encryption_spec.kms_key_name, parent)
+
+
+def check_version(name: str) -> None:
+    """Refuse a name that does not include the ID of a version.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/mergeVersionAliases
+    """
+    if not name.partition("@")[2].isdigit():
+        raise invalid(f"{name} does not include the ID of a version")
 
 
 def check_id(model_id: str) -> None:
@@ -37,6 +53,15 @@ def check_not_default(version: dict[str, Any], name: str) -> None:
     """
     if DEFAULT in version.get("versionAliases", []):
         raise ApiError("FAILED_PRECONDITION", f"{name} is the default version of its model")
+
+
+def check_not_deployed(version: dict[str, Any], name: str) -> None:
+    """Refuse to delete a version that an endpoint serves.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/deleteVersion
+    """
+    if version.get("deployedModels"):
+        raise ApiError("FAILED_PRECONDITION", f"{name} is deployed to an endpoint")
 
 
 def check_alias(alias: str) -> None:

@@ -45,7 +45,7 @@ class ModelService:
         from google.cloud.aiplatform_v1 import types
 
         model = types.Model(request.model)
-        model_rules.check(model)
+        model_rules.check(model, request.parent)
         with self._file.change() as content:
             if request.parent_model:
                 name = request.parent_model
@@ -95,15 +95,18 @@ class ModelService:
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Give aliases to a version, and take those that begin with `-`."""
+        model_rules.check_version(request.name)
         with self._file.change() as content:
             entry, number = _version(content, request.name)
             model_rules.give(entry["versions"], number, list(request.version_aliases))
             return self._message(entry["versions"][number])
 
     def delete_model_version(self, request: Any) -> Any:
+        model_rules.check_version(request.name)
         with self._file.change() as content:
             entry, number = _version(content, request.name)
             model_rules.check_not_default(entry["versions"][number], request.name)
+            model_rules.check_not_deployed(entry["versions"][number], request.name)
             del entry["versions"][number]
             entry["evaluations"].pop(number, None)
         return self._operations.start(request.name)
@@ -111,7 +114,8 @@ class ModelService:
     def delete_model(self, request: Any) -> Any:
         """Delete a model with all its versions."""
         with self._file.change() as content:
-            _entry(content, request.name)
+            for version in _entry(content, request.name)["versions"].values():
+                model_rules.check_not_deployed(version, request.name)
             del content[request.name]
         return self._operations.start(request.name)
 

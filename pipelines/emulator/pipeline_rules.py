@@ -9,8 +9,10 @@ from typing import Any
 
 from pipelines.emulator import cron
 from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.field_rules import check_display_name, check_form, check_region
 from pipelines.emulator.labels import check_labels
 
+_ORDER = re.compile(r"(create|update|end|start)(_t|T)ime( asc| desc)?")
 _JOB_ID = re.compile(r"[a-z][a-z0-9-]{0,126}")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -20,11 +22,17 @@ def state_of(job: Any) -> str:
     return job.state.name.removeprefix("PIPELINE_STATE_")
 
 
-def check_job(job: Any) -> None:
-    """Refuse a PipelineJob that breaks one of the rules below."""
+def check_job(job: Any, parent: str) -> None:
+    """Refuse a PipelineJob that breaks one of the rules below.
+
+    Args:
+        parent: projects/P/locations/L.
+    """
+    check_display_name(job, "pipeline_job")
     check_root(job)
     check_parameters(job)
     check_labels(job.labels)
+    check_resources(job, parent)
 
 
 def check_job_id(job_id: str) -> None:
@@ -43,6 +51,28 @@ def check_root(job: Any) -> None:
     """
     if not job.runtime_config.gcs_output_directory.startswith("gs://"):
         raise invalid("runtime_config.gcs_output_directory is required, and begins with gs://")
+
+
+def check_resources(job: Any, parent: str) -> None:
+    """Refuse a network, account or key that is misnamed, and a key of another region.
+
+    Reference of PipelineJob and of EncryptionSpec.
+    """
+    key = job.encryption_spec.kms_key_name
+    check_form("network", job.network)
+    check_form("service_account", job.service_account)
+    check_form("encryption_spec_key_name", key)
+    check_region("encryption_spec_key_name", key, parent)
+
+
+def check_order(order_by: str) -> None:
+    """Refuse to sort a list by other fields than those of its reference.
+
+    Reference of pipelineJobs.list, orderBy.
+    """
+    for term in filter(None, order_by.split(",")):
+        if not _ORDER.fullmatch(term.strip()):
+            raise invalid(f"order_by {term.strip()!r} is not a time of the run, asc or desc")
 
 
 def check_parameters(job: Any) -> None:
@@ -80,13 +110,26 @@ def check_running(job: Any) -> None:
 
 def check_schedule(schedule: Any) -> None:
     """Refuse a schedule without the fields that its reference calls required."""
-    if not schedule.cron or not schedule.max_concurrent_run_count:
-        raise invalid("cron and max_concurrent_run_count are required")
+    check_display_name(schedule, "schedule")
+    for name in ("display_name", "cron", "max_concurrent_run_count"):
+        if not getattr(schedule, name):
+            raise invalid(f"schedule.{name} is required")
     cron.parse(schedule.cron)
     request = schedule.create_pipeline_job_request
+    if not request.parent:
+        raise invalid("create_pipeline_job_request.parent is required")
     if request.pipeline_job_id:
         raise invalid("User-specified ID is not supported in the request template.")
-    check_job(request.pipeline_job)
+    check_job(request.pipeline_job, request.parent)
+
+
+def check_not_completed(schedule: Any) -> None:
+    """Refuse to change a schedule that is completed.
+
+    Reference of schedules.patch: "Updates an active or paused Schedule."
+    """
+    if schedule.state.name == "COMPLETED":
+        raise ApiError("FAILED_PRECONDITION", f"{schedule.name} is COMPLETED")
 
 
 def check_state(schedule: Any, wanted: str) -> None:

@@ -8,6 +8,8 @@ from pipelines.emulator.clock import Clock
 from pipelines.emulator.labels import filtered
 from pipelines.emulator.operations import PAGE_SIZE, Operations, page
 
+_CANCELLED = 1
+
 
 class Engine(Protocol):
     """Executes PipelineJobs."""
@@ -40,7 +42,7 @@ class PipelineService:
         from google.cloud.aiplatform_v1 import types
 
         job = types.PipelineJob(request.pipeline_job)
-        pipeline_rules.check_job(job)
+        pipeline_rules.check_job(job, request.parent)
         self._number += 1
         job_id = request.pipeline_job_id or f"{self._clock.now():%Y%m%d%H%M%S}-{self._number}"
         if request.pipeline_job_id:
@@ -60,8 +62,10 @@ class PipelineService:
     def list_pipeline_jobs(self, request: Any) -> Any:
         from google.cloud.aiplatform_v1 import types
 
+        pipeline_rules.check_order(request.order_by)
         found = filtered(map(self._updated, self.pipeline_jobs.values()), request.filter)
-        found.sort(key=lambda job: job.create_time, reverse="desc" in request.order_by)
+        latest_first = not request.order_by or "desc" in request.order_by
+        found.sort(key=lambda job: job.create_time, reverse=latest_first)
         jobs, token = page(found, request, self.page_size)
         shown = [_masked(job, request.read_mask) for job in jobs]
         return types.ListPipelineJobsResponse(pipeline_jobs=shown, next_page_token=token)
@@ -82,6 +86,8 @@ class PipelineService:
     def _updated(self, job: Any) -> Any:
         if pipeline_rules.state_of(job) not in pipeline_rules.ENDED:
             self._engine.update(job)
+        if pipeline_rules.state_of(job) == "CANCELLED":
+            job.error.code = _CANCELLED
         return job
 
     def _find(self, name: str) -> Any:

@@ -51,14 +51,22 @@ class ScheduleService:
         return types.ListSchedulesResponse(schedules=found, next_page_token=token)
 
     def update_schedule(self, request: Any) -> Any:
+        from google.cloud.aiplatform_v1 import types
+
         schedule = self._find(request.schedule.name)
+        pipeline_rules.check_not_completed(schedule)
         if not request.update_mask.paths:
             raise invalid("update_mask is required")
         for path in request.update_mask.paths:
             if getattr(schedule, path) and not getattr(request.schedule, path):
                 raise invalid(f"{path} can't be cleared")
+        changed = types.Schedule(schedule)
         for path in request.update_mask.paths:
-            setattr(schedule, path, getattr(request.schedule, path))
+            # "When you update the schedule, the START_TIME remains unchanged."
+            if path != "start_time":
+                setattr(changed, path, getattr(request.schedule, path))
+        pipeline_rules.check_schedule(changed)
+        schedule._pb.CopyFrom(changed._pb)
         self._plan(schedule)
         return schedule
 
@@ -71,7 +79,9 @@ class ScheduleService:
         self._bring(request.name, "ACTIVE", "PAUSED")
 
     def resume_schedule(self, request: Any) -> None:
+        """Let a schedule start runs again: from the next time on, without those it has missed."""
         self._bring(request.name, "PAUSED", "ACTIVE")
+        self._plan(self._find(request.name))
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
         """Wind the clock forward by {"days": N}: not of Vertex AI, but of a rehearsal."""
@@ -82,7 +92,7 @@ class ScheduleService:
     def fire(self) -> None:
         """Start a run of each active schedule whose time has come, and plan its next.
 
-        A run that would exceed max_concurrent_active_run_count is skipped.
+        A run that would exceed max_concurrent_active_run_count is skipped, or waits in a queue.
         """
         from google.cloud.aiplatform_v1 import types
 
@@ -101,6 +111,8 @@ class ScheduleService:
                     scheduled_run_time=schedule.next_run_time, run_response=job.name
                 )
                 schedule.last_scheduled_run_response = response
+            elif schedule.allow_queueing:
+                continue
             self._plan(schedule)
 
     def _active_runs(self, schedule: Any) -> list[Any]:

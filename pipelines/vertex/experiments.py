@@ -16,13 +16,15 @@ from pipelines.vertex.settings import Settings
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
 _EXISTS = 409
+_SHORTEST_ID = 4
 _POLLING_SECONDS = 1.0
 _WAIT_SECONDS = 60.0
 
 
 def experiment_of(recipe: str) -> str:
-    """Return the name of a recipe's experiment: a context's ID has no underscore."""
-    return re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    """Return the name of a recipe's experiment: a context's ID is 4 to 128 of a-z, 0-9 and -."""
+    name = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    return name if len(name) >= _SHORTEST_ID else f"{name}-runs"
 
 
 def link(settings: Settings, experiment: str) -> str:

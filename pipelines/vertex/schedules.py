@@ -15,7 +15,7 @@ from trainer.errors import InputError
 
 _ROUNDS = 5
 _REFUSED = (400, 501)
-_UNSETTABLE = ("max_run_count", "start_time", "end_time")
+_UNSETTABLE = ("max_run_count", "end_time")
 """Fields that no update takes away once they are set."""
 
 
@@ -186,7 +186,9 @@ def _updated(connection: Connection, present: Any, wanted: Any, changed: list[st
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import field_mask_pb2
 
-    if any(name in _UNSETTABLE and not getattr(wanted, name) for name in changed):
+    # "When you update the schedule, the START_TIME remains unchanged", says its page.
+    unset = any(name in _UNSETTABLE and not getattr(wanted, name) for name in changed)
+    if unset or "start_time" in changed:
         return None
     schedule = types.Schedule(wanted)
     schedule.name = present.name
@@ -198,12 +200,7 @@ def _updated(connection: Connection, present: Any, wanted: Any, changed: list[st
         if status_of(error) not in _REFUSED:
             raise
         return None
-    # "When you update the schedule, the START_TIME remains unchanged", says its page.
-    return (
-        None
-        if {"start_time", "end_time"} & set(schedule_fields.changed(updated, wanted))
-        else updated
-    )
+    return None if "end_time" in schedule_fields.changed(updated, wanted) else updated
 
 
 def _age(schedule: Any) -> tuple[float, str]:

@@ -170,6 +170,7 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
     resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
+    resource_names.check_peering(values["network"], values["accelerator_type"])
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pathlib
@@ -8,6 +9,8 @@ import time
 import urllib.request
 
 import pytest
+
+from tests.pipelines.emulator.services import Services
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -80,3 +83,9 @@ def rehearsal(tmp_path):
             process.wait(30)
         finally:
             process.kill()
+
+
+@pytest.fixture
+def services(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield Services(tmp_path, stack)

@@ -229,6 +229,7 @@ def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
     wait_for(lambda: (tmp_path / "worker-0.json").exists())
     client.cancel_custom_job(name=name)
     wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    assert client.get_custom_job(name=name).error.code == 1
     assert (tmp_path / "checkpoint").read_text() == "weights"
     assert not any(is_alive(replica.process.pid) for replica in service.jobs[0].replicas)
 

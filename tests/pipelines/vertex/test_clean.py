@@ -43,12 +43,14 @@ def run(vertex, command, bucket):
     return make
 
 
-def model_version(vertex, number, days, aliases=(), uri="gs://elsewhere/model", labels=LABELS):
+def model_version(
+    vertex, number, days, aliases=(), uri="gs://elsewhere/model", labels=LABELS, deployed=()
+):
     created = now() - datetime.timedelta(days=days)
     version = types.Model(
         name=f"{PARENT}/models/digits", version_id=number, version_aliases=aliases,
         display_name="digits", artifact_uri=uri, labels=labels,
-        version_create_time=created, create_time=created,
+        version_create_time=created, create_time=created, deployed_models=deployed,
     )  # fmt: skip
     vertex.put_version("digits", version)
 
@@ -111,6 +113,15 @@ def test_what_a_champion_came_from_stays(vertex, command, run, bucket):
     assert any(name.startswith(folder("winner")) for name in bucket)
     # The version goes before the files that it points to.
     assert deletions(vertex)[0] == ("DeleteModelVersion", "digits@2")
+
+
+def test_a_version_that_an_endpoint_serves_stays(vertex, command, bucket):
+    model_version(vertex, "1", 90, ["default"])
+    served = {"endpoint": f"{PARENT}/endpoints/1", "deployed_model_id": "1"}
+    model_version(vertex, "2", 60, deployed=[served])
+    model_version(vertex, "3", 60)
+    assert command("clean", "--older-than", "30d", "--yes")[0] == 0
+    assert vertex.version_numbers("digits") == ["1", "2"]
 
 
 def test_a_run_whose_model_somebody_registered_by_hand_stays(vertex, command, run, bucket):

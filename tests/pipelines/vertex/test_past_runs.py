@@ -3,6 +3,7 @@
 import pytest
 from google.protobuf import json_format
 
+from pipelines.vertex.experiments import experiment_of
 from tests.pipelines.test_runs_command import leave
 from tests.pipelines.vertex.emulator import Outcome
 
@@ -44,6 +45,10 @@ def test_a_run_is_put_into_its_recipes_experiment(vertex, command):
     taxi = ["run", "chicago_taxi", "--detach", "--set", "source=csv:gs://b/t.csv"]
     assert command(*taxi, "--name", "two")[0] == 0
     assert vertex.experiments == {"chicago-taxi": ["one", "two"]}
+
+
+def test_an_experiments_name_is_long_enough_for_a_context():
+    assert [experiment_of(recipe) for recipe in ("mnist", "abc")] == ["mnist", "abc-runs"]
 
 
 def test_a_run_of_the_experiments_name_does_not_take_its_place(vertex, command):

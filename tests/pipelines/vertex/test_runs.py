@@ -134,6 +134,18 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch)
             "--network",
             "projects/my-project/global/networks/n",
         ],
+        "is not peered with machines that have NVIDIA_H200_141GB": [
+            "--network",
+            "projects/1/global/networks/n",
+            "--set",
+            "chief_machine_type=a3-ultragpu-8g",
+            "--set",
+            "accelerator_type=NVIDIA_H200_141GB",
+            "--set",
+            "accelerator_count=8",
+            "--set",
+            "boot_disk_type=hyperdisk-balanced",
+        ],
         "encryption_key='k' is not projects/PROJECT/locations/REGION": ["--encryption-key", "k"],
         f"encryption_spec_key_name='{KEY}' is in us-central1, but the run in us-east1": [
             "--encryption-key",

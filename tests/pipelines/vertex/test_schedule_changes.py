@@ -33,7 +33,6 @@ def job_of(schedule):
             "max_concurrent_runs = 1",
             ["max_concurrent_run_count", "max_concurrent_active_run_count"],
         ),
-        ("2031-01-01", "2031-02-01", ["start_time"]),
         ("epochs = 20", "epochs = 30", ["create_pipeline_job_request"]),
         ("learning_rate = ", "learning_rate = 1", ["create_pipeline_job_request"]),
     ],
@@ -68,6 +67,15 @@ def test_what_no_update_takes_away_goes_with_a_new_schedule(vertex, apply, decla
     assert schedule.name != before
     assert field == "start_time" or not getattr(schedule, field)
     assert apply()[0].startswith("unchanged")
+
+
+def test_a_start_that_moves_goes_with_a_new_schedule(vertex, apply, declared):
+    before = apply()[1].name
+    declared("2031-01-01", "2031-02-01")
+    out, schedule = apply()
+    assert out.startswith(f"recreated (start_time): {schedule.name}\n")
+    assert (schedule.name != before, schedule.start_time.month) == (True, 2)
+    assert vertex.sent("UpdateSchedule") == []
 
 
 def test_a_paused_schedule_stays_paused_when_it_is_recreated(vertex, command, apply, declared):
