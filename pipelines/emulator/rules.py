@@ -1,0 +1,82 @@
+"""The rules of Vertex AI's documentation that this project can break: rules.toml.
+
+python -m pipelines.emulator.rules > docs/vertex-rules.md
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PATH = Path(__file__).with_suffix(".toml")
+PAGES = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/"
+_HEAD = """\
+# The rules of Vertex AI that this project keeps
+
+Generated from [rules.toml](../pipelines/emulator/rules.toml) by
+`python -m pipelines.emulator.rules`. Each rule is of a page of Google's documentation of August
+2026, which calls Vertex AI *Gemini Enterprise Agent Platform*. The functions named enforce it,
+those of `pipelines.emulator` by refusing what Vertex AI refuses, and the tests named show that.
+What no page settles is in [first-hour.md](first-hour.md).
+"""
+_COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule.
+
+    Attributes:
+        topic: heading that it stands below.
+        rule: a sentence.
+        page: path below PAGES.
+        quote: words of the page.
+        enforced: dotted names of functions.
+        tests: node IDs, without parameters.
+    """
+
+    topic: str
+    rule: str
+    page: str
+    quote: str
+    enforced: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def rules() -> list[Rule]:
+    """Return all rules, by topic."""
+    document = tomllib.loads(PATH.read_text(encoding="utf-8"))
+    return [
+        Rule(
+            topic=topic.replace("_", " ").capitalize(),
+            **{**line, "enforced": tuple(line["enforced"]), "tests": tuple(line["tests"])},
+        )
+        for topic, lines in document.items()
+        for line in lines
+    ]
+
+
+def as_markdown() -> str:
+    """Return the content of docs/vertex-rules.md."""
+    lines, topic = [_HEAD], ""
+    for rule in rules():
+        if rule.topic != topic:
+            topic = rule.topic
+            lines.append(f"\n## {topic}\n\n{_COLUMNS}")
+        name = rule.page.removeprefix("reference/rest/").removeprefix("machine-learning/")
+        page = f"[{name.replace('v1/projects.locations.', '')}]({PAGES}{rule.page})"
+        enforced = "<br>".join(f"`{name}`" for name in rule.enforced)
+        tests = "<br>".join(
+            f"[{name.removeprefix('test_')}](../{path})"
+            for path, _, name in (test.partition("::") for test in rule.tests)
+        )
+        lines.append(f"| {rule.rule} | {page} | {enforced} | {tests} |\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")

@@ -1,0 +1,85 @@
+"""Each rule of docs/vertex-rules.md has a page, a function that enforces it and a test."""
+
+import ast
+import functools
+import os
+import pathlib
+import re
+
+import pytest
+
+from pipelines.emulator.rules import as_markdown, rules
+from tests.pipelines.emulator.conftest import ROOT
+
+PAGES = os.environ.get("VERTEX_PAGES_DIR", "")
+
+
+@functools.cache
+def definitions(path):
+    """Names of a module's functions and classes, those of its classes as Class.name."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            members = (one for one in node.body if isinstance(one, ast.FunctionDef))
+            found.update(f"{node.name}.{one.name}" for one in members)
+    return found
+
+
+def is_defined(dotted):
+    """Whether a dotted name is that of a function or class in one of the packages."""
+    parts = dotted.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        path = ROOT.joinpath(*parts[:length]).with_suffix(".py")
+        if path.is_file():
+            return ".".join(parts[length:]) in definitions(path)
+    return False
+
+
+def is_test(node_id):
+    path, _, name = node_id.partition("::")
+    known = name.startswith("test_") and (ROOT / path).is_file()
+    return known and name in definitions(ROOT / path)
+
+
+def words(text):
+    """The words of a page, without its markup."""
+    text = re.sub(r"<[^<>\n]*>|\]\([^)]*\)|\\", "", text)
+    return f" {' '.join(re.findall(r'[A-Za-z0-9_]+', text))} "
+
+
+def test_functions_and_tests_that_there_are_not_are_found():
+    assert is_defined("pipelines.emulator.rules.as_markdown")
+    assert not is_defined("pipelines.emulator.rules.nothing")
+    assert not is_defined("pipelines.emulator.nowhere.rules")
+    assert is_test("tests/pipelines/emulator/test_rules.py::test_the_page_is_what_the_rules_print")
+    assert not is_test("tests/pipelines/emulator/test_rules.py::test_nothing")
+    assert not is_test("tests/pipelines/emulator/test_rules.py::words")
+
+
+def test_each_rule_is_enforced_by_a_function_and_shown_by_a_test():
+    missing = [name for rule in rules() for name in rule.enforced if not is_defined(name)]
+    missing += [test for rule in rules() for test in rule.tests if not is_test(test)]
+    assert missing == []
+    assert all(rule.enforced and rule.tests for rule in rules())
+
+
+def test_each_rule_is_there_once_with_a_short_quote():
+    sentences = [rule.rule for rule in rules()]
+    assert len(set(sentences)) == len(sentences) >= 60
+    assert [rule.quote for rule in rules() if not 2 <= len(rule.quote.split()) <= 15] == []
+
+
+def test_the_page_is_what_the_rules_print():
+    assert (ROOT / "docs" / "vertex-rules.md").read_text() == as_markdown()
+
+
+@pytest.mark.skipif(not PAGES, reason="VERTEX_PAGES_DIR does not name the pages' folder")
+def test_each_page_has_the_words_that_are_quoted():
+    missing = []
+    for rule in rules():
+        page = pathlib.Path(PAGES, f"{rule.page}.md")
+        if not page.is_file() or words(rule.quote) not in words(page.read_text()):
+            missing.append((rule.page, rule.quote))
+    assert missing == []
