@@ -154,7 +154,12 @@ def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
 def test_an_answer_that_is_not_of_a_repository_of_pipelines_is_one_line(
     registry, compile_py, commit, monkeypatch, answer
 ):
-    monkeypatch.setattr(registry, "upload", lambda *arguments: answer)
+    original = registry.call
+
+    def call(name, function, request):
+        return original(name, (lambda _: answer) if name == "Upload" else function, request)
+
+    monkeypatch.setattr(registry, "call", call)
     code, _, err = compile_py("digits", "--upload")
     assert (code, err.count("\n")) == (1, 1)
     assert "the answer is none of a repository of pipelines" in err
