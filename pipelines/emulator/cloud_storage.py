@@ -24,6 +24,7 @@ class CloudStorage:
 
     routes = (
         ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)", "GetBucket"),
+        ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)/iam", "GetBucketPolicy"),
         ("GET", _OBJECTS, "ListObjects"),
         ("GET", _OBJECTS + "/(?P<name>.+)", "GetObject"),
         ("DELETE", _OBJECTS + "/(?P<name>.+)", "DeleteObject"),
@@ -36,6 +37,11 @@ class CloudStorage:
     def get_bucket(self, request: HttpRequest) -> dict[str, Any]:
         self._bucket(request)
         return {"name": request.match["bucket"], "location": self.location}
+
+    def get_bucket_policy(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the bindings of a bucket: none, for nobody is asked who they are here."""
+        self._bucket(request)
+        return {"version": 3, "bindings": []}
 
     def list_objects(self, request: HttpRequest) -> dict[str, Any]:
         prefix = request.query.get("prefix", "")

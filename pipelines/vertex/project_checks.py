@@ -21,6 +21,7 @@ NEEDED = {
     "roles/aiplatform.user": "aiplatform.customJobs.create",
     "roles/logging.logWriter": "logging.logEntries.create",
     "roles/storage.objectUser": "storage.objects.create",
+    "roles/storage.legacyBucketReader": "storage.buckets.get",
 }
 """The usual role of the account of runs for each right that it needs."""
 
@@ -97,10 +98,14 @@ def service_account(connection: Connection) -> Finding:
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
     if missing:
-        commands = [
-            f"gcloud projects add-iam-policy-binding {settings.project} --member={member} "
-            f"--role={role}"
+        places = {
+            role: f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
+            if role.startswith("roles/storage.")
+            else f"projects add-iam-policy-binding {settings.project}"
             for role in missing
+        }
+        commands = [
+            f"gcloud {place} --member={member} --role={role}" for role, place in places.items()
         ]
         return Finding(False, f"{what}: no {', '.join(missing)}", " && ".join(commands))
     if conditional:

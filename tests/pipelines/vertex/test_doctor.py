@@ -32,7 +32,7 @@ class CloudServer(Server):
         self.disabled, self.missing, self.gone = set(), set(), set()
         self.limits = {}
         self.roles = ["roles/aiplatform.user", "roles/logging.logWriter",
-                      "roles/storage.objectUser"]  # fmt: skip
+                      "roles/storage.objectUser", "roles/storage.legacyBucketReader"]  # fmt: skip
         self.conditional = set()
         self.permissions_of = {}
 
@@ -140,6 +140,9 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
         (lambda c: c.gone.add("1"), "✗ image us-central1-docker.pkg.dev", "build it and push it"),
         (lambda c: c.roles.remove("roles/logging.logWriter"),
          f"✗ service account {ACCOUNT}: no roles/logging.logWriter", "--role=roles/logging.logW"),
+        (lambda c: c.roles.remove("roles/storage.legacyBucketReader"),
+         f"✗ service account {ACCOUNT}: no roles/storage.legacyBucketReader",
+         "gcloud storage buckets add-iam-policy-binding gs://bucket --member="),
         (lambda c: c.limits.update(custom_model_training_nvidia_t4_gpus=1),
          "✗ quota custom_model_training_nvidia_t4_gpus: 2 needed, 1 in us-central1", "ask for 2"),
         (lambda c: c.limits.update(custom_model_training_cpus=0),
@@ -173,7 +176,8 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
 def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
     cloud.roles = [role]
     cloud.permissions_of[role] = [
-        "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create"
+        "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create",
+        "storage.buckets.get",
     ]  # fmt: skip
     code, out, _ = command("doctor")
     assert (code, f"✓ service account {ACCOUNT}\n" in out) == (0, True), out
