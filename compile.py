@@ -10,8 +10,8 @@ from pipelines import startup
 with startup.one_line_errors():
     import typer
 
-    from pipelines import command_line
-    from pipelines.compile_command import main
+    from pipelines.commands import command_line
+    from pipelines.commands.compile_command import main
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from components.vertex_client import in_one_line
-from trainer.dataset import fingerprint
-from trainer.dataset.fingerprint import File
+from trainer.data.write import fingerprint
+from trainer.data.write.fingerprint import File
 
 _FIELDS = "items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
-    """As `trainer.dataset.fingerprint.list_files`; of objects the version is their content's.
+    """As `trainer.data.write.fingerprint.list_files`; of objects the version is their content's.
 
     Args:
         location: any; /gcs/BUCKET, where Vertex AI mounts it, is listed as the bucket, for the

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -19,7 +19,7 @@ def collect_training(
         training: Directory where the job wrote model/, metrics.json and history.csv.
     """
     from trainer.errors import exit_on_input_error
-    from trainer.results import load
+    from trainer.evaluation.results import load
 
     with exit_on_input_error():
         results = load(training.uri)

@@ -2,9 +2,9 @@
 
 from kfp import dsl
 
-from trainer.dataset.options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.fields import describe_arguments
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -56,9 +56,9 @@ def create_tfrecords(
     import os
 
     from components import artifact_metadata
-    from trainer.dataset.engines import open_engine
-    from trainer.dataset.options import EngineOptions, RecordOptions
-    from trainer.dataset.writer import create_tfrecords
+    from trainer.data.record_options import EngineOptions, RecordOptions
+    from trainer.data.write.engines import open_engine
+    from trainer.data.write.writer import create_tfrecords
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
 

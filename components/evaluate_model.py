@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from kfp import dsl
 
+from trainer.evaluation.gate import GateOptions
 from trainer.fields import describe_arguments
-from trainer.gate import GateOptions
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -57,18 +57,18 @@ def evaluate_model(
 
     from components import artifact_metadata
     from components.content_type import set_content_type
-    from components.model_evaluation import classification_metrics
-    from components.model_registry import find_champion
+    from components.registry.model_evaluation import classification_metrics
+    from components.registry.model_registry import find_champion
     from components.vertex_client import LOCAL_PROJECT
-    from trainer import answer_file, champion, gate
-    from trainer.dataset import schema
+    from trainer.data import schema
     from trainer.errors import exit_on_input_error
-    from trainer.evaluation import evaluate
+    from trainer.evaluation import answer_file, champion, gate
+    from trainer.evaluation.results import load
+    from trainer.evaluation.scoring import evaluate
     from trainer.fields import build, pick
     from trainer.files import write_json
-    from trainer.price import JobPrice
+    from trainer.machines.price import JobPrice
     from trainer.report.document import write_report
-    from trainer.results import load
 
     report.uri += ".html"
     predictions.uri += ".csv"

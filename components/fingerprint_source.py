@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from trainer.dataset.options import RecordOptions
+from trainer.data.record_options import RecordOptions
 from trainer.fields import describe_arguments
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -22,7 +22,7 @@ def fingerprint_source(
     Args:
     """
     from components.bucket_listing import list_files
-    from trainer.dataset.fingerprint import fingerprint
+    from trainer.data.write.fingerprint import fingerprint
     from trainer.errors import exit_on_input_error
 
     with exit_on_input_error():

@@ -6,7 +6,7 @@ from kfp import dsl
 
 from trainer.config import TrainingConfig
 from trainer.fields import describe_arguments
-from trainer.worker_pools import IMAGE, MachineOptions
+from trainer.machines.worker_pools import IMAGE, MachineOptions
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -119,16 +119,16 @@ def plan_training(
     import dataclasses
     import os
 
-    from components.model_registry import start_weights
-    from components.model_upload import label
-    from components.trained_versions import dataset_digest, find_version, training_labels
+    from components.registry.model_registry import start_weights
+    from components.registry.model_upload import label
+    from components.registry.trained_versions import dataset_digest, find_version, training_labels
     from components.vertex_client import LOCAL_PROJECT
     from trainer.config import TrainingConfig, configuration_digest, to_flags
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
-    from trainer.preparation import check_together, prepare, started_from
-    from trainer.price import affordable_timeout, job_price
-    from trainer.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
+    from trainer.machines.price import affordable_timeout, job_price
+    from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
+    from trainer.training.preparation import check_together, prepare, started_from
 
     training.uri = resume_from.rstrip("/") or training.uri
     with exit_on_input_error():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -54,15 +54,15 @@ def register_model(
     import json
     import os
 
-    from components.model_registry import ModelRegistry, Version
-    from components.model_upload import MADE_BY, Candidate, label
-    from components.trained_versions import dataset_digest, training_labels
+    from components.registry.model_registry import ModelRegistry, Version
+    from components.registry.model_upload import MADE_BY, Candidate, label
+    from components.registry.trained_versions import dataset_digest, training_labels
     from components.vertex_client import in_one_line, model_client
-    from trainer import champion as champions
-    from trainer import gate
-    from trainer.dataset import storage
+    from trainer.data import storage
     from trainer.errors import exit_on_input_error
-    from trainer.evaluation import evaluate
+    from trainer.evaluation import champion as champions
+    from trainer.evaluation import gate
+    from trainer.evaluation.scoring import evaluate
 
     parent = f"projects/{project}/locations/{location}"
     digest = dataset_digest(records.uri)

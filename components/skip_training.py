@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -21,7 +21,7 @@ def skip_training(
     """
     import json
 
-    from trainer.dataset import storage
+    from trainer.data import storage
 
     verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
     storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())

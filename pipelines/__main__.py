@@ -6,7 +6,7 @@ from pipelines import startup
 def main() -> None:
     """Entry point of `python -m pipelines` and of the installed command `vertex-training`."""
     with startup.one_line_errors():
-        from pipelines import command_line
+        from pipelines.commands import command_line
 
         command_line.main()
 

@@ -59,9 +59,9 @@ def plan(
         place: that `values` come from, for messages.
     """
     from pipelines import plan as planning
-    from pipelines.vertex import gpu_image, settings
+    from pipelines.cloud import gpu_image, settings
     from trainer.config import to_flags
-    from trainer.worker_pools import worker_pool_specs
+    from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
     if parameters.machines.accelerator_count:
@@ -138,7 +138,7 @@ def results(name: str = run_history.LATEST, *, runs_directory: Path = RUNS) -> P
         runs_directory: where runs of this machine are kept.
     """
     if not run_history.is_here(runs_directory, name):
-        from pipelines.vertex import past_runs, settings
+        from pipelines.cloud import past_runs, settings
 
         own = settings.load({}, os.environ)
         if own.project:
@@ -151,7 +151,7 @@ def load_model(run: PastRun) -> keras.Model:
 
     Imports the module of a model of your own, and so what its layers are made of.
     """
-    from trainer import weights
+    from trainer.training import weights
 
     if not run.training:
         raise InputError(f"{run.name} is {run.state} and has no model; wait for its training")

@@ -9,11 +9,11 @@ from markupsafe import Markup
 from pipelines.run_comparison import RunComparison, Value, shown
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
+from trainer.evaluation.results import load
 from trainer.report import plots
 from trainer.report.learning import column
 from trainer.report.markup import columns, count, figure, join, section, table, text_cell
 from trainer.report.page import page
-from trainer.results import load
 
 _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learning_rate")
 

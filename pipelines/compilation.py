@@ -8,13 +8,13 @@ from pathlib import Path
 import yaml
 from kfp import compiler
 
-from pipelines import lint, resource_names, steps
+from pipelines import lint, own_steps, resource_names
 from pipelines.parameters import PARAMETERS, ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
 from trainer.config import to_flags
 from trainer.errors import InputError
-from trainer.worker_pools import IMAGE, worker_pool_specs
+from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
@@ -60,7 +60,7 @@ def compiled(recipe: Recipe, image: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
-            pipeline({name: steps.load(name) for name in recipe.operation.steps}),
+            pipeline({name: own_steps.load(name) for name in recipe.operation.steps}),
             str(path),
             pipeline_name=f"training-{recipe.name.replace('_', '-').lower()}",
             pipeline_display_name=recipe.name,

@@ -14,7 +14,7 @@ import yaml
 from google.protobuf import json_format
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineDeploymentConfig, PipelineSpec
 
-from trainer.worker_pools import ROLES
+from trainer.machines.worker_pools import ROLES
 
 _PLACEHOLDER = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['([^']+)'\]")
 _ANY_ARTIFACT = "system.Artifact"

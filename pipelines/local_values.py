@@ -8,11 +8,11 @@ from rich.console import Console
 
 from pipelines import compilation, sources
 from pipelines import plan as planning
+from pipelines.cloud.template import Template
 from pipelines.console import print_plain
 from pipelines.local import accelerators
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
-from pipelines.vertex.template import Template
 
 
 def compiled(

@@ -20,11 +20,11 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines import steps
+from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.worker_pools import MachineOptions
+from trainer.machines.worker_pools import MachineOptions
 
 _CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
 _CRON_NUMBER = re.compile(r"(?<![/\w])[0-9]+")

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pipelines.parameters import PARAMETERS, TOPICS
-from trainer.dataset.tabular.columns import KEYS, MEANINGS, Column, Cross
+from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError
 from trainer.fields import default_of, nearest, type_of
 from trainer.models import MODELS

@@ -17,14 +17,14 @@ from pipelines.job_options import JobOptions
 from pipelines.machines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.dataset.options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.errors import InputError
+from trainer.evaluation.gate import CHAMPION, GateOptions
 from trainer.fields import option
-from trainer.gate import CHAMPION, GateOptions
+from trainer.machines.worker_pools import MachineOptions
 from trainer.models import WIDE, check_images
 from trainer.models.own import is_own
-from trainer.preparation import check_together
-from trainer.worker_pools import MachineOptions
+from trainer.training.preparation import check_together
 
 SOURCES = ("digits", "images", "tfds", "csv")
 _DATA_SET = re.compile(r"[\w./:*+-]+")

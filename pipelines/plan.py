@@ -12,9 +12,9 @@ from pipelines.console import print_plain
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
-from trainer.machine_types import disk_types
-from trainer.price import UnknownPriceError, affordable_timeout
-from trainer.worker_pools import worker_pool_specs
+from trainer.machines.machine_types import disk_types
+from trainer.machines.price import UnknownPriceError, affordable_timeout
+from trainer.machines.worker_pools import worker_pool_specs
 
 Line = tuple[str, str]
 """A label, and what stands beside it."""

@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from trainer.errors import InputError
-from trainer.models.options import Transfer
+from trainer.models.model_options import Transfer
 
 _SERVER = "https://storage.googleapis.com/"
 """Where Keras has the weights of keras.applications."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.local import files
+from pipelines.local import run_files
 from pipelines.run_history import PastRun
-from trainer import answer_file, comparison
-from trainer.answer_file import Predictions
+from trainer.evaluation import answer_file, comparison
+from trainer.evaluation.answer_file import Predictions
 
 CONFIDENCE = 0.95
 _ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
@@ -90,7 +90,7 @@ def shown(value: Any) -> str:
 
 
 def _answers(run: PastRun) -> Predictions | None:
-    content = files.read(run.predictions) if run.predictions else None
+    content = run_files.read(run.predictions) if run.predictions else None
     return answer_file.read(content) if content else None
 
 

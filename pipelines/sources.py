@@ -12,12 +12,12 @@ from typing import Any
 
 from pipelines.parameters import ParameterSet
 from pipelines.pretrained import check_imagenet
-from trainer.dataset.options import RecordOptions
-from trainer.dataset.storage import is_remote
+from trainer.data.record_options import RecordOptions
+from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from trainer.gate import CHAMPION
+from trainer.evaluation.gate import CHAMPION
 from trainer.models import FINE_TUNED, read_options
-from trainer.models.options import IMAGENET
+from trainer.models.model_options import IMAGENET
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 
 def _check_source(records: RecordOptions) -> None:
     """Raises InputError, in the words of the step that would find it, for an unfit local source."""
-    from trainer.dataset.sources import csv, images
+    from trainer.data.sources import csv, images
 
     kind, _, location = records.source.partition(":")
     try:

@@ -3,7 +3,7 @@
     from pipelines import startup
 
     with startup.one_line_errors():
-        from pipelines.command_line import main
+        from pipelines.commands.command_line import main
 
 Imports nothing but the standard library: without the project's packages it still runs.
 """

@@ -13,15 +13,15 @@ from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
-from pipelines import steps
+from pipelines import own_steps as steps
 from pipelines.job_options import JobOptions
 from pipelines.machines import cost
 from pipelines.parameters import with_parameters
 from trainer.config import TrainingConfig
-from trainer.dataset.options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.evaluation.gate import CHALLENGER, CHAMPION, GateOptions
 from trainer.fields import pick
-from trainer.gate import CHALLENGER, CHAMPION, GateOptions
-from trainer.worker_pools import IMAGE, MachineOptions
+from trainer.machines.worker_pools import IMAGE, MachineOptions
 
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
+from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 
 
 def write_records(

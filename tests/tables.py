@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer import fields
-from trainer.dataset.options import RecordOptions
-from trainer.dataset.schema import Dataset
-from trainer.dataset.writer import create_tfrecords
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import Dataset
+from trainer.data.write.writer import create_tfrecords
 
 HEADER = "miles,hour,payment,company,Zone Id,tips,fare"
 COLUMNS: list[dict[str, Any]] = [

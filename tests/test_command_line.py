@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pipelines import recipe
-from pipelines.command_line import app, run
+from pipelines.commands.command_line import app, run
 from pipelines.parameters import PARAMETERS, ParameterSet
 
 METRICS = "aiplatform.googleapis.com/custom_model_training"

@@ -42,7 +42,7 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
 
 def test_listing_recipes_needs_neither_kfp_nor_tensorflow():
     code = (
-        "import sys; from pipelines.command_line import app, run; run(app, ['recipes']); "
+        "import sys; from pipelines.commands.command_line import app, run; run(app, ['recipes']); "
         "print([name for name in ('kfp', 'tensorflow', 'google.protobuf') if name in sys.modules])"
     )
     result = python("-c", code)

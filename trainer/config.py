@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 
-from trainer.dataset.options import AUGMENTATIONS, OPERATIONS
+from trainer.data.record_options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models import FINE_TUNED, MODELS, WIDE, read_options
@@ -253,7 +253,7 @@ def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
 
 
 def to_flags(config: TrainingConfig) -> list[str]:
-    """The flags that `trainer.job.parse` reads back as `config`, one `--name=value` a field."""
+    """Return one `--name=value` flag a field, which `trainer.training.job.parse` reads back."""
     return [
         f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in dataclasses.asdict(config).items()

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.dataset import storage
+from trainer.data import storage
 
 _CHUNK = 1 << 20
 

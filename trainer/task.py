@@ -11,8 +11,8 @@ checkpoint), 1 anything else.
 import os
 import sys
 
-from trainer import rejoin
 from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
+from trainer.training import rejoin
 
 
 def main(arguments: list[str]) -> int:
@@ -22,10 +22,10 @@ def main(arguments: list[str]) -> int:
     # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:
-        from trainer.job import parse
+        from trainer.training.job import parse
 
         job = parse(arguments, dict(os.environ))
-        from trainer import replica
+        from trainer.training import replica
 
         try:
             return replica.run(job)

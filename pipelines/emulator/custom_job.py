@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.replica import Replica, replicas_of
+from pipelines.emulator.replica_process import Replica, replicas_of
 from pipelines.emulator.restart_rules import Consequence, consequence, error_message
 
 CANCEL_GRACE_SECONDS = 30.0

@@ -9,7 +9,7 @@ from pipelines.emulator.api_error import invalid
 from pipelines.emulator.field_rules import check_display_name, check_form, check_region
 from pipelines.emulator.labels import check_labels
 from trainer.errors import InputError
-from trainer.machine_types import accelerators, check_disk, check_machine
+from trainer.machines.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100

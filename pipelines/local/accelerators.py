@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainer.worker_pools import MachineOptions
+from trainer.machines.worker_pools import MachineOptions
 
 DEVICES = Path("/dev")
 

@@ -17,15 +17,15 @@ from typing import Any
 from kfp import dsl
 from kfp.local.cache import LocalCache
 
-from pipelines.local import files
-from trainer.dataset import storage
+from pipelines.local import run_files
+from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
 
 
 class WholeCache(LocalCache):
-    """kfp.local's cache, with files checked and code counted. Used through kfp_doors."""
+    """kfp.local's cache, with files checked and code counted. Used through kfp_patches."""
 
     def compute_key(self, *args: Any, **kwargs: Any) -> str:
         key = super().compute_key(*args, **kwargs)
@@ -117,5 +117,5 @@ def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
             if isinstance(artifact, dsl.Artifact):
-                found.update(files.checksums(artifact.uri))
+                found.update(run_files.checksums(artifact.uri))
     return found

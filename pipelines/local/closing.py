@@ -13,12 +13,12 @@ from rich.text import Text
 from pipelines.console import for_errors, print_plain
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
-from pipelines.emulator.replica import Replica
+from pipelines.emulator.replica_process import Replica
 from pipelines.local import failures, full_disk
-from pipelines.local.board import Board
+from pipelines.local.run_state import Board
 from pipelines.local.view import relative
 from pipelines.run_history import resume_command
-from trainer.dataset.storage import is_object
+from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}

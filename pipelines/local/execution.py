@@ -20,9 +20,9 @@ from pipelines.emulator.model_service import FOLDER_NAME, ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from pipelines.local import closing, folders, kfp_doors, package, summary, terminal
-from pipelines.local.board import Board
+from pipelines.local import closing, folders, kfp_patches, package, run_summary, terminal
 from pipelines.local.journal import Journal
+from pipelines.local.run_state import Board
 from pipelines.local.tasks import ProcessTasks
 from pipelines.local.view import LiveView, PlainView, view_of
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
@@ -116,7 +116,7 @@ def execute(
     artifacts = artifacts_of(record, directory)
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
-    summary.reserve(directory)
+    run_summary.reserve(directory)
     board = Board(pipeline.tasks, logs)
     if engine and (commit := changed_since_built(engine, pipeline.image)):
         print_plain(
@@ -167,7 +167,7 @@ def execute(
             from pipelines.local.cache import WholeCache
 
             remote = artifacts if root else ""
-            with kfp_doors.opened(tasks, cache=WholeCache, run_name=directory.name, root=remote):
+            with kfp_patches.opened(tasks, cache=WholeCache, run_name=directory.name, root=remote):
                 _call(pipeline, arguments, directory / "artifacts", cached, record.cache)
 
         stack.enter_context(terminal.signals_interrupt())
@@ -186,7 +186,7 @@ def execute(
         failure = (
             closing.failure_of(board, service, error, directory) if state == "FAILED" else None
         )
-        content = summary.summarize(
+        content = run_summary.summarize(
             recipe=record.recipe,
             state=state,
             parameters=arguments,
@@ -198,7 +198,7 @@ def execute(
             started=record.started,
             seconds=time.monotonic() - board.started,
         )
-        summary.write(content, directory)
+        run_summary.write(content, directory)
         # A full disk has room for neither, and the run's result is told all the same.
         with contextlib.suppress(OSError):
             closing.link_tensorboard(service.jobs, directory)

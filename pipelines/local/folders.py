@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from pipelines.emulator.processes import Guardian
-from pipelines.local import files
+from pipelines.local import run_files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
 
@@ -35,7 +35,7 @@ def make(
     name = f"{recipe}.yaml"
     try:
         if root:
-            files.write_first(f"{root}/{directory.name}/{name}", package_path.read_bytes())
+            run_files.write_first(f"{root}/{directory.name}/{name}", package_path.read_bytes())
         shutil.copyfile(package_path, directory / name)
         point_latest_to(directory)
     except (OSError, InputError) as error:

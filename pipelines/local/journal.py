@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.dataset import storage
+from trainer.data import storage
 
 _FOLDER_NAME = ".completed"
 _ARTIFACT = "schemaTitle"

@@ -14,7 +14,7 @@ import sys
 
 from rich.console import Console
 
-from pipelines.local import kfp_doors, package
+from pipelines.local import kfp_patches, package
 from pipelines.local.cache import code_digest
 from pipelines.local.execution import execute
 from pipelines.run_history import RunRecord, locked, write_record
@@ -25,7 +25,7 @@ def main(folder: str) -> int:
     """Execute the job; return its exit code."""
     directory = pathlib.Path(folder)
     request = json.loads((directory / "request.json").read_text())
-    kfp_doors.CONSTANTS.update(
+    kfp_patches.CONSTANTS.update(
         {
             "{{$.pipeline_google_cloud_project_id}}": request["project"],
             "{{$.pipeline_google_cloud_location}}": request["location"],
@@ -36,7 +36,7 @@ def main(folder: str) -> int:
         pipeline = package.load(path)
         record = RunRecord(
             recipe=request["recipe"],
-            parameters=pipeline.arguments(kfp_doors.whole_numbers(request["parameters"])),
+            parameters=pipeline.arguments(kfp_patches.whole_numbers(request["parameters"])),
             started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
             package=hashlib.sha256(path.read_bytes()).hexdigest(),
             code=code_digest(),

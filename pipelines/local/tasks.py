@@ -17,17 +17,17 @@ from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
 from pipelines.local import executor
-from pipelines.local.board import Board
 from pipelines.local.journal import Journal
 from pipelines.local.package import LAUNCHER_MODULE
-from trainer.dataset.storage import is_object
+from pipelines.local.run_state import Board
+from trainer.data.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
 
 
 class ProcessTasks:
-    """The `kfp_doors.Tasks` of a run.
+    """The `kfp_patches.Tasks` of a run.
 
     Args:
         board: told of every change.

@@ -17,8 +17,8 @@ from rich.text import Text
 from pipelines.console import print_plain
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.restart_rules import MAX_RESTARTS
-from pipelines.local.board import Board, seconds_between
 from pipelines.local.failures import progress
+from pipelines.local.run_state import Board, seconds_between
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0

@@ -15,8 +15,8 @@ else:
 
 from trainer.errors import InputError
 from trainer.fields import nearest
-from trainer.machine_types import accelerators, disk_types, types
-from trainer.price import hourly_price, part_names
+from trainer.machines.machine_types import accelerators, disk_types, types
+from trainer.machines.price import hourly_price, part_names
 
 PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)

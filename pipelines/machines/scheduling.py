@@ -3,8 +3,8 @@
 from decimal import Decimal
 
 from trainer.errors import InputError
-from trainer.machine_types import accelerators, types
-from trainer.worker_pools import MachineOptions
+from trainer.machines.machine_types import accelerators, types
+from trainer.machines.worker_pools import MachineOptions
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from pipelines import recipe as recipes
 from tests import replicas
 from trainer.config import to_flags
-from trainer.dataset.schema import FILE_NAME, Dataset, Split
-from trainer.dataset.writer import create_tfrecords
+from trainer.data.schema import FILE_NAME, Dataset, Split
+from trainer.data.write.writer import create_tfrecords
 
 ACCURACY = 0.9896
 PATIENCE = 4.0

@@ -17,8 +17,8 @@ from PIL import Image
 
 from tests.benchmarks.photos import write_photos
 from tests.records import write_records
-from trainer.dataset.reader import InputShare, training_batches
-from trainer.dataset.schema import Dataset
+from trainer.data.read.reader import InputShare, training_batches
+from trainer.data.schema import Dataset
 
 SIZE = 224
 PHOTOS = 1536

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.benchmarks.photos import write_photos
-from trainer.dataset.options import RecordOptions
-from trainer.dataset.pixels import PixelFormat
-from trainer.dataset.processes import MEMORY
-from trainer.dataset.writer import create_tfrecords
+from trainer.data.record_options import RecordOptions
+from trainer.data.write.pixels import PixelFormat
+from trainer.data.write.process_pool import MEMORY
+from trainer.data.write.writer import create_tfrecords
 
 PHOTOS = 4000
 ROUNDS = 5
@@ -161,7 +161,7 @@ _ALONE = """
 import sys
 from pathlib import Path
 from tests.benchmarks.records_writing import _records
-from trainer.dataset import writer
+from trainer.data.write import writer
 writer.POOL_PAYS_SECONDS = 0  # With processes for few photos, as for many.
 _records(Path(sys.argv[1]), Path(sys.argv[2]))
 """

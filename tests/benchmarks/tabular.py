@@ -13,13 +13,13 @@ import keras
 import tensorflow as tf
 
 from tests import tables
-from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.dataset.reader import InputShare, training_batches
-from trainer.dataset.schema import Dataset
-from trainer.job import Job
+from trainer.data.read.reader import InputShare, training_batches
+from trainer.data.schema import Dataset
 from trainer.models import build_model
-from trainer.synchronous import SynchronousRun
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.synchronous import SynchronousRun
 
 ROWS = 80_000
 BATCH = 256

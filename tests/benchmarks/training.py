@@ -18,10 +18,10 @@ import numpy as np
 
 from tests import replicas
 from tests.records import write_records
-from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.dataset.schema import Dataset
-from trainer.job import Job
+from trainer.data.schema import Dataset
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
 
 EXAMPLES = 4096
 BATCH = 128
@@ -52,7 +52,7 @@ def _records(folder: Path) -> Dataset:
 def _fed_by_records(dataset: Dataset, folder: Path) -> tuple[str, float, float, str]:
     import tensorflow as tf
 
-    from trainer.synchronous import SynchronousRun
+    from trainer.training.synchronous import SynchronousRun
 
     job = Job(
         dataset=dataset.uri,

@@ -7,8 +7,8 @@ from kfp import dsl
 from components.plan_training import plan_training
 from tests.components.artifacts import artifact
 from trainer.config import TrainingConfig
-from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split
-from trainer.worker_pools import MachineOptions
+from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
+from trainer.machines.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
 ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from components.create_tfrecords import create_tfrecords
 from tests.components.artifacts import artifact
-from trainer.dataset.options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
 
 
 def run(records, **options):

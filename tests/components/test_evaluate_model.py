@@ -10,15 +10,15 @@ from google.protobuf import json_format, struct_pb2
 from kfp import dsl
 
 from components.evaluate_model import evaluate_model
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
 from components.register_model import register_model
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 from tests.components.artifacts import artifact
 from tests.model_service import ModelService
 from tests.trainer.report_samples import write_model, write_records
-from trainer import answer_file
-from trainer.gate import GateOptions
+from trainer.evaluation import answer_file
+from trainer.evaluation.gate import GateOptions
 
 CLASSES = ["rose", "tulip"]
 PLACE = {"project": "my-project", "location": "us-central1"}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from components.fingerprint_source import fingerprint_source
-from tests.pipelines.vertex.servers import ApiError, Server
+from tests.pipelines.cloud.servers import ApiError, Server
 
 PAGE = 1000
 

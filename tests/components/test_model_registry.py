@@ -10,8 +10,8 @@ from google.api_core import exceptions
 from google.protobuf import json_format
 
 from components import vertex_client
-from components.model_registry import ModelRegistry, find_champion
-from components.model_upload import METRICS_SCHEMA, Candidate, label
+from components.registry.model_registry import ModelRegistry, find_champion
+from components.registry.model_upload import METRICS_SCHEMA, Candidate, label
 from components.vertex_client import in_one_line, model_client
 from tests.model_service import NUMBER, ModelService
 from trainer.errors import InputError
@@ -143,8 +143,8 @@ def test_an_evaluation_that_is_refused_fails_no_registration(registry, service, 
 
 REGISTER = """
 import os, pathlib, sys
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 me, other, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 registry = ModelRegistry(model_client("us-central1", os.environ), "projects/p/locations/l")
@@ -193,7 +193,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
 
 
 def test_a_lock_that_a_crash_has_left_is_taken_away(registry, monkeypatch):
-    monkeypatch.setattr("components.promotion_lock.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("components.registry.promotion_lock.LEASE_SECONDS", 0.3)
     promote_each(registry, "one", "two")
     for number in ("1", "2"):
         name = registry.versions("digits")[0].resource.partition("@")[0]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
-from components.trained_versions import dataset_digest, training_labels
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
+from components.registry.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines.lint import check_worker_pools
 from tests.components.plans import describe, plan, planned
 from tests.model_service import ModelService
 from trainer.config import TrainingConfig
-from trainer.job import parse
+from trainer.training.job import parse
 
 
 def test_a_resumed_job_gets_the_directory_of_the_interrupted_one(tmp_path):

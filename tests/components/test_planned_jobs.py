@@ -3,8 +3,8 @@
 import pytest
 
 from tests.components.plans import plan, planned
-from trainer.job import parse
-from trainer.worker_pools import MachineOptions
+from trainer.machines.worker_pools import MachineOptions
+from trainer.training.job import parse
 
 
 def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):

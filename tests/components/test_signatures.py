@@ -10,9 +10,9 @@ from components.fingerprint_source import fingerprint_source
 from components.plan_training import plan_training
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.dataset.options import EngineOptions, RecordOptions
-from trainer.gate import GateOptions
-from trainer.worker_pools import MachineOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.evaluation.gate import GateOptions
+from trainer.machines.worker_pools import MachineOptions
 
 KFP_TYPES = {
     str: "String",

@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.containers import files
-from trainer.machine_types import accelerators, offered
+from trainer.machines.machine_types import accelerators, offered
 
 
 def locked():

@@ -93,8 +93,8 @@ def test_the_training_task_answers_in_a_container_that_is_not_root(engine, image
 
 def test_a_component_writes_records_in_the_container(engine, image):
     script = (
-        "from trainer.dataset.options import RecordOptions\n"
-        "from trainer.dataset.writer import create_tfrecords\n"
+        "from trainer.data.record_options import RecordOptions\n"
+        "from trainer.data.write.writer import create_tfrecords\n"
         "options = RecordOptions(source='digits', image_size=8, channels=1)\n"
         "dataset = create_tfrecords(options, '/tmp/records', progress=lambda line: None)\n"
         "print(sum(split.examples for split in dataset.splits.values()))\n"

@@ -76,7 +76,7 @@ def test_terraform_which_no_runner_has_is_set_up_before_it_is_used():
 def test_the_commands_of_workflows_exist():
     from typer.testing import CliRunner
 
-    from pipelines.command_line import app
+    from pipelines.commands.command_line import app
 
     makefile = (files.ROOT / "Makefile").read_text()
     scripts = "\n".join(step.get("run", "") for path in WORKFLOWS for step in steps(load(path)))
@@ -103,7 +103,7 @@ def test_terraform_prints_every_variable_that_a_release_reads():
     assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
     from dataclasses import fields
 
-    from pipelines.vertex.settings import Settings
+    from pipelines.cloud.settings import Settings
 
     known = {name for field in fields(Settings) for name in field.metadata["variables"]}
     settings = {name for name in read if name.startswith(("GOOGLE_", "VERTEX_"))}

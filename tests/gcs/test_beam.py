@@ -3,8 +3,8 @@
 import pytest
 
 from tests import tables
-from tests.trainer.dataset.beam_process import interpreter, run
-from tests.trainer.dataset.folders import two_classes
+from tests.trainer.data.beam_process import interpreter, run
+from tests.trainer.data.folders import two_classes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

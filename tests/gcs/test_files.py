@@ -6,11 +6,13 @@ import pytest
 import tensorflow as tf
 
 from components.content_type import set_content_type
-from components.trained_versions import dataset_digest
+from components.registry.trained_versions import dataset_digest
 from tests.gcs.proxy import FaultyProxy
-from trainer import checkpoint, files, results
-from trainer.dataset import storage
+from trainer import files
+from trainer.data import storage
 from trainer.errors import InputError
+from trainer.evaluation import results
+from trainer.training import checkpoint
 
 
 @pytest.fixture

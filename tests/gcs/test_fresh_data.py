@@ -6,10 +6,10 @@ import uuid
 import pytest
 
 from components.bucket_listing import list_files
-from tests.trainer.dataset.folders import SIZE, picture
-from trainer.dataset.fingerprint import fingerprint
-from trainer.dataset.options import RecordOptions
-from trainer.dataset.writer import create_tfrecords
+from tests.trainer.data.folders import SIZE, picture
+from trainer.data.record_options import RecordOptions
+from trainer.data.write.fingerprint import fingerprint
+from trainer.data.write.writer import create_tfrecords
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import uuid
 import pytest
 from rich.console import Console
 
-from pipelines import command_line
+from pipelines.commands import command_line
 from pipelines.local import run
 from tests.gcs.remote_pipeline import compile_to
 from trainer.errors import InputError

@@ -7,11 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines import command_line, recipe
+from pipelines import recipe
+from pipelines.commands import command_line
 from pipelines.compilation import planned_worker_pools
 from pipelines.machines import cost
 from trainer.errors import InputError
-from trainer.price import UnknownPriceError, affordable_timeout
+from trainer.machines.price import UnknownPriceError, affordable_timeout
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,7 +11,7 @@ import yaml
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
 from trainer import fields
-from trainer.dataset.tabular.columns import KEYS, Column, Cross
+from trainer.data.tables.columns import KEYS, Column, Cross
 from trainer.models import MODELS
 from trainer.models.catalog import CATALOG
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pipelines import compilation, lint, recipe
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 
 @pytest.fixture(scope="module")

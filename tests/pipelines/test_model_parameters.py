@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines import recipe
-from pipelines.command_line import app, run
+from pipelines.commands.command_line import app, run
 from pipelines.parameters import checked
 from tests import tables
 from trainer.errors import InputError

@@ -45,7 +45,7 @@ def test_every_scheduling_strategy_is_one_that_the_api_knows():
 
 
 def test_every_source_that_can_be_opened_can_be_named():
-    from trainer.dataset.sources import SOURCES as OPENED
+    from trainer.data.sources import SOURCES as OPENED
 
     assert set(OPENED) == set(SOURCES)
 

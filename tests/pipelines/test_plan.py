@@ -4,7 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines import command_line, recipe
+from pipelines import recipe
+from pipelines.commands import command_line
 from pipelines.compilation import planned_worker_pools
 from pipelines.machines import cost
 

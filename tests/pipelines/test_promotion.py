@@ -2,10 +2,10 @@
 
 import pytest
 
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
-from pipelines import command_line
+from pipelines.commands import command_line
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests.model_service import ModelService
 

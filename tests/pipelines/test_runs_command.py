@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import command_line, run_history
+from pipelines import run_history
+from pipelines.commands import command_line
 from pipelines.run_history import RunRecord
 
 KEYS = [f"digits/{number}" for number in range(100)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import recipe
-from pipelines.command_line import app, run
+from pipelines.commands.command_line import app, run
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pipelines import compilation, recipe
-from pipelines.command_line import app, run
+from pipelines.commands.command_line import app, run
 from tests.trainer.models.test_own import MODEL
 
 STEPS = '''

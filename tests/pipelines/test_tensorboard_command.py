@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipelines import command_line
+from pipelines.commands import command_line
 from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.local.test_interruption import children_of
 from tests.pipelines.test_runs_command import leave

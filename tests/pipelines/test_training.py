@@ -12,7 +12,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS
 from trainer import fields
-from trainer.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 KFP_TYPES = {

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from trainer import synchronous
-from trainer.cluster import from_environment
-from trainer.job import parse
+from trainer.training import synchronous
+from trainer.training.cluster import from_environment
+from trainer.training.job import parse
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.dataset import storage
-from trainer.dataset.schema import FILE_NAME, Dataset, Feature, Shard, Split, load
+from trainer.data import storage
+from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split, load
 
 
 class PixelModel(tf.Module):

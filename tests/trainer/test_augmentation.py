@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from trainer.augmentation import RandomQuarterTurn, RandomShift, augmented
-from trainer.dataset.options import OPERATIONS
+from trainer.data.record_options import OPERATIONS
+from trainer.training.augmentation import RandomQuarterTurn, RandomShift, augmented
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from trainer.cluster import Cluster, from_environment
 from trainer.errors import InputError
+from trainer.training.cluster import Cluster, from_environment
 
 CLUSTER_SPEC = {
     "cluster": {

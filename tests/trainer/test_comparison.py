@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from trainer.comparison import (
+from trainer.evaluation.comparison import (
     Scores,
     bootstrap_interval,
     compare,

@@ -7,7 +7,7 @@ import pytest
 from trainer import fields
 from trainer.config import TrainingConfig, to_flags
 from trainer.errors import InputError
-from trainer.job import parse
+from trainer.training.job import parse
 
 LOCATIONS = ["--dataset=gs://b/records", "--base_output_directory=gs://b/run"]
 

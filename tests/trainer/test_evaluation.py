@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
-from trainer import prediction
-from trainer.dataset.schema import Feature
-from trainer.evaluation import evaluate
-from trainer.mistakes import MostConfident
-from trainer.prediction import stored_batches
+from trainer.data.schema import Feature
+from trainer.evaluation import prediction
+from trainer.evaluation.mistakes import MostConfident
+from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.scoring import evaluate
 
 
 @pytest.fixture(scope="session")

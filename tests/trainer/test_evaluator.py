@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests import replicas
-from trainer.cluster import Cluster, from_environment
-from trainer.job import parse
+from trainer.training.cluster import Cluster, from_environment
+from trainer.training.job import parse
 
 MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 

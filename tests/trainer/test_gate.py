@@ -7,11 +7,11 @@ import pytest
 
 from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
-from trainer.champion import meet
 from trainer.errors import InputError
-from trainer.evaluation import evaluate
-from trainer.gate import GateOptions, Rival, judge
-from trainer.operating_points import THRESHOLDS, operating_points
+from trainer.evaluation.champion import meet
+from trainer.evaluation.gate import GateOptions, Rival, judge
+from trainer.evaluation.operating_points import THRESHOLDS, operating_points
+from trainer.evaluation.scoring import evaluate
 
 CLASSES = ["rose", "tulip"]
 N = 40

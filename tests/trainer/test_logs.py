@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from trainer import logs
-from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.progress import Progress, Sums
+from trainer.training import logs
+from trainer.training.cluster import Cluster
+from trainer.training.progress import Progress, Sums
 
 
 @pytest.fixture

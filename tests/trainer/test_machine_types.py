@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.machine_types import accelerators, content, disk_types, types
+from trainer.machines.machine_types import accelerators, content, disk_types, types
 
 
 def page(name):

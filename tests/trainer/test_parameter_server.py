@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
-from trainer import checkpoint
 from trainer.errors import RETRY_EXIT_CODE
+from trainer.training import checkpoint
 
 ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.trainer.report_samples import write_model, write_records
 from trainer.errors import InputError
-from trainer.evaluation import evaluate
+from trainer.evaluation.scoring import evaluate
 
 NAMES = ["c0", "c1", "c2"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from trainer.ranking import rank
+from trainer.evaluation.ranking import rank
 
 
 @pytest.mark.parametrize("levels", [3, 1000])

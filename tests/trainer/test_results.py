@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from trainer import results
 from trainer.errors import InputError
+from trainer.evaluation import results
 
 
 def test_metrics_and_history_are_read_as_numbers(tmp_path):

@@ -3,10 +3,10 @@
 import pytest
 import tensorflow as tf
 
-from trainer.cluster import Cluster
 from trainer.config import STRATEGIES
 from trainer.errors import InputError
-from trainer.strategies import (
+from trainer.training.cluster import Cluster
+from trainer.training.strategies import (
     check_accelerators,
     create_strategy,
     divide_cpu,

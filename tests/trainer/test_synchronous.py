@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
-from trainer import rejoin
 from trainer.errors import RETRY_EXIT_CODE
+from trainer.training import rejoin
 
 TASK = "trainer.task"
 DUMP = "tests.trainer.dump_weights"

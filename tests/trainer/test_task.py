@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.replicas import REPOSITORY
-from trainer.dataset.decoding import parse
-from trainer.dataset.schema import load
+from trainer.data.read.decoding import parse
+from trainer.data.schema import load
 
 
 def refuse(*flags: str, **environment: str) -> str:

@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from tests.records import digits
 from trainer import fields
-from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.job import Job
-from trainer.optimization import Schedule, create_optimizer
-from trainer.progress import Progress
-from trainer.synchronous import train
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.progress import Progress
+from trainer.training.synchronous import train
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_progress_survives_its_checkpoint_to_the_digit():
 
 
 def _validation(dataset):
-    from trainer.dataset.reader import InputShare, evaluation_batches
+    from trainer.data.read.reader import InputShare, evaluation_batches
 
     share = InputShare(batch_size=40)
     images, labels, weights = next(iter(evaluation_batches(dataset, "validation", share)))

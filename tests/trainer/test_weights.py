@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from tests import replicas, tables
-from trainer import weights
 from trainer.errors import InputError
 from trainer.models import build_model
+from trainer.training import weights
 
 DUMP = "tests.trainer.dump_weights"
 # Isolated: neither this project nor the working folder can be imported.

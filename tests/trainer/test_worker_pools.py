@@ -6,8 +6,8 @@ from google.cloud.aiplatform_v1.types import WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from trainer.errors import InputError
-from trainer.machine_types import accelerators
-from trainer.worker_pools import MachineOptions, check_strategy, worker_pool_specs
+from trainer.machines.machine_types import accelerators
+from trainer.machines.worker_pools import MachineOptions, check_strategy, worker_pool_specs
 
 GPUS = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
 

@@ -11,12 +11,12 @@ from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import nearest
 from trainer.models import own
-from trainer.models.options import FlowersCnn, MnistCnn, SmallCnn, Transfer, WideAndDeep
+from trainer.models.model_options import FlowersCnn, MnistCnn, SmallCnn, Transfer, WideAndDeep
 
 if TYPE_CHECKING:
     import keras
 
-    from trainer.dataset.schema import Dataset
+    from trainer.data.schema import Dataset
 
 MODELS: dict[str, type] = {
     "small_cnn": SmallCnn,
@@ -86,7 +86,7 @@ def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "kera
         options: as `read_options` takes them.
 
     Returns:
-        A Keras model from what `trainer.dataset.decoding.parse` gives (images: uint8 [n,
+        A Keras model from what `trainer.data.read.decoding.parse` gives (images: uint8 [n,
         height, width, channels], unscaled) to logits, float32 [n, classes].
 
     Raises:

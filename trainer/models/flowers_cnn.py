@@ -5,8 +5,8 @@ https://www.tensorflow.org/tutorials/images/classification
 
 import keras
 
-from trainer.dataset.schema import Dataset
-from trainer.models.options import FlowersCnn
+from trainer.data.schema import Dataset
+from trainer.models.model_options import FlowersCnn
 
 
 def build(dataset: Dataset, options: FlowersCnn) -> keras.Model:

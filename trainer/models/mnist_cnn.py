@@ -7,8 +7,8 @@ most of its copies have. Test accuracy 0.99; see pipelines/recipes/mnist.toml.
 
 import keras
 
-from trainer.dataset.schema import Dataset
-from trainer.models.options import MnistCnn
+from trainer.data.schema import Dataset
+from trainer.models.model_options import MnistCnn
 
 
 def build(dataset: Dataset, options: MnistCnn) -> keras.Model:

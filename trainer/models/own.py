@@ -20,7 +20,7 @@ from trainer.fields import option
 if TYPE_CHECKING:
     import keras
 
-    from trainer.dataset.schema import Dataset
+    from trainer.data.schema import Dataset
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _TAKEN = ("components", "pipelines", "trainer")

@@ -5,8 +5,8 @@
 
 import keras
 
-from trainer.dataset.schema import Dataset
-from trainer.models.options import SmallCnn
+from trainer.data.schema import Dataset
+from trainer.models.model_options import SmallCnn
 
 
 def build(dataset: Dataset, options: SmallCnn) -> keras.Model:

@@ -9,10 +9,10 @@ are of millions of pictures, and updates by the few at hand would wreck the laye
 import keras
 import tensorflow as tf
 
-from trainer.dataset.schema import Dataset, join
+from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.models import backbones
-from trainer.models.options import NO_WEIGHTS, Transfer
+from trainer.models.model_options import NO_WEIGHTS, Transfer
 
 WEIGHTS_FILE = "backbone.weights.h5"
 

@@ -2,16 +2,16 @@
 
 Cheng et al. (2016), "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792. As
 there, the wide part learns by FTRL and the deep part by the optimizer of the run:
-trainer/optimization.py tells them by the variables' paths.
+trainer/training/optimization.py tells them by the variables' paths.
 """
 
 import keras
 import numpy as np
 
-from trainer.dataset.schema import Dataset
-from trainer.dataset.tabular import inputs
-from trainer.models.options import WideAndDeep
-from trainer.optimization import WIDE_LAYER
+from trainer.data.schema import Dataset
+from trainer.data.tables import inputs
+from trainer.models.model_options import WideAndDeep
+from trainer.training.optimization import WIDE_LAYER
 
 
 def build(dataset: Dataset, options: WideAndDeep) -> keras.Model:
@@ -21,7 +21,7 @@ def build(dataset: Dataset, options: WideAndDeep) -> keras.Model:
     buckets to both, crosses to the wide part, and to the deep one too with an embedding.
 
     Returns:
-        A model from {"numbers", "ids"}, as `trainer.dataset.tabular.inputs.Encoder` makes
+        A model from {"numbers", "ids"}, as `trainer.data.tables.inputs.Encoder` makes
         them of raw columns, to logits, float32 [n, classes].
     """
     found = inputs.categories(dataset)

@@ -7,9 +7,10 @@ from typing import Any
 from markupsafe import Markup
 
 from trainer.config import TrainingConfig
-from trainer.dataset.schema import Dataset
-from trainer.evaluation import Evaluation
+from trainer.data.schema import Dataset
+from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
+from trainer.machines.worker_pools import MachineOptions
 from trainer.report.learning import column
 from trainer.report.markup import (
     UNDEFINED,
@@ -27,7 +28,6 @@ from trainer.report.markup import (
     size,
     table,
 )
-from trainer.worker_pools import MachineOptions
 
 _BALANCE_SHOWN = 20
 _FEATURES_SHOWN = 6

@@ -4,17 +4,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from trainer.dataset.schema import Dataset
-from trainer.evaluation import Evaluation
+from trainer.data.schema import Dataset
+from trainer.evaluation.gate import Verdict
+from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
-from trainer.gate import Verdict
-from trainer.price import JobPrice
+from trainer.machines.price import JobPrice
 from trainer.report import background, pictures, quality, tables
-from trainer.report.contest import contest
+from trainer.report.champion_section import contest
 from trainer.report.learning import learning
 from trainer.report.page import page
-from trainer.report.price import price as price_line
-from trainer.report.summary import summary
+from trainer.report.price_line import price as price_line
+from trainer.report.verdict import summary
 
 
 def write_report(

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from trainer.dataset.schema import Dataset
-from trainer.evaluation import Evaluation
-from trainer.metrics import wilson_interval
+from trainer.data.schema import Dataset
+from trainer.evaluation.metrics import wilson_interval
+from trainer.evaluation.scoring import Evaluation
 from trainer.report.markup import count, decimal, join, name, number, percent
 
 

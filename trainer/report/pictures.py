@@ -7,8 +7,8 @@ import numpy as np
 import PIL.Image
 from markupsafe import Markup
 
-from trainer.evaluation import Evaluation
-from trainer.mistakes import Mistake
+from trainer.evaluation.mistakes import Mistake
+from trainer.evaluation.scoring import Evaluation
 from trainer.report.markup import (
     bar,
     breakable,

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from trainer.metrics import Bin, Curve, wilson_interval
+from trainer.evaluation.metrics import Bin, Curve, wilson_interval
 
 INK, MUTED, LINE = "#010101", "#020202", "#030303"
 

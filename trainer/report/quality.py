@@ -7,8 +7,8 @@ import numpy as np
 import PIL.Image
 from markupsafe import Markup
 
-from trainer.evaluation import Evaluation
-from trainer.metrics import Curve
+from trainer.evaluation.metrics import Curve
+from trainer.evaluation.scoring import Evaluation
 from trainer.report import plots
 from trainer.report.findings import mean_confidence
 from trainer.report.markup import (

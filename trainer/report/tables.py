@@ -4,9 +4,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from trainer.dataset.schema import Dataset, Feature
-from trainer.dataset.tabular.columns import DTYPES
-from trainer.evaluation import Evaluation
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.columns import DTYPES
+from trainer.evaluation.scoring import Evaluation
+from trainer.evaluation.slices import Slices
 from trainer.report.markup import (
     bar,
     breakable,
@@ -20,7 +21,6 @@ from trainer.report.markup import (
     table,
     text_cell,
 )
-from trainer.slices import Slices
 
 _SHOWN = 14
 _FEW = 30

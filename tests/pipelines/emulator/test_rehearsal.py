@@ -5,8 +5,8 @@ import urllib.error
 
 import pytest
 
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 from tests.pipelines.emulator.conftest import ROOT
 

@@ -1,7 +1,7 @@
 """A run on this machine says what it uses in place of accelerators."""
 
 from pipelines.local.accelerators import in_place_of
-from trainer.worker_pools import MachineOptions
+from trainer.machines.worker_pools import MachineOptions
 
 GPUS = MachineOptions(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.local.conftest import job_states, wait_for
 from trainer.config import TrainingConfig, to_flags
-from trainer.worker_pools import MachineOptions, worker_pool_specs
+from trainer.machines.worker_pools import MachineOptions, worker_pool_specs
 
 PARENT = "projects/p/locations/l"
 ROLES = ("evaluator", "worker", "ps", "chief")

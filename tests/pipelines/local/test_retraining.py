@@ -6,18 +6,18 @@ import shutil
 import pytest
 from rich.console import Console
 
-from components.model_registry import ModelRegistry
-from components.model_upload import Candidate
-from components.trained_versions import dataset_digest, training_labels
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
+from components.registry.trained_versions import dataset_digest, training_labels
 from components.vertex_client import model_client
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.emulator.model_service import FOLDER_NAME
 from pipelines.local import run
 from tests.model_service import ModelService
-from tests.trainer.dataset.folders import two_classes, write_pictures
+from tests.trainer.data.folders import two_classes, write_pictures
 from trainer.config import configuration_digest
-from trainer.dataset.writer import create_tfrecords
+from trainer.data.write.writer import create_tfrecords
 
 
 @pytest.fixture

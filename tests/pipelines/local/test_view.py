@@ -6,8 +6,8 @@ import types
 import pytest
 from rich.console import Console
 
-from pipelines.local.board import Board
 from pipelines.local.package import PackageTask
+from pipelines.local.run_state import Board
 from pipelines.local.view import LiveView, PlainView, view_of
 
 

@@ -10,7 +10,7 @@ from trainer.errors import InputError
 from trainer.fields import default_of
 from trainer.models import backbones, transfer
 from trainer.models.catalog import CATALOG
-from trainer.models.options import Transfer
+from trainer.models.model_options import Transfer
 
 COMMON = {
     "include_top",

@@ -8,13 +8,14 @@ import pytest
 
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
-from trainer import checkpoint, fields
-from trainer.cluster import Cluster
+from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.job import Job
 from trainer.models import backbones
-from trainer.models.options import Transfer
-from trainer.synchronous import train
+from trainer.models.model_options import Transfer
+from trainer.training import checkpoint
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.synchronous import train
 
 LAYERS = 10
 

@@ -10,20 +10,20 @@ import pytest
 import tensorflow as tf
 
 from tests import tables
-from trainer.cluster import Cluster
 from trainer.config import TrainingConfig
-from trainer.dataset import reader
-from trainer.dataset.schema import Dataset, limited
-from trainer.dataset.tabular.inputs import Encoder, categories, parse_columns
+from trainer.data.read import reader
+from trainer.data.schema import Dataset, limited
+from trainer.data.tables.inputs import Encoder, categories, parse_columns
 from trainer.errors import InputError
-from trainer.evaluation import evaluate
-from trainer.export import export
-from trainer.job import Job
+from trainer.evaluation.scoring import evaluate
 from trainer.models import build_model
-from trainer.optimization import WIDE_LAYER, Schedule, create_optimizer
 from trainer.report.document import write_report
-from trainer.run import Run
-from trainer.synchronous import SynchronousRun
+from trainer.training.cluster import Cluster
+from trainer.training.export import export
+from trainer.training.job import Job
+from trainer.training.optimization import WIDE_LAYER, Schedule, create_optimizer
+from trainer.training.run import Run
+from trainer.training.synchronous import SynchronousRun
 
 CONFIG = TrainingConfig(
     model="wide_and_deep",
@@ -224,7 +224,7 @@ def test_an_epoch_counted_in_steps_goes_on_where_the_last_one_ended(dataset, tmp
 
 def test_chicago_taxi_trips_reach_their_goal(real_data, tmp_path):
     from pipelines.recipe import load
-    from trainer.dataset.writer import create_tfrecords
+    from trainer.data.write.writer import create_tfrecords
 
     parameters = load("chicago_taxi").with_values(
         {"source": f"csv:{real_data / 'taxi/data.csv'}"}, place="test"

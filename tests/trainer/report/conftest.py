@@ -3,7 +3,7 @@ import pytest
 
 from tests.trainer.report.document import HOSTILE
 from tests.trainer.report_samples import write_model, write_records
-from trainer.evaluation import evaluate
+from trainer.evaluation.scoring import evaluate
 
 
 @pytest.fixture(scope="session")

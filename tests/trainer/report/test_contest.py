@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from trainer.comparison import Comparison
-from trainer.gate import Verdict
-from trainer.report.contest import contest
-from trainer.report.summary import outcome
+from trainer.evaluation.comparison import Comparison
+from trainer.evaluation.gate import Verdict
+from trainer.report.champion_section import contest
+from trainer.report.verdict import outcome
 
 RESULT = Comparison(
     metric="accuracy",

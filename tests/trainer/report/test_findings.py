@@ -3,7 +3,7 @@
 import dataclasses
 
 from tests.trainer.report.document import TRAINING, report
-from trainer.slices import Slice, Slices
+from trainer.evaluation.slices import Slice, Slices
 
 
 def test_what_stands_out_is_said(tmp_path, evaluated):

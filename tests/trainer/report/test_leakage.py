@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tests import tables
 from tests.trainer.report.document import report
-from trainer.leakage import single_columns
-from trainer.prediction import stored_batches
+from trainer.evaluation.leakage import single_columns
+from trainer.evaluation.prediction import stored_batches
 
 COLUMNS = [
     {"name": "tip", "type": "numeric"},

@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.trainer.report.document import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
-from trainer.evaluation import evaluate
+from trainer.evaluation.scoring import evaluate
 from trainer.report.markup import decimal
 
 

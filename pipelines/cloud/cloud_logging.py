@@ -1,0 +1,148 @@
+"""Lines of a run's replicas from Cloud Logging."""
+
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.cloud import runs
+from pipelines.cloud.cloud_errors import CloudError, is_capacity, translated
+from pipelines.cloud.connection import CONSOLE, Connection
+from pipelines.console import print_plain
+from trainer.errors import InputError
+
+_REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
+_SHOWN_AFTER_FAILURE = 20
+_MARGIN = datetime.timedelta(hours=1)
+"""Between the clocks of replicas and of Vertex AI, and for lines that arrive late."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The place of a job's lines in Cloud Logging.
+
+    Attributes:
+        job_id: of a CustomJob, or of the job that Vertex AI runs a task as.
+        replica: the one that failed; empty where none is named.
+        start: time of the run's creation; Cloud Logging searches slowly without bounds.
+        end: time of the run's end; None before that.
+    """
+
+    job_id: str
+    replica: str
+    start: datetime.datetime
+    end: datetime.datetime | None
+
+
+def replica_in(message: str) -> str:
+    """Return the replica that an error names, such as workerpool1-0; empty if it names none."""
+    match = _REPLICA.search(message)
+    return match.group(1) if match else ""
+
+
+def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
+    """Return the last lines that a job's replicas wrote, oldest first.
+
+    Args:
+        replica: workerpool<pool>-<index>; empty: of all.
+        limit: how many lines.
+
+    Raises:
+        CloudError: Cloud Logging refused or can't be reached.
+    """
+    terms = [
+        'resource.type="ml_job"',
+        f'resource.labels.job_id="{source.job_id}"',
+        f'timestamp>="{source.start.isoformat()}"',
+    ]
+    if source.end:
+        terms.append(f'timestamp<="{source.end.isoformat()}"')
+    if replica:
+        terms.append(f'resource.labels.task_name="{replica}"')
+    body = {
+        "resourceNames": [f"projects/{connection.settings.project}"],
+        "filter": " AND ".join(terms),
+        "orderBy": "timestamp desc",
+        "pageSize": limit,
+    }
+    entries: list[dict[str, Any]] = []
+    with translated("reading logs"):
+        while len(entries) < limit:
+            page = connection.rest("logging", "POST", "v2/entries:list", body)
+            entries += page.get("entries", [])
+            # A page may be empty while further ones are not: the search goes on there.
+            if not page.get("nextPageToken"):
+                break
+            body["pageToken"] = page["nextPageToken"]
+    return [_line(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
+
+
+def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
+    """Return where the lines about a run's failure, or else of its training, are.
+
+    Raises:
+        InputError: nothing of the run has logged anything yet.
+    """
+    start = job.create_time - _MARGIN
+    end = job.end_time + _MARGIN if job.end_time else None
+    tasks = runs.tasks_of(job, datetime.datetime.now(datetime.timezone.utc))
+    failed_jobs = [one for one in jobs if one.error.message]
+    for custom_job in [*reversed(failed_jobs), *reversed(jobs)]:
+        if failed_jobs or not any(task.state == "FAILED" for task in tasks):
+            replica = replica_in(custom_job.error.message)
+            return Source(runs.id_of(custom_job), replica, start, end)
+    logged = [task for task in tasks if task.logged_as]
+    failed = [task for task in logged if task.state == "FAILED"]
+    if not logged:
+        raise InputError(f"nothing of the run {runs.id_of(job)!r} has logged anything yet")
+    return Source((failed or logged)[-1].logged_as, "", start, end)
+
+
+def show(console: Console, text: Sequence[str]) -> None:
+    """Print log lines as they are."""
+    for line in text:
+        print_plain(console, line)
+
+
+def lack_machines(connection: Connection, job: Any) -> bool:
+    """Return whether a run that started no training job has logged a lack of machines.
+
+    Where Vertex AI refuses the job, its launcher ends with a stack trace, and the task's error
+    tells no more than that.
+    """
+    try:
+        source = source_of(connection, job, [])
+        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
+    except (CloudError, InputError):
+        return False
+    return any(is_capacity(line) for line in text)
+
+
+def show_failure(connection: Connection, job: Any, jobs: Sequence[Any], console: Console) -> None:
+    """Print the failing replica's last lines, if they are available, and where to see them all."""
+    try:
+        source = source_of(connection, job, jobs)
+        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
+    except (CloudError, InputError) as error:
+        show(console, [f"logs      {error}"])
+        return
+    show(console, [f"  {line}" for line in text])
+    show(console, [f"logs      {link(connection, source.job_id)}"])
+
+
+def link(connection: Connection, job_id: str) -> str:
+    """Return the console's page of a job's log."""
+    query = f'resource.labels.job_id%3D"{job_id}"'
+    return f"{CONSOLE}/logs/query;query={query}?project={connection.settings.project}"
+
+
+def _line(entry: dict[str, Any], *, with_replica: bool) -> str:
+    payload = entry.get("jsonPayload", {})
+    message = payload.get("message") or entry.get("textPayload") or payload
+    text = message if isinstance(message, str) else json.dumps(message)
+    name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
+    return f"{name}: {text.rstrip()}" if with_replica and name else text.rstrip()

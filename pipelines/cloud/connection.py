@@ -1,0 +1,247 @@
+"""Clients of Google Cloud for a project and region, signed in."""
+
+import dataclasses
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from components.vertex_client import (
+    ANSWER_SECONDS,
+    is_loopback,
+    local_credentials,
+    make_retry,
+    service,
+    status_of,
+    with_scheme,
+)
+from pipelines.cloud import reachability
+from pipelines.cloud.cloud_errors import translated
+from pipelines.cloud.settings import Settings
+from pipelines.console import print_plain
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+CONSOLE = "https://console.cloud.google.com"
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+_STORAGE = "storage.googleapis.com"
+_OPERATION_SECONDS = 300.0
+_NO_SUCH_OPERATION = (404, 501)
+
+
+def _client(name: str) -> Any:
+    """Declare the client of a service of Vertex AI, which is imported where it is used."""
+
+    def connected(self: "Connection") -> Any:
+        settings = self.settings
+        module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
+        kind = getattr(module, f"{name.title()}ServiceClient")
+        host = f"{settings.region}-aiplatform.googleapis.com"
+        credentials = self.credentials
+        # Who has no credentials has heard of it by now.
+        if not settings.endpoint:
+            self.check_answers(
+                host,
+                f"check the network, HTTPS_PROXY if it needs one, and --region {settings.region}",
+            )
+        with translated("signing in"):
+            return service(
+                kind,
+                settings.endpoint or host,
+                transport=settings.transport,
+                credentials=credentials,
+                retry=self.retry,
+            )
+
+    return functools.cached_property(connected)
+
+
+def _say(line: str) -> None:
+    print_plain(Console(stderr=True), line)
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """Clients for a project and region. Each call has a deadline and is retried.
+
+    At an endpoint of this machine they speak REST, in place of a cloud.
+
+    Attributes:
+        say: is given a line before a call is tried again; default: to standard error.
+    """
+
+    settings: Settings
+    say: Callable[[str], None] = _say
+    _answering: set[str] = dataclasses.field(
+        default_factory=set, init=False, repr=False, compare=False
+    )
+
+    pipelines = _client("pipeline")
+    schedules = _client("schedule")
+    jobs = _client("job")
+    models = _client("model")
+    metadata = _client("metadata")
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        if settings.endpoint:
+            loopback = is_loopback(settings.endpoint)
+            self.check_answers(
+                with_scheme(settings.endpoint) if loopback else settings.endpoint,
+                f"the setting endpoint is {settings.endpoint}: check it, and that a "
+                "server runs there",
+            )
+        from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
+
+        if settings.region not in SUPPORTED_REGIONS:
+            raise InputError(
+                f"region={settings.region!r} is none that google-cloud-aiplatform knows"
+                f"{nearest(settings.region, sorted(SUPPORTED_REGIONS))}"
+            )
+
+    def check_answers(self, endpoint: str, advice: str = "") -> None:
+        """Raise CloudError where nobody answers at an endpoint; ask each only once.
+
+        Args:
+            endpoint: without a scheme https is meant.
+            advice: what to check.
+        """
+        url = endpoint if "://" in endpoint else f"https://{endpoint}"
+        if url not in self._answering:
+            reachability.check(
+                url, advice=advice or "check the network, and HTTPS_PROXY if it needs one"
+            )
+            self._answering.add(url)
+
+    @functools.cached_property
+    def credentials(self) -> Any:
+        """Application Default Credentials that hold; the emulator's for a server of this machine.
+
+        They are renewed here, so that those which no longer hold are reported by the first call
+        of whichever service: gRPC takes them for an outage.
+        """
+        import google.auth
+        from google.auth.transport.requests import Request
+
+        if is_loopback(self.settings.endpoint):
+            return local_credentials(os.environ)
+        with translated("signing in"):
+            credentials = google.auth.default(scopes=_SCOPES)[0]
+            make_retry(self.say)(credentials.refresh)(Request())
+            return credentials
+
+    @functools.cached_property
+    def retry(self) -> Any:
+        """For what may be done twice: google.api_core's, with a line before each further try."""
+        return self.retrying(self.say)
+
+    def retrying(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
+        """Make a retry that goes on for other than two minutes."""
+        from google.auth.transport.requests import Request
+
+        def sign_in() -> None:
+            self.credentials.refresh(Request())
+
+        return make_retry(say, sign_in=sign_in, seconds=seconds)
+
+    @functools.cached_property
+    def storage(self) -> Any:
+        """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
+        from google.cloud import storage
+
+        options = None
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        if is_loopback(self.settings.endpoint) and not emulator:
+            options = {"api_endpoint": with_scheme(self.settings.endpoint)}
+        with translated("signing in"):
+            if emulator:
+                client = storage.Client(project=self.settings.project)
+            else:
+                client = storage.Client(
+                    project=self.settings.project,
+                    credentials=self.credentials,
+                    client_options=options,
+                )
+        at = f"STORAGE_EMULATOR_HOST is {emulator}: check that it runs there" if emulator else ""
+        self.check_answers(emulator or (options or {}).get("api_endpoint", _STORAGE), at)
+        return client
+
+    def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """Ask an API that has no client library here, such as Cloud Logging's.
+
+        Args:
+            service: as in `SERVICE.googleapis.com`; gcloud's own variable
+                CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint; a Vertex AI of
+                this machine stands for every API that has none.
+            method: GET, POST or PATCH.
+            path: after the endpoint, with the version.
+            body: JSON.
+        """
+        endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
+        if not endpoint and is_loopback(self.settings.endpoint):
+            endpoint = self.settings.endpoint
+        base = with_scheme(endpoint) or f"https://{service}.googleapis.com"
+        self.check_answers(base)
+        return self.request(method, f"{base}/{path}", json=body).json()
+
+    def request(self, method: str, url: str, **content: Any) -> Any:
+        """Send a request and return the answer, a requests.Response.
+
+        Args:
+            content: json, or data and files, as `requests` has them.
+
+        Raises:
+            google.api_core.exceptions.GoogleAPICallError: it is refused.
+        """
+        from google.api_core import exceptions
+        from google.auth.transport.requests import AuthorizedSession
+
+        credentials = local_credentials(os.environ) if is_loopback(url) else self.credentials
+
+        def send() -> Any:
+            with AuthorizedSession(credentials) as session:
+                response = session.request(method, url, timeout=ANSWER_SECONDS, **content)
+            if response.status_code < 400:
+                return response
+            try:
+                raise exceptions.from_http_response(response)
+            except (AttributeError, TypeError):
+                # JSON of another form than Google's.
+                raise exceptions.from_http_status(
+                    response.status_code, response.text, response=response
+                ) from None
+
+        return self.retry(send)()
+
+    def finish(self, operation: Any) -> None:
+        """Wait for a long-running operation; raise what it ended with.
+
+        A server that keeps no operations has accepted the request, and reports nothing more.
+        """
+        if operation.operation.done and not operation.operation.HasField("error"):
+            return
+        try:
+            self.retry(operation.result)(timeout=_OPERATION_SECONDS)
+        except Exception as error:
+            if status_of(error) not in _NO_SUCH_OPERATION:
+                raise
+
+
+def runs_link(settings: Settings) -> str:
+    """Return the console's page of all pipeline runs."""
+    return f"{CONSOLE}/vertex-ai/pipelines/runs?project={settings.project}"
+
+
+def run_link(settings: Settings, run_id: str) -> str:
+    """Return the console's page of a pipeline run."""
+    where = f"locations/{settings.region}/runs/{run_id}"
+    return f"{CONSOLE}/vertex-ai/pipelines/{where}?project={settings.project}"
+
+
+def custom_job_link(settings: Settings, job_id: str) -> str:
+    """Return the console's page of a custom job."""
+    where = f"locations/{settings.region}/training/{job_id}"
+    return f"{CONSOLE}/vertex-ai/{where}/cpu?project={settings.project}"

@@ -1,0 +1,87 @@
+"""Vertex AI Experiments: each recipe's runs in an experiment of its own.
+
+A run's parameters, metrics and artifacts are in Vertex ML Metadata, in a context of the run.
+That context becomes a child of the experiment's context, as PipelineJob.submit(experiment=...)
+of the SDK does it (machine-learning/experiments/add-pipelinerun-experiment).
+"""
+
+import re
+import time
+from typing import Any
+
+from pipelines.cloud import runs
+from pipelines.cloud.cloud_errors import CloudError, status_of, translated
+from pipelines.cloud.connection import CONSOLE, Connection
+from pipelines.cloud.settings import Settings
+
+_SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
+_EXISTS = 409
+_SHORTEST_ID = 4
+_POLLING_SECONDS = 1.0
+_WAIT_SECONDS = 60.0
+
+
+def experiment_of(recipe: str) -> str:
+    """Return the name of a recipe's experiment: a context's ID is 4 to 128 of a-z, 0-9 and -."""
+    name = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    return name if len(name) >= _SHORTEST_ID else f"{name}-runs"
+
+
+def link(settings: Settings, experiment: str) -> str:
+    """Return the console's page of an experiment; empty: of all."""
+    where = f"locations/{settings.region}/experiments"
+    page = f"{where}/{experiment}/runs" if experiment else where
+    return f"{CONSOLE}/vertex-ai/experiments/{page}?project={settings.project}"
+
+
+def add(connection: Connection, recipe: str, run_id: str) -> str:
+    """Put a run into the experiment of its recipe, which is created where it is missing.
+
+    Returns:
+        The experiment's name.
+
+    Raises:
+        CloudError: refused, no connection, or the run has no context yet after a minute.
+    """
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
+    experiment = experiment_of(recipe)
+    own = _context_of(connection, run_id)
+    # projects/…/metadataStores/default of …/metadataStores/default/contexts/ID.
+    store = own.rpartition("/contexts/")[0]
+    context = types.Context(
+        display_name=experiment, schema_title=_SCHEMA, schema_version=_SCHEMA_VERSION
+    )
+    json_format.ParseDict({"experiment_deleted": False}, context._pb.metadata)
+    with translated(f"adding {run_id!r} to the experiment {experiment!r}"):
+        try:
+            connection.metadata.create_context(
+                parent=store, context=context, context_id=experiment, retry=connection.retry
+            )
+        except Exception as error:
+            if status_of(error) != _EXISTS:
+                raise
+            # Runs are contexts, too: one may have the recipe's name.
+            kind = connection.metadata.get_context(name=f"{store}/contexts/{experiment}")
+            if kind.schema_title != _SCHEMA:
+                raise CloudError(
+                    f"{experiment!r} is the name of a {kind.schema_title} already"
+                ) from None
+        connection.metadata.add_context_children(
+            context=f"{store}/contexts/{experiment}", child_contexts=[own]
+        )
+    return experiment
+
+
+def _context_of(connection: Connection, run_id: str) -> str:
+    """Return the name of a run's context, which appears some seconds after the run."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        job: Any = runs.get(connection, run_id)
+        name = job.job_detail.pipeline_run_context.name
+        if name:
+            return name
+        if runs.state_of(job) in runs.ENDED or time.monotonic() > deadline:
+            raise CloudError(f"{run_id!r} has no context in Vertex ML Metadata")
+        time.sleep(_POLLING_SECONDS)

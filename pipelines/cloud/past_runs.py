@@ -1,0 +1,105 @@
+"""Runs on Vertex AI in the form that `runs` shows and compares."""
+
+import concurrent.futures
+import datetime
+from typing import Any
+
+from pipelines.cloud import runs
+from pipelines.cloud.connection import Connection, run_link
+from pipelines.cloud.settings import Settings
+from pipelines.run_history import PastRun
+
+PLACE = "Vertex AI"
+PLAN, TRAINING = "plan-training", "training"
+"""The task that makes the directory of the training job, and its output."""
+_EVALUATION = "evaluate-model"
+_THREADS = 8
+
+
+def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
+    """Return the latest runs of the project, of a recipe or of all.
+
+    Raises:
+        CloudError: refused, or no connection.
+    """
+    connection = Connection(settings)
+    found = runs.listed(connection, recipe, limit=limit)
+    # A list has no details of tasks, and so neither metrics nor verdicts.
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        whole = list(pool.map(lambda job: runs.get(connection, runs.id_of(job)), found))
+    return [_past(settings, job) for job in whole]
+
+
+def find(settings: Settings, run_id: str) -> PastRun:
+    """Return the run with an ID.
+
+    Raises:
+        InputError: there is none.
+        CloudError: refused, or no connection.
+    """
+    return _past(settings, runs.get(Connection(settings), run_id))
+
+
+def parameters_of(job: Any) -> dict[str, Any]:
+    """Return all parameters of a run, the defaults of its template included."""
+    from google.protobuf import json_format
+
+    content = json_format.MessageToDict(job._pb)
+    inputs = content.get("pipelineSpec", {}).get("root", {}).get("inputDefinitions", {})
+    defaults = {
+        name: definition["defaultValue"]
+        for name, definition in inputs.get("parameters", {}).items()
+        if "defaultValue" in definition
+    }
+    from pipelines.local.kfp_patches import whole_numbers
+
+    return whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
+
+
+def _past(settings: Settings, job: Any) -> PastRun:
+    start = job.start_time or job.create_time
+    end = job.end_time
+    verdict, _, reason = runs.verdict_of(job).partition(": ")
+    error = ""
+    if runs.state_of(job) == "FAILED":
+        error = runs.failure_of(job, [], datetime.datetime.now(datetime.timezone.utc))
+    return PastRun(
+        name=runs.id_of(job),
+        place=PLACE,
+        recipe=job.display_name or job.labels.get("recipe", ""),
+        state=runs.state_of(job),
+        started=start,
+        seconds=(end - start).total_seconds() if start and end else None,
+        parameters=parameters_of(job),
+        metrics=_metrics(job),
+        verdict=verdict,
+        reason=reason,
+        error=error,
+        training=uri_of(job, PLAN, TRAINING),
+        predictions=uri_of(job, _EVALUATION, "predictions"),
+        link=run_link(settings, runs.id_of(job)),
+    )
+
+
+def _metrics(job: Any) -> dict[str, float]:
+    from google.protobuf import json_format
+
+    artifact = _artifact(job, _EVALUATION, "metrics")
+    if artifact is None:
+        return {}
+    values = json_format.MessageToDict(artifact._pb.metadata)
+    return {name: value for name, value in values.items() if isinstance(value, float)}
+
+
+def uri_of(job: Any, task: str, output: str) -> str:
+    """Return the URI of a task's output; empty where it has put out none."""
+    artifact = _artifact(job, task, output)
+    return artifact.uri if artifact is not None else ""
+
+
+def _artifact(job: Any, task: str, output: str) -> Any:
+    for detail in job.job_detail.task_details:
+        found = detail.outputs.get(output) if detail.task_name == task else None
+        if found and found.artifacts:
+            return found.artifacts[0]
+    return None

@@ -1,0 +1,270 @@
+"""A run on Vertex AI: sent, found again, cancelled, and what its tasks and jobs are doing."""
+
+import dataclasses
+import datetime
+import json
+import re
+import uuid
+from typing import Any
+
+from components.vertex_client import status_of
+from pipelines.cloud.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from pipelines.cloud.connection import Connection
+from pipelines.cloud.template import MADE_BY
+from trainer.errors import InputError
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+JOB_ENDED = (*ENDED, "EXPIRED", "PARTIALLY_SUCCEEDED")
+REQUEST = "request"
+"""The label that tells the run of one request from any other of its name."""
+
+_PAGE = 100
+_LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
+           "runtime_config.gcs_output_directory")  # fmt: skip
+"""What a list is asked for: a compiled pipeline of 200 KB for each run is not in it."""
+_CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_CONFLICT = 409
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task of a run.
+
+    Attributes:
+        name: in the pipeline.
+        state: PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED.
+        seconds: from its start to its end or to now; 0 before the start.
+        error: in one line; empty without one.
+        logged_as: job_id under which Cloud Logging has its lines; empty where it has none.
+    """
+
+    name: str
+    state: str
+    seconds: float
+    error: str
+    logged_as: str
+
+
+def create(connection: Connection, job: Any, run_id: str) -> Any:
+    """Start a run.
+
+    The ID makes it safe to send the request again after an answer was lost, and a label tells the
+    run that it started from an earlier one of that name.
+
+    Raises:
+        InputError: the ID is taken, or the request is wrong.
+        CloudError: refused for another reason, or no connection.
+    """
+    job.labels[REQUEST] = uuid.uuid4().hex
+    with translated(f"starting the run {run_id!r}"):
+        try:
+            return connection.pipelines.create_pipeline_job(
+                parent=connection.settings.parent,
+                pipeline_job=job,
+                pipeline_job_id=run_id,
+                retry=connection.retry,
+            )
+        except Exception as error:
+            if status_of(error) != _CONFLICT:
+                raise
+        present = _get(connection, run_id)
+    if present.labels.get(REQUEST) != job.labels[REQUEST]:
+        raise InputError(f"there is a run {run_id!r} already; give another --name")
+    return present
+
+
+def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
+    """Return the PipelineJob with an ID.
+
+    Args:
+        retry: None: the connection's.
+
+    Raises:
+        InputError: there is none.
+        CloudError: refused, or no connection.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
+    with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):
+        return _get(connection, run_id, retry)
+    settings = connection.settings
+    raise InputError(
+        f"no run {run_id!r} in {settings.project}, {settings.region}; `python -m pipelines status` "
+        "lists them"
+    )
+
+
+def listed(
+    connection: Connection, recipe: str = "", *, text: str = "", limit: int | None = None
+) -> list[Any]:
+    """List PipelineJobs, the latest first, without their pipelines and tasks.
+
+    Args:
+        recipe: only its runs; empty: of all that this project made.
+        text: a filter of the API in place of these labels.
+        limit: stop after that many.
+    """
+    from google.protobuf import field_mask_pb2
+
+    labels = {} if text else {**MADE_BY, **({"recipe": recipe.lower()} if recipe else {})}
+    request = {
+        "parent": connection.settings.parent,
+        "filter": text or label_filter(labels),
+        "order_by": "create_time desc",
+        "page_size": min(limit or _PAGE, _PAGE),
+        "read_mask": field_mask_pb2.FieldMask(paths=_LISTED),
+    }
+    found: list[Any] = []
+    with translated("listing the runs"):
+        for job in connection.pipelines.list_pipeline_jobs(request):
+            # The server has filtered already; nothing unlabeled may ever pass for ours.
+            if has_labels(job, labels):
+                found.append(job)
+            if len(found) == limit:
+                break
+    return found
+
+
+def cancel(connection: Connection, run_id: str) -> None:
+    """Ask for a run to be cancelled; one that has ended is left as it is."""
+    job = get(connection, run_id)
+    if state_of(job) in ENDED:
+        raise InputError(f"the run {run_id!r} has ended already: {state_of(job)}")
+    with translated(f"cancelling the run {run_id!r}"):
+        try:
+            connection.pipelines.cancel_pipeline_job(name=job.name)
+        except Exception:
+            # Refused, perhaps, because a request whose answer was lost has cancelled it.
+            if state_of(_get(connection, run_id)) not in ("CANCELLING", "CANCELLED"):
+                raise
+
+
+def custom_jobs(connection: Connection, job: Any) -> list[Any]:
+    """Return the CustomJobs that a run's tasks launched and that are still there, oldest first.
+
+    Raises:
+        CloudError: refused, or no connection.
+    """
+    names, jobs = job_names(job), []
+    with translated("asking for the training job"):
+        for name in names:
+            with tolerated(NOT_FOUND):
+                jobs.append(connection.jobs.get_custom_job(name=name))
+        if not names:
+            text = label_filter({"run": id_of(job)})
+            parent = connection.settings.parent
+            jobs += connection.jobs.list_custom_jobs({"parent": parent, "filter": text})
+    return sorted(jobs, key=lambda one: seconds_of(one.create_time))
+
+
+def readable_jobs(connection: Connection, job: Any) -> list[Any]:
+    """Return the CustomJobs of a run as `custom_jobs` does; none, and say so, where it can't.
+
+    The run's own state and verdict stand without them.
+    """
+    try:
+        return custom_jobs(connection, job)
+    except (CloudError, InputError) as error:
+        connection.say(str(error))
+        return []
+
+
+def job_names(job: Any) -> list[str]:
+    """Return the resource names of the CustomJobs that a run's tasks launched.
+
+    Their launchers left them with Vertex ML Metadata; a list of runs does not have them.
+    """
+    found = [_CUSTOM_JOB.findall(_metadata_text(one)) for one in job.job_detail.task_details]
+    return list(dict.fromkeys(name for names in found for name in names))
+
+
+def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
+    """Return the tasks of a run in order of their start, groups of tasks left out."""
+    groups = {detail.parent_task_id for detail in job.job_detail.task_details}
+    tasks = []
+    for detail in sorted(
+        job.job_detail.task_details, key=lambda one: seconds_of(one.start_time) or 1e12
+    ):
+        if detail.task_id in groups:
+            continue
+        start, end = seconds_of(detail.start_time), seconds_of(detail.end_time)
+        # The server's clock may be ahead of this machine's.
+        until = end or max(now.timestamp(), start)
+        state = detail.state.name
+        tasks.append(
+            Task(
+                name=detail.task_name,
+                state="CACHED" if state == "SKIPPED" and detail.outputs else state,
+                seconds=until - start if start else 0.0,
+                error=" ".join(detail.error.message.split()),
+                logged_as=detail.executor_detail.container_detail.main_job.rpartition("/")[2]
+                or detail.executor_detail.custom_job_detail.job.rpartition("/")[2],
+            )
+        )
+    return tasks
+
+
+def failure_of(job: Any, jobs: list[Any], now: datetime.datetime) -> str:
+    """Return why a run failed, in one line: the training job's words before the task's."""
+    for custom_job in reversed(jobs):
+        if custom_job.error.message:
+            return " ".join(custom_job.error.message.split())
+    for task in tasks_of(job, now):
+        if task.state == "FAILED" and task.error:
+            return f"{task.name}: {task.error}"
+    return " ".join(job.error.message.split()) or "no reason was given"
+
+
+def verdict_of(job: Any) -> str:
+    """Return the gate's decision, or that there was nothing to train; empty before that."""
+    from google.protobuf import json_format
+
+    for detail in job.job_detail.task_details:
+        # The tasks that decide keep their verdict in an output of this name.
+        decision = detail.outputs.get("decision")
+        for artifact in decision.artifacts if decision else []:
+            values = json_format.MessageToDict(artifact._pb.metadata)
+            if values.get("verdict"):
+                return f"{values['verdict']}: {values.get('reason', '')}"
+    return ""
+
+
+def state_of(resource: Any) -> str:
+    """Return SUCCEEDED, of PIPELINE_STATE_SUCCEEDED or JOB_STATE_SUCCEEDED."""
+    return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)
+
+
+def id_of(resource: Any) -> str:
+    """Return the last part of a resource's name."""
+    return resource.name.rpartition("/")[2]
+
+
+def has_labels(resource: Any, labels: dict[str, str]) -> bool:
+    """Return whether a resource carries each of the labels."""
+    return all(resource.labels.get(key) == value for key, value in labels.items())
+
+
+def label_filter(labels: dict[str, str]) -> str:
+    """Return a filter of the API's list methods."""
+    return " AND ".join(f'labels.{key}="{value}"' for key, value in labels.items())
+
+
+def seconds_of(time: Any) -> float:
+    """Return the seconds since 1970 of a timestamp; 0 for one that is not set."""
+    return time.timestamp() if time else 0.0
+
+
+def _get(connection: Connection, run_id: str, retry: Any = None) -> Any:
+    name = f"{connection.settings.parent}/pipelineJobs/{run_id}"
+    return connection.pipelines.get_pipeline_job(name=name, retry=retry or connection.retry)
+
+
+def _metadata_text(detail: Any) -> str:
+    """Return what a task's execution has on record, as text."""
+    from google.protobuf import json_format
+
+    metadata = detail.execution._pb.metadata if detail.execution else None
+    if metadata is None:
+        return ""
+    return json.dumps(json_format.MessageToDict(metadata))

@@ -1,0 +1,195 @@
+"""What is sent to Vertex AI: the bytes of build/<recipe>.yaml, and one run's values for it."""
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from components.registry.model_upload import MADE_BY
+from pipelines import plan, resource_names
+from pipelines.cloud import gpu_image
+from pipelines.cloud.settings import Settings
+from pipelines.local import package
+from pipelines.parameters import ParameterSet
+from pipelines.recipe import Recipe
+from pipelines.revision import git_commit
+from trainer.errors import InputError
+from trainer.evaluation.gate import CHAMPION
+from trainer.machines.worker_pools import IMAGE
+
+_RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A compiled pipeline.
+
+    Attributes:
+        recipe: its name.
+        path: of the YAML.
+    """
+
+    recipe: str
+    path: Path
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file's bytes, in hexadecimal digits."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    @functools.cached_property
+    def package(self) -> package.Package:
+        """The content, read and checked."""
+        return package.load(self.path)
+
+    @property
+    def pipeline_name(self) -> str:
+        """Name of the pipeline, which names its package in a repository, too."""
+        return self.package.content["pipelineInfo"]["name"]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that tell what made a resource."""
+        labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
+        commit = git_commit()
+        return {**labels, "commit": commit} if commit else labels
+
+
+def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")) -> Template:
+    """Compiles a recipe with the image of the settings.
+
+    Raises:
+        InputError: there is no image that Vertex AI could pull.
+    """
+    from pipelines import compilation
+
+    template = Template(recipe.name, compilation.write(recipe, directory, settings.image))
+    require_image(template, settings)
+    return template
+
+
+def require_image(template: Template, settings: Settings) -> None:
+    """Raises InputError where a template's image is one that only this machine knows."""
+    executors = template.package.content["deploymentSpec"]["executors"]
+    if executors["exec-plan-training"]["container"]["image"] == IMAGE:
+        settings.require("image")
+
+
+def run_values(
+    recipe: Recipe, parameters: ParameterSet, settings: Settings, template: Template, run_id: str
+) -> dict[str, Any]:
+    """The values that a run needs beside the defaults compiled into its template.
+
+    Settings become the parameters that carry them to the training job, where the user has
+    not set those.
+
+    Raises:
+        InputError: a source that Vertex AI can't read, a resource of another region, a max_cost
+            that pays for nothing, or a name or type that the template does not have.
+    """
+    values = parameters.values()
+    _check_sources(values)
+    plan.check_affordable(parameters)
+    defaults = recipe.parameters.values()
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    carried = {
+        "service_account": settings.service_account,
+        "network": settings.network,
+        "tensorboard": settings.tensorboard,
+        "encryption_spec_key_name": settings.encryption_key,
+        "gpu_image_uri": settings.gpu_image if parameters.machines.accelerator_count else "",
+    }
+    for name, value in carried.items():
+        if value and not values[name]:
+            changed[name] = value
+    _check_resources({**values, **changed}, settings)
+    gpu_image.check(parameters.machines, settings)
+    own = {"run": run_id} if run_id else {}
+    changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
+    template.package.arguments(changed)
+    return changed
+
+
+def pipeline_job(
+    template: Template, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
+) -> Any:
+    """A PipelineJob proto.
+
+    Args:
+        values: as `run_values` gives them.
+        cache: for every task; None: as the pipeline has it.
+    """
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
+    spec = json.loads(json.dumps(template.package.content))
+    if cache is not None:
+        for component in [spec["root"], *spec["components"].values()]:
+            for task in component.get("dag", {}).get("tasks", {}).values():
+                task["cachingOptions"] = {"enableCache": cache}
+    document: dict[str, Any] = {
+        "displayName": template.recipe,
+        "pipelineSpec": spec,
+        "labels": {**settings.labels, **template.labels},
+        "runtimeConfig": {
+            "gcsOutputDirectory": settings.pipeline_root,
+            "parameterValues": dict(values),
+        },
+        "serviceAccount": settings.service_account,
+        "network": settings.network,
+    }
+    if settings.encryption_key:
+        document["encryptionSpec"] = {"kmsKeyName": settings.encryption_key}
+    job = types.PipelineJob()
+    json_format.ParseDict(document, job._pb)
+    return job
+
+
+def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
+    """The ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
+    if not name:
+        stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+        return f"{stem}-{now:%Y%m%d-%H%M%S}"
+    if not _RUN_NAME.fullmatch(name):
+        raise InputError(
+            f"--name {name!r} is not a run's name: up to 63 of a-z, 0-9 and -, starting with a "
+            "letter"
+        )
+    return name
+
+
+def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
+    """Raises InputError for resources that the run's region or its other values do not fit."""
+    resource_names.check_region(values, settings.region)
+    resource_names.check_region(
+        {"encryption_spec_key_name": settings.encryption_key}, settings.region
+    )
+    resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
+    resource_names.check_peering(values["network"], values["accelerator_type"])
+
+
+def _check_sources(values: Mapping[str, Any]) -> None:
+    """Raises InputError for a place that machines of the cloud can't see."""
+    kind, _, location = values["source"].partition(":")
+    if kind == "tfds" and not values["data_dir"]:
+        raise InputError(
+            f"source={values['source']!r} needs a data_dir that Vertex AI can read: prepare it "
+            f"with `tfds build {location.partition(':')[0]} --data_dir=FOLDER`, copy FOLDER to a "
+            "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
+        )
+    places = {name: values[name] for name in ("data_dir", "records_store")}
+    if values["warm_start"] != CHAMPION:
+        places["warm_start"] = values["warm_start"]
+    if kind not in ("digits", "tfds"):
+        places["source"] = location
+    for name, place in places.items():
+        if place and "://" not in place and not place.startswith("/gcs/"):
+            raise InputError(
+                f"{name}: {place!r} is on this machine, where Vertex AI can't read it; copy it to "
+                "a bucket and give gs://BUCKET/FOLDER, or add --local"
+            )

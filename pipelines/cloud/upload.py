@@ -1,0 +1,160 @@
+"""Store compiled pipelines in a repository: Artifact Registry's kind for KFP, or a bucket.
+
+    repository                                     a template
+    https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY  <repository>/<pipeline>/sha256:<digest>
+    gs://BUCKET/FOLDER                             <repository>/<pipeline>/<digest>.yaml
+
+The same bytes are stored once; tags (a version, a commit, latest) are moved to them.
+"""
+
+import dataclasses
+import hashlib
+import re
+from typing import Any
+
+from pipelines.cloud.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from pipelines.cloud.connection import Connection
+from pipelines.cloud.template import Template
+from pipelines.revision import git_commit, project_version
+
+ARTIFACT_REGISTRY = re.compile(
+    r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"
+)
+_UPLOADED = re.compile(r"(?P<package>[^/\s]+)/(?P<version>sha256:[^/\s]+)")
+_CONFLICT, _PRECONDITION = 409, 412
+
+
+@dataclasses.dataclass(frozen=True)
+class Upload:
+    """The result of an upload.
+
+    Attributes:
+        uri: of exactly these bytes, for template_path of an SDK and for the console.
+        is_new: whether they were not there before.
+        tags: that lead to them now.
+    """
+
+    uri: str
+    is_new: bool
+    tags: list[str]
+
+
+def tags() -> list[str]:
+    """Return the tags of what is uploaded now: v<version>, commit-<commit>, latest."""
+    version, commit = project_version(), git_commit()
+    found = [f"v{version.replace('.', '-')}"] if version else []
+    found += [f"commit-{commit}"] if commit else []
+    return [*found, "latest"]
+
+
+def upload(connection: Connection, template: Template) -> Upload:
+    """Store a template, if it is not there, and move the tags to it.
+
+    Raises:
+        CloudError: refused, or no connection.
+    """
+    repository = connection.settings.require("template_repository").template_repository
+    with translated(f"uploading {template.path} to {repository}"):
+        if repository.startswith("gs://"):
+            return _to_bucket(connection, template, repository.rstrip("/"))
+        return _to_registry(connection, template, repository.rstrip("/"))
+
+
+def _to_registry(connection: Connection, template: Template, repository: str) -> Upload:
+    connection.check_answers(repository, "check the setting template_repository and the network")
+    registry = _Registry(connection, repository)
+    version = registry.version_of(template)
+    if version:
+        for tag in tags():
+            registry.move_tag(template.pipeline_name, version, tag)
+        return Upload(f"{repository}/{template.pipeline_name}/{version}", False, tags())
+    # Content names the version: sent twice, it is still one.
+    content = {"content": (template.path.name, template.path.read_bytes())}
+    answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
+    if not _UPLOADED.fullmatch(answer.text.strip()):
+        raise CloudError(
+            f"uploading {template.path} to {repository}: the answer is none of a repository of "
+            f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
+        )
+    return Upload(f"{repository}/{answer.text.strip()}", True, tags())
+
+
+class _Registry:
+    """Versions and tags of pipelines: Artifact Registry's, or a KFP registry's elsewhere.
+
+    KFP's own RegistryClient asks the same, without a deadline and without the server's words.
+    """
+
+    def __init__(self, connection: Connection, repository: str) -> None:
+        self._connection, self._repository = connection, repository
+        match = ARTIFACT_REGISTRY.match(repository)
+        self._folder = (
+            f"projects/{match['project']}/locations/{match['location']}/repositories/"
+            f"{match['repository']}/"
+            if match
+            else ""
+        )
+
+    def version_of(self, template: Template) -> str:
+        """Return the version that holds a template's bytes; empty if there is none."""
+        version, package = f"sha256:{template.digest}", template.pipeline_name
+        with tolerated(NOT_FOUND):
+            self._ask("GET", f"packages/{package}/versions/{version}")
+            return version
+        # A repository may name versions otherwise: compare with the latest.
+        with tolerated(NOT_FOUND):
+            latest = self._connection.request("GET", f"{self._repository}/{package}/latest")
+            if hashlib.sha256(latest.content).hexdigest() == template.digest:
+                tag = self._ask("GET", f"packages/{package}/tags/latest")
+                return str(tag.get("version", "")).rpartition("/")[2]
+        return ""
+
+    def move_tag(self, package: str, version: str, tag: str) -> None:
+        """Make a tag lead to a version."""
+        path = f"packages/{package}/tags"
+        wanted = {"version": f"{self._folder}packages/{package}/versions/{version}"}
+        with tolerated(NOT_FOUND):
+            present = self._ask("GET", f"{path}/{tag}")
+            if str(present.get("version", "")).rpartition("/")[2] != version:
+                self._ask("PATCH", f"{path}/{tag}?updateMask=version", wanted)
+            return
+        with tolerated(_CONFLICT):
+            self._ask("POST", f"{path}?tagId={tag}", wanted)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        if self._folder:
+            path = f"v1/{self._folder}{path}"
+            return self._connection.rest("artifactregistry", method, path, body)
+        return self._connection.request(method, f"{self._repository}/{path}", json=body).json()
+
+
+def _to_bucket(connection: Connection, template: Template, repository: str) -> Upload:
+    bucket_name, _, folder = repository.removeprefix("gs://").partition("/")
+    prefix = f"{folder}/{template.pipeline_name}".lstrip("/")
+    bucket = connection.storage.bucket(bucket_name)
+    content = template.path.read_bytes()
+    name = f"{prefix}/{template.digest}.yaml"
+    is_new = False
+    blob = bucket.blob(name)
+    if not blob.exists(retry=connection.retry):
+        with tolerated(_PRECONDITION):
+            _write(connection, blob, content, if_generation_match=0)
+            is_new = True
+    for tag in tags():
+        _write(connection, bucket.blob(f"{prefix}/{tag}.yaml"), content)
+    return Upload(f"gs://{bucket_name}/{name}", is_new, tags())
+
+
+def _write(connection: Connection, blob: Any, content: bytes, **options: Any) -> None:
+    blob.upload_from_string(content, "application/yaml", retry=connection.retry, **options)
+
+
+def pinned(connection: Connection, template: Template) -> str:
+    """Return the URI of a template by its digest, uploaded if need be; empty without a repository.
+
+    Only Artifact Registry's URIs are ones that a PipelineJob may name as its template.
+    """
+    if not connection.settings.template_repository:
+        return ""
+    uri = upload(connection, template).uri
+    return uri if uri.startswith("https://") else ""

@@ -1,0 +1,80 @@
+"""python -m pipelines clean: shows what would go, asks, deletes."""
+
+import datetime
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import Recipe, confirm, of_recipe
+from pipelines.console import print_plain
+from trainer.errors import InputError
+
+_AGE = re.compile(r"([0-9]+)([dhw])")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@with_settings
+def clean(
+    settings: Callable[[], Settings],
+    older_than: Annotated[str, typer.Option(help="What ended before: 30d, 12h or 4w ago.")],
+    recipe: Recipe = None,
+    keep_last: Annotated[
+        int, typer.Option(min=0, help="Of each recipe, its last successful runs to keep.")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete old runs, training jobs, finished schedules, unused model versions and folders.
+
+    Only what carries this project's label; no model version with an alias, and no run that
+    one of those or another run still needs.
+    """
+    from pipelines.cloud import clean as cleaning
+    from pipelines.cloud.connection import Connection
+
+    only = of_recipe(recipe)
+    before = _before(older_than)
+    own = settings().require("project")
+    found = cleaning.find(Connection(own), before=before, recipe=only, keep_last=keep_last)
+    console = Console()
+
+    def say(line: str) -> None:
+        print_plain(console, line)
+
+    table = Table("What", "Name", "", box=None)
+    for item in found.items:
+        table.add_row(item.kind, item.name, item.detail)
+    if found.items:
+        console.print(table)
+    for reason in found.kept:
+        say(f"kept: {reason}")
+    if not found.items:
+        say("nothing to delete")
+        return
+    if dry_run:
+        say(f"{len(found.items)} would be deleted; nothing was (--dry-run)")
+        return
+    if not yes and not confirm(f"Delete these {len(found.items)}?"):
+        say("nothing was deleted")
+        return
+    for item in found.items:
+        item.delete()
+    say(f"{len(found.items)} deleted")
+
+
+def _before(age: str) -> datetime.datetime:
+    """The time that lies 30d, 12h or 4w back; raises InputError for anything else."""
+    match = _AGE.fullmatch(age)
+    if not match:
+        raise InputError(f"--older-than {age!r} is not an age, such as 30d, 12h or 4w")
+    try:
+        back = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+        return datetime.datetime.now(datetime.timezone.utc) - back
+    except OverflowError:
+        raise InputError(f"--older-than {age!r} is before the calendar; use less") from None

@@ -1,0 +1,283 @@
+"""python -m pipelines: what there is to run, on which machines, and running it.
+
+What a command needs beyond the recipes, KFP above all, is imported in it: listing
+recipes takes no second.
+"""
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import api, parameter_list, resuming, startup
+from pipelines import recipe as recipes
+from pipelines.cloud.cloud_errors import CloudError
+from pipelines.cloud.flags import GivenSettings, with_settings
+from pipelines.commands import (
+    clean_command,
+    compile_command,
+    emulator_command,
+    promotion,
+    run_commands,
+    runs_command,
+    schedule_commands,
+    tensorboard_command,
+)
+from pipelines.commands.arguments import (
+    Rates,
+    RecipeName,
+    RunsDirectory,
+    SetOptions,
+    not_empty,
+    parse_settings,
+    runs_folder,
+)
+from pipelines.console import cell
+from pipelines.startup import INTERRUPTED
+from trainer.errors import EXIT_CODE, InputError, one_line
+
+FAILED = 1
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_LONGEST_MESSAGE, _KEPT = 1000, 300
+_LONGEST_MINUTES = 366 * 24 * 60
+
+app = typer.Typer(
+    help="TensorFlow training as a Vertex AI pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def run(application: typer.Typer, arguments: Sequence[str]) -> int:
+    """Run a command line; return its exit code, 2 after one line on a user's mistake."""
+    command = typer.main.get_command(application)
+    try:
+        code = command.main(list(arguments), standalone_mode=False) or 0
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        message = str(error)
+    except CloudError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return FAILED
+    except typer.Abort:
+        return INTERRUPTED
+    except OSError as error:
+        # What goes wrong with a file that is named is handled where it is opened.
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        print(f"error: the output can't be written: {error.strerror}", file=sys.stderr)
+        # Else Python tries again, when it ends, to write what is left.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        # Typer's usage errors; which class they are of depends on its version.
+        if not hasattr(error, "format_message"):
+            raise
+        message = error.format_message()
+        if not message:
+            return EXIT_CODE
+        message = f"{message.rstrip('.')}; --help shows what there is"
+    line = one_line(message)
+    if len(line) > _LONGEST_MESSAGE:
+        # It repeats a value of the user's, between what is wrong and the remedy.
+        line = f"{line[:_KEPT]} … {line[-_KEPT:]}"
+    print(f"error: {line}", file=sys.stderr)
+    return EXIT_CODE
+
+
+@app.command("recipes")
+def list_recipes() -> int:
+    """List the recipes."""
+    table = Table("Recipe", "What it makes", "Model", "Replicas", "Source", box=None)
+    broken = []
+    for name in recipes.names():
+        try:
+            recipe = recipes.load(name)
+        except InputError as error:
+            broken.append(one_line(error))
+            continue
+        parameters = recipe.parameters
+        table.add_row(
+            name,
+            cell(recipe.summary),
+            parameters.training.model,
+            str(sum(parameters.machines.replicas.values())),
+            cell(parameters.records.source),
+        )
+    Console().print(table)
+    for message in broken:
+        print(f"error: {message}", file=sys.stderr)
+    return EXIT_CODE if broken else 0
+
+
+@app.command("parameters")
+def list_parameters(
+    word: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORD]",
+            help=f"Only those that it is about: {', '.join(parameter_list.TOPICS)}, or part of a "
+            "name or of a description.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """List the pipeline's parameters, which --set takes."""
+    word = "" if word is None else not_empty("WORD", word)
+    parameter_list.show(word, Console())
+
+
+@app.command()
+def plan(
+    recipe: RecipeName,
+    set_: SetOptions = None,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=_LONGEST_MINUTES,
+            help="Expected time of training; default: the recipe's.",
+            show_default=False,
+        ),
+    ] = 0.0,
+    rate: Rates = None,
+) -> None:
+    """Show which machines a run would train on, their quota and their price. Asks no server."""
+    loaded = api.load(recipe)
+    given = parse_settings(set_)
+    api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")
+
+
+@app.command("run")
+@with_settings
+def run_recipe(
+    settings: GivenSettings,
+    recipe: RecipeName,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help="With --resume: as `runs` lists them; default: the latest of the recipe.",
+            show_default=False,
+        ),
+    ] = "",
+    local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a run that was cancelled, failed or killed."),
+    ] = False,
+    in_containers: Annotated[
+        bool,
+        typer.Option(
+            "--in-containers",
+            help="With --local: components and replicas in containers of the pipeline's image.",
+        ),
+    ] = False,
+    set_: SetOptions = None,
+    cache: Annotated[
+        bool | None,
+        typer.Option(
+            "--cache/--no-cache",
+            help="Take over what earlier runs have left, for every step or for none; default: as "
+            "each step has it, which is for records alone.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Of the run; default: <recipe>-<time>.", show_default=False),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
+    runs_directory: RunsDirectory = None,
+) -> int:
+    """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
+    directory = runs_folder(runs_directory, local=local)
+    if resume:
+        resuming.check_options(set_, cache, in_containers=in_containers)
+        if local:
+            if name or detach or settings.options():
+                raise InputError(
+                    "with --local --resume only --runs-directory can be given; leave the others out"
+                )
+            return resuming.resume_here(directory, recipe, run)
+        from pipelines.cloud import rerun
+
+        return rerun.resume(settings(), recipe, run, name or "", detach=detach)
+    if run:
+        raise InputError(f"{run!r} was given beside {recipe!r}; add --resume to go on with a run")
+    loaded = api.load(recipe)
+    given = parse_settings(set_)
+    loaded.with_values(given, place="--set")
+    if name is not None:
+        not_empty("--name", name)
+    if in_containers and not local:
+        raise InputError("--in-containers is for runs on this machine; add --local")
+    if not local:
+        from pipelines.cloud.launch import Request, launch
+
+        request = Request(recipe=loaded, values=given, name=name or "", detach=detach, cache=cache)
+        own = settings()
+        if not own.project:
+            raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
+        return launch(request, own, Console())
+    for option, given_option in (("--name", name), ("--detach", detach)):
+        if given_option:
+            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
+    for option in settings.options():
+        if option != "--pipeline-root":
+            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
+    # Not from the environment or a file: what a run on this machine writes stays on it, unless
+    # this very command says otherwise.
+    root = settings.of_flags_alone().pipeline_root
+    if root and in_containers:
+        raise InputError(
+            "--pipeline-root can't be used with --in-containers, since containers have no "
+            "credentials of this machine; leave one of them out"
+        )
+    result = api.run(
+        loaded,
+        given,
+        runs_directory=directory,
+        cache=cache is not False,
+        in_containers=in_containers,
+        root=root,
+        place="--set",
+    )
+    return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
+
+
+app.command("compile")(compile_command.main)
+app.command()(run_commands.doctor)
+app.command()(runs_command.runs)
+app.command()(run_commands.status)
+app.command()(run_commands.cancel)
+app.command()(run_commands.logs)
+app.command()(tensorboard_command.tensorboard)
+app.command()(promotion.promote)
+app.command()(emulator_command.emulator)
+app.command()(clean_command.clean)
+app.add_typer(schedule_commands.app, name="schedule")
+
+
+def main(application: typer.Typer = app) -> None:
+    """Run the command line of `python -m pipelines`, or of compile.py, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no such sign shows another in its place.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    # An installed command does not look for modules there: recipes name models and steps of it.
+    if (here := os.getcwd()) not in sys.path and "" not in sys.path:  # noqa: PTH109
+        sys.path.append(here)
+    code = run(application, sys.argv[1:])
+    startup.end(code)

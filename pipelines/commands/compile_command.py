@@ -1,0 +1,58 @@
+"""The command that compiles recipes, of compile.py and of the installed command line."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import folder
+
+
+@with_settings
+def main(
+    settings: Callable[[], Settings],
+    recipes: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all of them.")
+    ] = None,
+    output_directory: Annotated[str, typer.Option(help="Where the files go.")] = "build",
+    upload: Annotated[
+        bool,
+        typer.Option(
+            "--upload",
+            help="Store them in template_repository, tagged with version, commit and latest.",
+        ),
+    ] = False,
+) -> None:
+    """Compile recipes to the YAML that Vertex AI runs, each checked against its rules.
+
+    The image is that of components and replicas, as Vertex AI can pull it. Without one it is
+    that of the file which is there, else a name that only this machine knows.
+    """
+    from pipelines import api, recipe
+
+    directory = folder("--output-directory", output_directory)
+    own = settings()
+    if upload:
+        own.require("project", "template_repository")
+    for loaded in [api.load(name) for name in recipes or recipe.names()]:
+        start = time.monotonic()
+        path = api.compile(loaded, image=own.image, directory=directory)
+        print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
+        if upload:
+            _upload(loaded.name, path, own)
+
+
+def _upload(recipe: str, path: Path, settings: Settings) -> None:
+    from pipelines.cloud import upload
+    from pipelines.cloud.connection import Connection
+    from pipelines.cloud.template import Template, require_image
+
+    template = Template(recipe, path)
+    require_image(template, settings)
+    uploaded = upload.upload(Connection(settings), template)
+    print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
+    print(f"tags      {', '.join(uploaded.tags)}")

@@ -1,0 +1,112 @@
+"""python -m pipelines promote: which version of a model is the champion.
+
+The gate promotes by itself what is better; this is for everything else: a challenger that
+somebody has looked at, and a champion that has to go.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from pipelines import recipe as recipes
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
+from pipelines.console import cell, print_plain
+from trainer.errors import InputError
+
+
+@with_settings
+def promote(
+    settings: Callable[[], Settings],
+    recipe: RecipeName,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="N", help="Make this version the champion.")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Make the champion before this one it again.")
+    ] = False,
+    model_name: Annotated[
+        str | None, typer.Option(help="Of another model than the recipe's.", show_default=False)
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="In the Model Registry of this machine.")
+    ] = False,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
+    directory = runs_folder(runs_directory, local=local)
+    if runs_directory is not None and not directory.is_dir():
+        raise InputError(f"--runs-directory {runs_directory!r}: there is no such folder")
+    for option, value in (("--version", version), ("--model-name", model_name)):
+        if value is not None:
+            not_empty(option, value)
+    if version and rollback:
+        raise InputError("--version and --rollback exclude each other: give one of them")
+    model = model_name or recipes.load(recipe).parameters.registry.model_name
+    if not model:
+        raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
+    console = Console()
+    with _registry(settings, directory if local else None, model) as registry:
+        if version:
+            champion = registry.promote(model, version)
+            _print(console, f"{champion.name} is the champion of {model}")
+        elif rollback:
+            champion, withdrawn = registry.roll_back(model)
+            after = f", after {withdrawn.name}" if withdrawn else ""
+            _print(console, f"{champion.name} is the champion of {model} again{after}")
+        else:
+            _show(console, model, registry.versions(model))
+
+
+@contextlib.contextmanager
+def _registry(
+    settings: Callable[[], Settings], runs_directory: Path | None, model: str
+) -> Iterator[Any]:
+    """The Model Registry of the settings, or the one in a folder of this machine's runs."""
+    from components.registry.model_registry import ModelRegistry
+    from pipelines.cloud.cloud_errors import translated
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
+        if runs_directory is None:
+            from pipelines.cloud.connection import Connection
+
+            own = settings().require("project")
+            yield ModelRegistry(Connection(own).models, own.parent)
+            return
+        from components.vertex_client import model_client
+        from pipelines.emulator import environment
+        from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+        from pipelines.emulator.operations import Operations
+        from pipelines.emulator.server import Emulator
+
+        # Read by the client of the server that is started here.
+        os.environ.update(environment.beside_proxies(os.environ))
+        operations = Operations()
+        models = ModelService(runs_directory / FOLDER_NAME, operations)
+        server = stack.enter_context(Emulator(models, operations))
+        parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
+        yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
+
+
+def _show(console: Console, model: str, versions: list[Any]) -> None:
+    if not versions:
+        _print(console, f"{model} has no version yet")
+        return
+    table = Table("Version", "Aliases", "Run", Column("Model", overflow="fold"), box=None)
+    for one in versions:
+        aliases = ", ".join(sorted(one.aliases))
+        values = (one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
+        table.add_row(*map(cell, values))
+    console.print(table)
+
+
+def _print(console: Console, text: str) -> None:
+    print_plain(console, text)

@@ -1,0 +1,188 @@
+"""`runs`: the runs of this machine and of Vertex AI in one list, or two of them compared."""
+
+import itertools
+import pathlib
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from pipelines import run_history
+from pipelines.cloud.cloud_errors import CloudError
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
+from pipelines.console import print_plain
+from pipelines.run_history import PastRun
+from trainer.errors import InputError, one_line
+
+_COLORS = {
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "KILLED": "red",
+    "CANCELLED": "yellow",
+    "RUNNING": "blue",
+}
+LISTED = 20
+"""Runs that are listed if nothing else is asked for."""
+_METRICS = ("accuracy", "roc_auc", "log_loss")
+_CHANGES = 3
+_LONGEST_VALUE = 24
+
+
+@with_settings
+def runs(
+    settings: Callable[[], Settings],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN RUN]", help="Compare these two; default: list all."),
+    ] = None,
+    recipe: Recipe = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many are listed, the latest.")] = LISTED,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """List the runs, here and on Vertex AI, the latest first; or compare two of them."""
+    folder = runs_folder(runs_directory, local=True)
+    if names and len(names) != 2:
+        raise InputError(
+            f"{len(names)} run{'s were' if len(names) > 1 else ' was'} given; give two to compare, "
+            "or none to list them"
+        )
+    if names:
+        first, second = (_find(folder, name, settings) for name in names)
+        _compare(first, second, folder)
+        return
+    list_runs(folder, settings, of_recipe(recipe), limit)
+
+
+def list_runs(
+    folder: pathlib.Path, settings: Callable[[], Settings], recipe: str, limit: int
+) -> None:
+    """Print the runs of a folder and of the project, where settings name one.
+
+    Raises:
+        CloudError, InputError: the runs of the project can't be listed, and there are no others.
+    """
+    console = Console()
+    found = run_history.listed(folder, recipe)
+    problem = ""
+    links: list[str] = []
+    own = settings()
+    if own.project:
+        from pipelines.cloud import experiments, past_runs
+        from pipelines.cloud.connection import runs_link
+
+        try:
+            found += past_runs.listed(own, recipe, limit + 1)
+            links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
+            links.append(f"all runs     {runs_link(own)}")
+        except (CloudError, InputError) as error:
+            if not found:
+                raise
+            problem = f"runs on Vertex AI are not listed: {one_line(error)}"
+    found.sort(key=lambda run: (run.started, run.name), reverse=True)
+    if not found and not problem:
+        where = f" and none in {own.project}, {own.region}" if own.project else ""
+        print_plain(console, f"no runs in the folder {folder}{where}")
+    width = max((len(run.name) for run in found[:limit]), default=0)
+    for number, run in enumerate(found[:limit]):
+        earlier = (one for one in found[number + 1 :] if one.recipe == run.recipe)
+        _show(console, run, next(earlier, None), width)
+    if len(found) > limit:
+        print_plain(console, "older runs are left out; --limit lists more, --recipe others")
+    for link in links:
+        print_plain(console, link)
+    if problem:
+        print_plain(console, problem)
+
+
+def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
+    """Print a run: its state and result, then what it was and what it changed."""
+    name = next((name for name in _METRICS if name in run.metrics), "")
+    metric = f"{name.replace('_', ' ')} {run.metrics[name]:.4f}" if name else ""
+    line = Text(f"{run.name:<{width}}  ")
+    line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
+    took = "" if run.seconds is None else _duration(run.seconds)
+    line.append(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip())
+    console.print(line, soft_wrap=True, highlight=False)
+    started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
+    place = "" if run.place == run_history.HERE else f" on {run.place}"
+    details = Text(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
+    # A file or a pipe gets a line for it, however long; a terminal's lines are wrapped.
+    console.print(Padding(details, (0, 0, 0, 4), expand=False), soft_wrap=not console.is_terminal)
+
+
+def _changes(run: PastRun, before: PastRun | None) -> str:
+    """Say which parameters differ from those of the run before it."""
+    from pipelines.run_comparison import differing, shown
+
+    if before is None:
+        return ""
+    changed = differing(before, run)
+    texts = []
+    for name, old, new in changed[:_CHANGES]:
+        now, was = (_short(shown(value)) for value in (new, old))
+        texts.append(f"{name}={now} (was {was})")
+    if len(changed) > _CHANGES:
+        texts.append(f"{len(changed) - _CHANGES} more")
+    return "; " + (", ".join(texts) or "nothing set differently")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _duration(seconds: float) -> str:
+    """28 s, 3:05 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _find(folder: pathlib.Path, name: str, settings: Callable[[], Settings]) -> PastRun:
+    """Return the run of that name, of this machine or else of the project."""
+    if run_history.is_here(folder, name):
+        return run_history.find(folder, name)
+    own = settings()
+    if not own.project:
+        return run_history.find(folder, name)
+    from pipelines.cloud import past_runs
+
+    return past_runs.find(own, name)
+
+
+def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
+    """Print the comparison, and writes the page with the curves."""
+    from pipelines import comparison_page, run_comparison
+
+    console = Console()
+    compared = run_comparison.compare(first, second)
+    shown = run_comparison.shown
+    parameters = [(name, shown(one), shown(two)) for name, one, two in compared.parameters]
+    metrics = [(name, str(one), str(two)) for name, one, two in compared.metrics]
+    for title, rows in (("parameter", parameters), ("metric", metrics)):
+        if rows:
+            _print_table(console, [(title, first.name, second.name), *rows])
+        else:
+            print_plain(console, f"{title}s: none differ" if title == "parameter" else "no metrics")
+        console.print()
+    for line in compared.verdicts:
+        print_plain(console, line)
+    folder.mkdir(exist_ok=True)
+    page = folder / f"{first.name}--{second.name}.html"
+    comparison_page.write(page, compared)
+    print_plain(console, f"page  {page}")
+
+
+def _print_table(console: Console, rows: list[tuple[str, ...]]) -> None:
+    """Print rows in columns, none of which is cut."""
+    columns = list(itertools.zip_longest(*rows, fillvalue=""))
+    widths = [max(map(len, column)) for column in columns]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print_plain(console, "  ".join(cells).rstrip())

@@ -1,0 +1,108 @@
+"""python -m pipelines schedule: a recipe's [retraining] on Vertex AI."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import RecipeName, confirm
+from pipelines.console import print_plain
+
+app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
+SettingsOf = Callable[[], Settings]
+
+
+@app.command()
+@with_settings
+def apply(settings: SettingsOf, recipe: RecipeName) -> None:
+    """Make a recipe's schedule, or change it to what the recipe declares now."""
+    from pipelines import recipe as recipes
+    from pipelines.cloud import schedules, template
+    from pipelines.cloud.connection import Connection
+
+    own = settings().require("project", "pipeline_root")
+    loaded = recipes.load(recipe)
+    compiled = template.compiled(loaded, own)
+    applied = schedules.apply(Connection(own), loaded, compiled)
+    schedule = applied.schedule
+    changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
+    _say(f"{applied.action}{changed}: {schedule.name}")
+    if applied.action == "recreated":
+        _say(
+            "          no update can do that: a new one, which counts its runs from 0, replaces it"
+        )
+    _say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
+    uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
+    _say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")
+    _say("          a recipe or code that changes later takes effect when it is applied again")
+
+
+@app.command("list")
+@with_settings
+def list_schedules(settings: SettingsOf) -> None:
+    """List the schedules that this project made."""
+    from pipelines.cloud import schedules
+    from pipelines.cloud.connection import Connection
+
+    table = Table("Recipe", "State", "Cron", "Next run", "Started", "Template", box=None)
+    for schedule in schedules.listed(Connection(settings().require("project"))):
+        labels = schedule.create_pipeline_job_request.pipeline_job.labels
+        table.add_row(
+            schedules.recipe_of(schedule),
+            schedule.state.name,
+            schedule.cron,
+            f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else "",
+            str(schedule.started_run_count),
+            f"sha256:{labels.get('template', '')}",
+        )
+    Console().print(table)
+
+
+@app.command()
+@with_settings
+def pause(settings: SettingsOf, recipe: RecipeName) -> None:
+    """Start no more runs until the schedule is resumed."""
+    from pipelines.cloud import schedules
+    from pipelines.cloud.connection import Connection
+
+    schedules.pause(Connection(settings().require("project")), recipe)
+    _say(f"the schedule of {recipe} is paused")
+
+
+@app.command()
+@with_settings
+def resume(settings: SettingsOf, recipe: RecipeName) -> None:
+    """Start runs again; those that were missed are not made up for."""
+    from pipelines.cloud import schedules
+    from pipelines.cloud.connection import Connection
+
+    schedules.resume(Connection(settings().require("project")), recipe)
+    _say(f"the schedule of {recipe} is active")
+
+
+@app.command()
+@with_settings
+def delete(
+    settings: SettingsOf,
+    recipe: RecipeName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a recipe's schedule. Its runs stay."""
+    from pipelines.cloud import schedules
+    from pipelines.cloud.connection import Connection
+
+    connection = Connection(settings().require("project"))
+    schedules.find(connection, recipe)
+    if not yes and not confirm(f"Delete the schedule of {recipe}?"):
+        _say("nothing was deleted")
+        return
+    schedules.delete(connection, recipe)
+    _say(f"the schedule of {recipe} is deleted")
+
+
+def _say(line: str) -> None:
+    print_plain(Console(), line)

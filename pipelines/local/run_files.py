@@ -1,0 +1,98 @@
+"""Files of a run as its own process sees them: in a folder, or under a gs:// URI.
+
+In Cloud Storage by Google's client, without TensorFlow, which would take seconds to import.
+STORAGE_EMULATOR_HOST leads it elsewhere.
+"""
+
+import logging
+import os
+import pathlib
+from typing import Any
+
+from trainer.data.storage import is_object, sha256
+from trainer.errors import InputError
+
+_SCHEME = "gs://"
+
+
+def write_first(uri: str, content: bytes) -> None:
+    """Writes an object, to learn whether that can be done at all.
+
+    Raises:
+        InputError: there are no credentials or no such bucket, or they do not suffice.
+    """
+    from google.api_core import exceptions
+    from google.auth import exceptions as auth
+
+    try:
+        _blob(uri).upload_from_string(content)
+    except auth.DefaultCredentialsError:
+        raise InputError(
+            f"no credentials to write to {uri}; run gcloud auth application-default login"
+        ) from None
+    except exceptions.NotFound:
+        raise InputError(
+            f"{uri} can't be written: there is no bucket {_parts(uri)[0]!r}; create it, or give "
+            "another --pipeline-root"
+        ) from None
+    except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{uri} can't be written ({reason}); give another --pipeline-root, or get "
+            "roles/storage.objectUser on its bucket"
+        ) from None
+
+
+def read(uri: str) -> bytes | None:
+    """A file's content; None where there is none, or, as the log then says, it can't be had."""
+    if not is_object(uri):
+        path = pathlib.Path(uri)
+        return path.read_bytes() if path.is_file() else None
+    try:
+        return _blob(uri).download_as_bytes()
+    except Exception as error:
+        logging.getLogger(__name__).warning("%s can't be read: %s", uri, error)
+        return None
+
+
+def checksums(uri: str) -> dict[str, str]:
+    """A checksum of every file at or below `uri`, by path or URI.
+
+    Local files are read for it, about 1 s a GB; of objects Cloud Storage keeps one.
+    """
+    if not is_object(uri):
+        return {str(path): sha256(str(path)) for path in _walk(pathlib.Path(uri))}
+    bucket, name = _parts(uri)
+    found = _client().list_blobs(bucket, prefix=name)
+    return {
+        f"{_SCHEME}{bucket}/{blob.name}": f"{blob.size} {blob.crc32c}"
+        for blob in found
+        # Neither neighbors of the same beginning nor markers of folders.
+        if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
+    }
+
+
+def _walk(path: pathlib.Path) -> list[pathlib.Path]:
+    if path.is_file():
+        return [path]
+    return [
+        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
+    ]
+
+
+def _blob(uri: str) -> Any:
+    bucket, name = _parts(uri)
+    return _client().bucket(bucket).blob(name)
+
+
+def _client() -> Any:
+    from google.cloud import storage
+
+    # Objects belong to a bucket, and no project is asked for.
+    return storage.Client(project=None)
+
+
+def _parts(uri: str) -> tuple[str, str]:
+    """Bucket and object."""
+    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
+    return bucket, name

@@ -1,0 +1,189 @@
+"""summary.json: what a run was told, what it did, and what came of it."""
+
+import contextlib
+import importlib.metadata
+import json
+import pathlib
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.emulator import environment
+from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.job_rules import is_empty
+from pipelines.local import run_files
+from pipelines.local.run_state import Board, Task
+from pipelines.run_history import SUMMARY_FILE_NAME
+
+REPORT_FILE_NAME = "report.html"
+_HALF = f".{SUMMARY_FILE_NAME}"
+_RESERVED_BYTES = 65536
+_PACKAGES = (
+    "tensorflow",
+    "keras",
+    "numpy",
+    "kfp",
+    "google-cloud-pipeline-components",
+    "google-cloud-aiplatform",
+)
+
+
+def summarize(
+    *,
+    recipe: str,
+    state: str,
+    parameters: Mapping[str, Any],
+    board: Board,
+    jobs: list[CustomJob],
+    directory: pathlib.Path,
+    artifacts: str,
+    error: str,
+    started: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The content of summary.json; copies the report to its place, if the run has one."""
+    evaluation = _task_with(board, "report")
+    summary: dict[str, Any] = {
+        "recipe": recipe,
+        "state": state,
+        "started": started,
+        "seconds": round(seconds, 3),
+        "parameters": dict(parameters),
+        "tasks": [
+            {
+                "name": task.key,
+                "display_name": task.display_name,
+                "state": task.state,
+                "seconds": round(task.seconds, 3),
+            }
+            for task in board.tasks.values()
+        ],
+        "custom_jobs": [_job(job) for job in jobs],
+        "metrics": dict(evaluation.outputs["metrics"].metadata)
+        if evaluation and "metrics" in evaluation.outputs
+        else {},
+        "dataset": _dataset(board),
+        "artifacts": artifacts,
+        "model": next((artifact.uri for artifact in _artifacts(board, "system.Model")), None),
+        "report": _copy_report(evaluation, directory),
+        "predictions": evaluation.outputs["predictions"].uri
+        if evaluation and "predictions" in evaluation.outputs
+        else None,
+        "versions": _versions(),
+    }
+    verdict = _task_with(board, "verdict")
+    if verdict:
+        value = verdict.outputs["verdict"]
+        summary["verdict"] = value if isinstance(value, (str, bool)) else dict(value.metadata)
+    gate = _task_with(board, "decision")
+    if gate:
+        summary["gate"] = dict(gate.outputs["decision"].metadata)
+    registration = _task_with(board, "registered")
+    if registration and "registered_as" in registration.outputs:
+        summary |= _registration(registration.outputs, summary)
+    if error:
+        summary["error"] = error
+    return summary
+
+
+def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what became of a model in the registry, which may have judged it again."""
+    role = outputs["registered_as"]
+    changed: dict[str, Any] = {}
+    if outputs["registered"]:
+        changed = {"registered": outputs["registered"], "registered_as": role}
+    gate = summary.get("gate", {})
+    if gate.get("reason") != outputs["why"]:
+        verdict = "accepted" if role == "champion" else "rejected"
+        changed["verdict"] = verdict
+        own = {"verdict": verdict, "role": role or "none", "reason": outputs["why"]}
+        changed["gate"] = {**gate, **own}
+    return changed
+
+
+def reserve(directory: pathlib.Path) -> None:
+    """Take the room of a summary.json, which a run also leaves on a disk that it has filled."""
+    with contextlib.suppress(OSError):
+        (directory / _HALF).write_bytes(bytes(_RESERVED_BYTES))
+
+
+def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
+    """Write summary.json, whole or not at all."""
+    half = directory / _HALF
+    half.unlink(missing_ok=True)
+    half.write_text(json.dumps(summary, indent=1) + "\n")
+    half.replace(directory / SUMMARY_FILE_NAME)
+
+
+def _job(job: CustomJob) -> dict[str, Any]:
+    pools = []
+    for index, pool in enumerate(job.request.job_spec.worker_pool_specs):
+        if is_empty(pool):
+            continue
+        machine = pool.machine_spec
+        replicas = [replica for replica in job.replicas if replica.pool == index]
+        pools.append(
+            {
+                "role": environment.ROLES[index],
+                "replicas": pool.replica_count,
+                "machine_type": machine.machine_type,
+                "accelerator_type": machine.accelerator_type.name
+                if machine.accelerator_type
+                else None,
+                "accelerator_count": machine.accelerator_count,
+                "restarts": [max(0, replica.starts - 1) for replica in replicas],
+                "peak_memory_bytes": [replica.peak_memory for replica in replicas],
+            }
+        )
+    result = {"name": job.request.display_name, "state": job.state, "worker_pools": pools}
+    return {**result, "error": job.error} if job.error else result
+
+
+def _task_with(board: Board, output: str) -> Task | None:
+    """The last task that put out something named `output`."""
+    tasks = [task for task in board.tasks.values() if output in task.outputs]
+    return tasks[-1] if tasks else None
+
+
+def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
+    """Artifacts of a type, the last task's first."""
+    for task in reversed(board.tasks.values()):
+        for output in task.outputs.values():
+            if getattr(output, "schema_title", "") == schema_title:
+                yield output
+
+
+def _dataset(board: Board) -> dict[str, Any] | None:
+    """Counts of the data set, from its dataset.json."""
+    for artifact in _artifacts(board, "system.Dataset"):
+        text = run_files.read(f"{artifact.uri}/dataset.json")
+        if text is None:
+            continue
+        content = json.loads(text)
+        return {
+            "examples": {name: split["examples"] for name, split in content["splits"].items()},
+            "rejected": content["rejected"]["count"],
+        }
+    return None
+
+
+def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None:
+    """Copies the report, one self-contained file, into the run's folder."""
+    if not evaluation:
+        return None
+    content = run_files.read(evaluation.outputs["report"].uri)
+    if content is None:
+        return None
+    copy = directory / REPORT_FILE_NAME
+    copy.write_bytes(content)
+    return str(copy)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

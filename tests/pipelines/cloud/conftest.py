@@ -1,0 +1,103 @@
+import os
+
+import pytest
+
+from components import vertex_client
+from components.vertex_client import TOKEN_VARIABLE
+from pipelines import compilation
+from pipelines.cloud import watch
+from pipelines.commands import command_line
+from tests.pipelines.cloud.emulator import VertexEmulator
+
+IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
+GPU_IMAGE = f"{IMAGE}-gpu"
+QUOTA_EXCEEDED = (
+    "The following quota metrics exceed quota limits: "
+    "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
+)
+RETRAINING = """
+[retraining]
+cron = "0 3 * * 1"
+time_zone = "Europe/Berlin"
+start = 2031-01-01T00:00:00Z
+end = 2032-01-01T00:00:00+01:00
+max_concurrent_runs = 2
+parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """No setting of this machine's user; no waiting for real."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    prefixes = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "STORAGE_EMULATOR")
+    for name in [name for name in os.environ if name.startswith(prefixes)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(watch, "POLLING_SECONDS", 0.01)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once():
+    """Compiles each recipe with each image once, which takes half a second."""
+    known = {}
+    original = compilation.compiled
+
+    def compiled(recipe, image):
+        key = f"{recipe} {image}"
+        if key not in known:
+            known[key] = original(recipe, image)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compilation, "compiled", compiled)
+        yield
+
+
+@pytest.fixture
+def vertex(monkeypatch, tmp_path):
+    """A Vertex AI of this machine, to which the environment leads."""
+    with VertexEmulator(tmp_path / "models") as server:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
+        monkeypatch.setenv(TOKEN_VARIABLE, server.secret)
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING", server.url)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+        monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+        monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
+        monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
+        yield server
+
+
+@pytest.fixture
+def command(capfd):
+    """Runs a command line in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        code = command_line.run(command_line.app, list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def declared(tmp_path, monkeypatch):
+    """The digits recipe with [retraining]; the function changes its text."""
+    from pipelines import recipe
+
+    text, _, _ = (recipe.DIRECTORY / "digits.toml").read_text().partition("[retraining]")
+    folder = tmp_path / "packaged"
+    folder.mkdir()
+    (folder / "digits.toml").write_text(text + RETRAINING)
+    (folder / "plain.toml").write_text(text)
+    monkeypatch.setattr(recipe, "DIRECTORY", folder)
+
+    def change(old, new):
+        path = folder / "digits.toml"
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return change

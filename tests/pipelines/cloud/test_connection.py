@@ -1,0 +1,219 @@
+"""The way to the cloud: transports, and how long it is tried."""
+
+import concurrent.futures
+import socket
+import socketserver
+import threading
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import types
+
+from components import vertex_client
+from components.vertex_client import is_loopback, make_retry
+from pipelines.cloud import reachability
+from pipelines.cloud.cloud_errors import CloudError, is_capacity
+from pipelines.cloud.connection import Connection
+from pipelines.cloud.settings import Settings
+
+PER_MINUTE = (
+    "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
+    "management (CRUD) requests per minute per region' of service 'aiplatform.googleapis.com'"
+)
+
+
+def test_a_server_of_this_machine_may_speak_plain_grpc(command, monkeypatch):
+    received = []
+
+    def listed(request, context):
+        received.append(request)
+        schedule = types.Schedule(name="projects/1/locations/r/schedules/1", cron="0 3 * * 1")
+        labels = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
+        schedule.create_pipeline_job_request.pipeline_job.labels.update(labels)
+        return types.ListSchedulesResponse(schedules=[schedule])
+
+    method = grpc.unary_unary_rpc_method_handler(
+        listed,
+        types.ListSchedulesRequest.deserialize,
+        types.ListSchedulesResponse.serialize,
+    )
+    service = "google.cloud.aiplatform.v1.ScheduleService"
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    handler = grpc.method_handlers_generic_handler(service, {"ListSchedules": method})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        monkeypatch.setenv("VERTEX_AI_ENDPOINT", f"127.0.0.1:{port}")
+        monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
+        code, out, err = command("schedule", "list", "--project", "my-project")
+    finally:
+        server.stop(None)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split()[:2] == ["digits", "STATE_UNSPECIFIED"]
+    assert received[0].parent == "projects/my-project/locations/us-central1"
+
+
+def test_an_api_without_an_endpoint_of_its_own_is_asked_at_the_server_of_this_machine(vertex):
+    connection = Connection(Settings(project="my-project", endpoint=vertex.url))
+    body = {"resourceNames": [], "filter": "", "pageSize": 1}
+    assert connection.rest("logging", "POST", "v2/entries:list", body) == {"entries": []}
+    with pytest.raises(exceptions.NotFound):
+        connection.storage.get_bucket("bucket")
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:80", "http://localhost:1", "https://[::1]:2/"])
+def test_this_machine_is_known_by_its_names(endpoint):
+    assert is_loopback(endpoint)
+    assert not is_loopback("https://us-central1-aiplatform.googleapis.com")
+    assert not is_loopback("localhost.example.com")
+
+
+@pytest.fixture
+def nobody():
+    """An address of this machine at which no server listens, while the test runs."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "one"], ["doctor"], ["promote", "digits"], ["schedule", "list"],
+     ["clean", "--older-than", "1d"], ["run", "digits"], ["logs", "one"], ["cancel", "one"]],
+)  # fmt: skip
+def test_an_address_at_which_nobody_answers_is_named_at_once(
+    nobody, command, monkeypatch, arguments
+):
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
+    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+    monkeypatch.setenv("VERTEX_IMAGE", "image:1")
+    code, out, err = command(
+        *arguments, "--project", "my-project", "--endpoint", f"http://{nobody}"
+    )
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"error: no answer from {nobody} (Connection refused); ")
+    assert f"the setting endpoint is http://{nobody}: check it, and that a server runs" in err
+
+
+def test_a_bucket_or_repository_at_which_nobody_answers_is_named(vertex, nobody, monkeypatch):
+    connection = Connection(Settings(project="my-project", endpoint=vertex.url))
+    with pytest.raises(CloudError, match=f"no answer from {nobody} .*template_repository"):
+        connection.check_answers(f"http://{nobody}/p/r", "check the setting template_repository")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{nobody}")
+    with pytest.raises(CloudError, match=f"no answer from {nobody} .*STORAGE_EMULATOR_HOST is"):
+        _ = connection.storage
+
+
+def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
+    reachability.check("http://server.invalid", advice="")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(CloudError, match="no answer from"):
+        reachability.check(f"http://{nobody}", advice="")
+
+
+def test_a_region_that_there_is_not_is_the_users_mistake(vertex, command):
+    code, out, err = command("status", "--region", "us-centrall1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "region='us-centrall1' is none that google-cloud-aiplatform knows; did you mean" in err
+    assert vertex.requests == []
+
+
+def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
+    with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
+        _ = Connection(Settings(project="my-project")).credentials
+
+
+@pytest.mark.parametrize(
+    ("answer", "scheme", "message"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "http", "no connection (ConnectionError: "),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "https", "no connection (SSLError: "),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is none of Google's ("),
+    ],
+)
+def test_a_server_of_something_else_is_told_at_once(command, monkeypatch, answer, scheme, message):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            if self.request.recv(9999):
+                self.request.sendall(answer)
+
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        endpoint = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        code, out, err = command("status", "--project", "my-project", "--endpoint", endpoint)
+        server.shutdown()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"error: listing the runs: {message}")
+    assert "check the" in err
+    assert "setting endpoint" in err
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The following quota metrics exceed quota limits: aiplatform.googleapis.com/x",
+        "Resources are insufficient in region: us-central1. Please try a different region",
+        "The zone does not have enough resources available to fulfill the request",
+        "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "Stockout in us-central1-a",
+        # As public issues have them.
+        'Training failed with: code: 8 message: "The following quota metrics exceed quota limits: '
+        'aiplatform.googleapis.com/custom_model_training_nvidia_k80_gpus"',
+        "code=RESOURCE_EXHAUSTED, message=The following quota metrics exceed quota limits: "
+        "aiplatform.googleapis.com/custom_model_training_cpus, cause=null",
+        "UNAVAILABLE, errorSource: COMPUTE_ENGINE, Error Message: The zone 'projects/p/zones/z' "
+        "does not have enough resources available to fulfill the request.  'NULL:0/NULL:0/NULL:0 "
+        "(state:STOCKOUT, sub-state:STOCKOUT, resource type:compute)'.",
+        "503 Machine type temporarily unavailable, please deploy with a different machine type or "
+        "retry.",
+        "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.",
+        "code: 8, RESOURCE_EXHAUSTED",
+    ],
+)
+def test_a_lack_of_machines_is_told_from_other_failures(message):
+    assert is_capacity(message)
+    assert not is_capacity("The replica workerpool0-0 exited with a non-zero status of 1.")
+    assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
+    assert not is_capacity("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes")
+    assert not is_capacity(f"code: 8, RESOURCE_EXHAUSTED, {PER_MINUTE}")
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (exceptions.ResourceExhausted(PER_MINUTE), True),
+        (exceptions.ResourceExhausted("Resource has been exhausted (e.g. check quota)."), True),
+        (exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"), False),
+        (exceptions.ServiceUnavailable("The service is currently unavailable"), True),
+        (exceptions.InternalServerError("Internal error encountered."), True),
+        (exceptions.GatewayTimeout("Deadline exceeded"), True),
+        (exceptions.Aborted("The operation was aborted, try again"), True),
+        (exceptions.AlreadyExists("it exists"), False),
+        (exceptions.FailedPrecondition("it must be in the same regional location"), False),
+        (exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"), False),
+        (exceptions.NotFound("no such job"), False),
+        (ConnectionResetError(104, "Connection reset by peer"), True),
+    ],
+)
+def test_what_may_pass_by_itself_is_tried_again_and_what_must_be_mended_is_not(error, again):
+    calls, said = [], []
+
+    def call():
+        calls.append(1)
+        if len(calls) == 1:
+            raise error
+        return "answer"
+
+    if again:
+        assert make_retry(said.append)(call)() == "answer"
+        assert said[0].startswith("no answer: ") and said[0].endswith("; trying again")
+    else:
+        with pytest.raises(type(error)):
+            make_retry(said.append)(call)()
+    assert (len(calls), len(said)) == ((2, 1) if again else (1, 0))

@@ -1,0 +1,236 @@
+"""The doctor looks at each thing that a run needs, and says how to mend what is wrong."""
+
+import json
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from tests.pipelines.cloud.servers import ApiError, Server
+from tests.pipelines.cloud.stores import StorageServer
+
+ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
+T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
+REPOSITORIES = "/v1/projects/(?:my-project|our-images)/locations/us-central1/repositories/"
+
+
+class CloudServer(Server):
+    """Service Usage, Resource Manager and Artifact Registry of a project where all is well."""
+
+    routes = (
+        ("GET", "/v1/projects/my-project/services/(?P<id>.+)", "GetService", "service"),
+        ("GET", "/v1beta1/.+/consumerQuotaMetrics/(?P<id>.+)", "GetQuota", "quota"),
+        ("POST", "/v1/projects/.+:testIamPermissions", "TestPermissions", "permissions"),
+        ("POST", "/v1/projects/my-project:getIamPolicy", "GetPolicy", "policy"),
+        ("GET", "/v1/(?P<id>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole", "role"),
+        ("GET", REPOSITORIES + "(?P<id>[^/]+)", "GetRepository", "repository"),
+        ("GET", REPOSITORIES + "(?P<id>.+)/tags/(?P<tag>.+)", "GetTag", "tag"),
+    )
+
+    def __init__(self):
+        super().__init__()
+        self.disabled, self.missing, self.gone = set(), set(), set()
+        self.limits = {}
+        self.roles = ["roles/aiplatform.user", "roles/logging.logWriter",
+                      "roles/storage.objectUser", "roles/storage.legacyBucketReader"]  # fmt: skip
+        self.conditional = set()
+        self.permissions_of = {}
+
+    def service(self, match, query, headers, body):
+        self.requests.append(("GetService", match["id"]))
+        return {"state": "DISABLED" if match["id"] in self.disabled else "ENABLED"}
+
+    def quota(self, match, query, headers, body):
+        self.requests.append(("GetQuota", match["id"]))
+        limit = self.limits.get(match["id"].rpartition("/")[2], -1)
+        regional = {"dimensions": {"region": "us-central1"}, "effectiveLimit": str(limit)}
+        if not limit:
+            del regional["effectiveLimit"]
+        return {"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "1"}, regional]}]}
+
+    def permissions(self, match, query, headers, body):
+        asked = json.loads(body)["permissions"]
+        self.requests.append(("TestPermissions", asked))
+        return {"permissions": [one for one in asked if one not in self.missing]}
+
+    def policy(self, match, query, headers, body):
+        self.requests.append(("GetPolicy", None))
+        bindings = [{"role": one, "members": [f"serviceAccount:{ACCOUNT}"]} for one in self.roles]
+        version = json.loads(body).get("options", {}).get("requestedPolicyVersion", 1)
+        if version >= 3:
+            for binding in bindings:
+                if binding["role"] in self.conditional:
+                    binding["condition"] = {"expression": "request.time < timestamp('2030')"}
+            return {"version": 3, "bindings": bindings}
+        # As documented: a policy of version 1 leaves conditional bindings out.
+        return {"bindings": [one for one in bindings if one["role"] not in self.conditional]}
+
+    def role(self, match, query, headers, body):
+        self.requests.append(("GetRole", match["id"]))
+        return {
+            "name": match["id"],
+            "includedPermissions": self.permissions_of.get(match["id"], []),
+        }
+
+    def repository(self, match, query, headers, body):
+        self.requests.append(("GetRepository", match["id"]))
+        if match["id"] in self.gone:
+            raise ApiError(404, "NOT_FOUND", "no such repository")
+        return {"format": "KFP" if match["id"] == "pipelines" else "DOCKER"}
+
+    def tag(self, match, query, headers, body):
+        self.requests.append(("GetTag", match["tag"]))
+        if match["tag"] in self.gone:
+            raise ApiError(404, "NOT_FOUND", "no such tag")
+        return {}
+
+
+class TokenServer(Server):
+    """OAuth's token endpoint, to which no key is good."""
+
+    routes = (("POST", "/token", "Refresh", "refuse"),)
+
+    def refuse(self, match, query, headers, body):
+        raise ApiError(400, "invalid_grant", "the key was revoked")
+
+
+@pytest.fixture
+def cloud(vertex, monkeypatch):
+    with CloudServer() as server, StorageServer() as storage:
+        for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM"):
+            monkeypatch.setenv(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}", server.url)
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
+        repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
+        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", repository)
+        storage.buckets["bucket"] = {}
+        server.storage = storage
+        yield server
+
+
+def test_where_all_is_well_every_line_has_a_tick(cloud, command):
+    code, out, err = command("doctor", "digits", *T4)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert all(line.startswith("✓ ") for line in lines), out
+    assert len(lines) == 17
+    assert sum(name == "GetQuota" for name in cloud.names()) == 3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line", "mend"),
+    [
+        (lambda c: c.disabled.add("logging.googleapis.com"),
+         "✗ API logging.googleapis.com", "gcloud services enable logging.googleapis.com"),
+        (lambda c: c.missing.add("aiplatform.schedules.create"),
+         "✗ own rights: no aiplatform.schedules.create", "--role=roles/aiplatform.user"),
+        (lambda c: c.missing.add("iam.serviceAccounts.actAs"),
+         f"✗ own right to act as {ACCOUNT}", "--role=roles/iam.serviceAccountUser"),
+        (lambda c: c.missing.add("artifactregistry.repositories.uploadArtifacts"),
+         "✗ own right to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
+         "--role=roles/artifactregistry.writer"),
+        (lambda c: c.storage.buckets.clear(),
+         "✗ bucket gs://bucket: there is none", "buckets create gs://bucket"),
+        (lambda c: setattr(c.storage, "location", "EUROPE-WEST4"),
+         "✗ bucket gs://bucket: in europe-west4", "take one in us-central1"),
+        (lambda c: c.gone.add("pipelines"),
+         "✗ repository pipelines: there is none", "--repository-format=kfp"),
+        (lambda c: c.gone.add("images"),
+         "✗ repository images: there is none", "--repository-format=docker"),
+        (lambda c: c.gone.add("1"), "✗ image us-central1-docker.pkg.dev", "build it and push it"),
+        (lambda c: c.roles.remove("roles/logging.logWriter"),
+         f"✗ service account {ACCOUNT}: no roles/logging.logWriter", "--role=roles/logging.logW"),
+        (lambda c: c.roles.remove("roles/storage.legacyBucketReader"),
+         f"✗ service account {ACCOUNT}: no roles/storage.legacyBucketReader",
+         "gcloud storage buckets add-iam-policy-binding gs://bucket --member="),
+        (lambda c: c.limits.update(custom_model_training_nvidia_t4_gpus=1),
+         "✗ quota custom_model_training_nvidia_t4_gpus: 2 needed, 1 in us-central1", "ask for 2"),
+        (lambda c: c.limits.update(custom_model_training_cpus=0),
+         "✗ quota custom_model_training_cpus: 8 needed, 0 in us-central1", "ask for 8"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_remedy(cloud, command, spoil, line, mend):
+    spoil(cloud)
+    code, out, _ = command("doctor", "digits", *T4)
+    assert code == 1
+    wrong = [text for text in out.splitlines() if not text.startswith("✓")]
+    assert len(wrong) == 1, out
+    assert wrong[0].startswith(line)
+    assert mend in wrong[0].partition(" -> ")[2]
+
+
+def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex, command):
+    cloud.fail("GetService", 403, "PERMISSION_DENIED", "no", times=9)
+    code, out, _ = command("doctor")
+    assert code == 0
+    assert out.count("? API ") == 4
+    assert "could not be checked  -> 403 no" in out
+    vertex.fail("ListPipelineJobs", 403, "PERMISSION_DENIED", "Permission denied", times=9)
+    code, out, _ = command("doctor")
+    assert code == 1
+    assert "✗ Vertex AI: listing the runs: 403 Permission denied" in out
+    assert "✓ bucket" in out
+
+
+@pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
+def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
+    cloud.roles = [role]
+    cloud.permissions_of[role] = [
+        "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create",
+        "storage.buckets.get",
+    ]  # fmt: skip
+    code, out, _ = command("doctor")
+    assert (code, f"✓ service account {ACCOUNT}\n" in out) == (0, True), out
+
+
+def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
+    cloud.conditional.add("roles/aiplatform.user")
+    code, out, _ = command("doctor")
+    assert code == 0
+    assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
+
+
+def test_an_image_in_another_project_is_pulled_by_vertex_ais_service_agents(
+    cloud, command, monkeypatch
+):
+    monkeypatch.setenv("VERTEX_IMAGE", "us-central1-docker.pkg.dev/our-images/images/training:1")
+    code, out, _ = command("doctor")
+    assert code == 0
+    (line,) = [one for one in out.splitlines() if "our-images" in one]
+    assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
+    assert "service agents may pull it, which need roles/artifactregistry.reader on images" in line
+
+
+def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
+    monkeypatch, command, tmp_path
+):
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    code, out, err = command("doctor", "digits", "--project", "my-project")
+    assert (code, err) == (1, "")
+    first, second = out.splitlines()
+    assert first.startswith("✗ credentials: signing in: no credentials")
+    assert first.endswith("gcloud auth application-default login")
+    assert second.startswith("? not checked without credentials: Vertex AI, API aiplatform.goog")
+    for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+        assert f", {name}" in second
+
+
+def test_credentials_that_no_longer_hold_are_told_once(monkeypatch, command, tmp_path):
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    with TokenServer() as server:
+        expired = {
+            "type": "service_account", "client_email": ACCOUNT, "private_key": pem,
+            "token_uri": f"{server.url}/token",
+        }  # fmt: skip
+        file = tmp_path / "expired.json"
+        file.write_text(json.dumps(expired))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        code, out, err = command("doctor", "--project", "my-project")
+    assert (code, err) == (1, "")
+    first, second = out.splitlines()
+    assert first.startswith("✗ credentials: signing in: ")
+    assert "the key was revoked" in first
+    assert "gcloud auth application-default login" in first
+    assert second.startswith("? not checked without credentials: ")

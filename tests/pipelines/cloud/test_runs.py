@@ -1,0 +1,231 @@
+"""Runs on Vertex AI: what is sent and what is shown."""
+
+import pytest
+import yaml
+from google.protobuf import json_format
+
+from tests.pipelines.cloud.conftest import GPU_IMAGE, IMAGE
+from tests.pipelines.cloud.emulator import Outcome
+
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+TENSORBOARDS = "projects/1/locations/us-central1/tensorboards"
+
+
+def created(vertex):
+    (request,) = vertex.sent("CreatePipelineJob")
+    return request, json_format.MessageToDict(request.pipeline_job._pb)
+
+
+def test_a_run_is_sent_as_compiled_with_its_name_values_labels_and_root(
+    vertex, command, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", "trainer@my-project.iam.gserviceaccount.com")
+    monkeypatch.setenv("VERTEX_LABELS", "team=vision")
+    monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
+    monkeypatch.setenv("VERTEX_ENCRYPTION_KEY", KEY)
+    code, out, err = command("run", "digits", "--name", "first", "--detach", "--set", "epochs=3")
+    assert (code, err) == (0, "")
+    request, job = created(vertex)
+    assert request.parent == "projects/my-project/locations/us-central1"
+    assert request.pipeline_job_id == "first"
+    compiled = yaml.safe_load((tmp_path / "build" / "digits.yaml").read_text())
+    assert job["pipelineSpec"] == compiled
+    assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
+    values = job["runtimeConfig"]["parameterValues"]
+    labels = values.pop("labels")
+    assert values == {
+        "epochs": 3,
+        "service_account": "trainer@my-project.iam.gserviceaccount.com",
+        "network": "projects/1/global/networks/n",
+        "encryption_spec_key_name": KEY,
+    }
+    assert job["serviceAccount"] == "trainer@my-project.iam.gserviceaccount.com"
+    assert job["network"] == "projects/1/global/networks/n"
+    assert job["encryptionSpec"] == {"kmsKeyName": KEY}
+    assert labels.pop("run") == "first"
+    assert job["labels"].pop("request")
+    assert labels == job["labels"]
+    assert labels.items() >= {
+        "made-by": "vertex-tensorflow-training", "recipe": "digits", "team": "vision"
+    }.items()  # fmt: skip
+    image = compiled["deploymentSpec"]["executors"]["exec-plan-training"]["container"]["image"]
+    assert image == IMAGE
+    assert "vertex-ai/pipelines/locations/us-central1/runs/first?project=my-project" in out
+    assert vertex.names() == [
+        "CreatePipelineJob", "GetPipelineJob", "CreateContext", "AddContextChildren"
+    ]  # fmt: skip
+
+
+T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
+
+
+def test_replicas_with_accelerators_get_the_image_for_gpus_of_the_settings(vertex, command):
+    assert command("run", "digits", "--detach", *T4)[0] == 0
+    _, job = created(vertex)
+    assert job["runtimeConfig"]["parameterValues"]["gpu_image_uri"] == GPU_IMAGE
+
+
+@pytest.mark.parametrize("name", ["run", "doctor"])
+def test_accelerators_without_an_image_for_gpus_are_refused_before_anything_is_sent(
+    vertex, command, monkeypatch, name
+):
+    monkeypatch.delenv("VERTEX_GPU_IMAGE")
+    code, out, err = command(name, "digits", *T4)
+    assert (code, out, vertex.names()) == (2, "", [])
+    assert err.startswith("error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, whic")
+    assert err.endswith("set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n")
+
+
+@pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
+def test_a_run_is_cached_as_told_for_every_task(vertex, command, flag, cached):
+    assert command("run", "digits", "--detach", flag)[0] == 0
+    spec = created(vertex)[1]["pipelineSpec"]
+    tasks = [
+        task
+        for component in [spec["root"], *spec["components"].values()]
+        for task in component.get("dag", {}).get("tasks", {}).values()
+    ]
+    assert {task["cachingOptions"].get("enableCache", False) for task in tasks} == {cached}
+
+
+def test_a_run_is_waited_for_and_its_cost_told(vertex, command):
+    vertex.outcomes = [Outcome(hours=2.0)]
+    code, out, err = command("run", "digits", "--name", "one")
+    assert (code, err) == (0, "")
+    assert "create-tfrecords SUCCEEDED" in out
+    # Two hours of (0.21849885 + 100 * 0.000267808).
+    assert "SUCCEEDED  training cost about 0.49 USD" in out
+    assert command("status", "one")[1].count("0.49 USD") == 1
+    assert "cost about 2.05 USD" in command("status", "one", "--rate", "n1-standard-4=1")[1]
+
+
+def test_the_verdict_is_told_at_the_end_and_later(vertex, command):
+    decision = {"verdict": "skipped", "reason": "nothing changed since digits@3"}
+    vertex.outcomes = [Outcome(decision=decision)]
+    code, out, _ = command("run", "digits", "--name", "one", "--set", "skip_if_unchanged=true")
+    assert code == 0
+    assert "verdict   skipped: nothing changed since digits@3\n" in out
+    assert "verdict   skipped: nothing changed since digits@3\n" in command("status", "one")[1]
+    assert created(vertex)[1]["runtimeConfig"]["parameterValues"]["skip_if_unchanged"] is True
+
+
+def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch):
+    wrong = {
+        "it must be at least 1": ["--set", "epochs=0"],
+        "did you mean 'epochs'": ["--set", "epoch=3"],
+        "is on this machine, where Vertex AI can't read it": ["--set", "source=images:photos"],
+        "records_store: 'store' is on this machine": ["--set", "records_store=store"],
+        "warm_start: 'runs/old' is on this machine": ["--set", "warm_start=runs/old"],
+        "is not a run's name": ["--name", "Not A Name"],
+        "is not a folder in Cloud Storage": ["--pipeline-root", "bucket/runs"],
+        "is not a region": ["--region", "moon"],
+        "it must be at least 0": ["--set", "max_cost=-1"],
+        "max_cost=0.0001 pays for 0 s": ["--set", "max_cost=0.0001"],
+        "no price is known for hyperdisk-balanced; give it as": [
+            "--set",
+            "max_cost=1",
+            "--set",
+            "chief_machine_type=n4-standard-8",
+            "--set",
+            "boot_disk_type=hyperdisk-balanced",
+        ],
+        "--set: network='default' is not projects/NUMBER/gl": ["--set", "network=default"],
+        "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": [
+            "--network",
+            "projects/my-project/global/networks/n",
+        ],
+        "is not peered with machines that have NVIDIA_H200_141GB": [
+            "--network",
+            "projects/1/global/networks/n",
+            "--set",
+            "chief_machine_type=a3-ultragpu-8g",
+            "--set",
+            "accelerator_type=NVIDIA_H200_141GB",
+            "--set",
+            "accelerator_count=8",
+            "--set",
+            "boot_disk_type=hyperdisk-balanced",
+        ],
+        "encryption_key='k' is not projects/PROJECT/locations/REGION": ["--encryption-key", "k"],
+        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run in us-east1": [
+            "--encryption-key",
+            KEY,
+            "--region",
+            "us-east1",
+        ],
+        "service_account='me@example.com' is not NAME@": ["--service-account", "me@example.com"],
+        "tensorboard='1' is not projects/PROJECT/locations": ["--tensorboard", "1"],
+        "--set: tensorboard='1' is not projects/PROJECT/": ["--set", "tensorboard=1"],
+        "tensorboards/2' needs a service_account": ["--tensorboard", f"{TENSORBOARDS}/2"],
+        "tensorboards/3' is in europe-west4, but the run in us-central1": [
+            "--tensorboard",
+            f"{TENSORBOARDS.replace('us-central1', 'europe-west4')}/3",
+            "--service-account",
+            "1-compute@developer.gserviceaccount.com",
+        ],
+        "endpoint='http://a b' is not a server's address": ["--endpoint", "http://a b"],
+        "image='My Image' is not an image's name": ["--image", "My Image"],
+        "--runs-directory 'here' is for runs on this machine": ["--runs-directory", "here"],
+        "--name '' is empty": ["--name", ""],
+        "--region '' is empty": ["--region", ""],
+        "source='tfds:mnist' needs a data_dir that Vertex AI can read": [
+            "--set",
+            "source=tfds:mnist",
+        ],
+    }
+    for message, arguments in wrong.items():
+        code, out, err = command("run", "digits", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
+        assert message in err
+    monkeypatch.delenv("VERTEX_IMAGE")
+    assert "no image: give --image" in command("run", "flowers")[2]
+    assert vertex.requests == []
+
+
+def test_a_failed_run_shows_the_failing_replicas_lines(vertex, command):
+    def entry(replica, message):
+        labels = {"job_id": "1001", "task_name": replica}
+        return {"resource": {"type": "ml_job", "labels": labels},
+                "jsonPayload": {"message": message}}  # fmt: skip
+
+    vertex.log_entries = [
+        entry("workerpool0-0", "the chief waits"),
+        entry("workerpool1-0", "ValueError: bad shard"),
+    ]
+    vertex.outcomes = [
+        Outcome("FAILED", "The replica workerpool1-0 exited with a non-zero status of 1.")
+    ]
+    code, out, err = command("run", "digits", "--name", "one")
+    assert code == 1
+    assert err == "error: The replica workerpool1-0 exited with a non-zero status of 1.\n"
+    assert "  ValueError: bad shard" in out
+    assert "the chief waits" not in out
+    assert command("logs", "one")[1] == "ValueError: bad shard\n"
+    everything = command("logs", "one", "--replica", "all", "--lines", "2")[1]
+    assert everything.splitlines() == [
+        "workerpool0-0: the chief waits",
+        "workerpool1-0: ValueError: bad shard",
+    ]
+    sent = vertex.sent("ListLogEntries")[0]
+    assert sent["resourceNames"] == ["projects/my-project"]
+
+
+def test_runs_are_listed_shown_and_cancelled(vertex, command):
+    vertex.outcomes = [Outcome(polls=99)] * 4
+    for name in ("one", "two", "three"):
+        assert command("run", "digits", "--name", name, "--detach")[0] == 0
+    *listing, experiments, _ = command("status")[1].splitlines()
+    assert [line.split()[:2] for line in listing[::2]] == [
+        ["three", "RUNNING"],
+        ["two", "RUNNING"],
+        ["one", "RUNNING"],
+    ]
+    assert all("digits on Vertex AI, 20" in line for line in listing[1::2])
+    assert "/vertex-ai/experiments/locations/us-central1/" in experiments
+    assert command("cancel", "two")[0] == 0
+    assert command("status", "two")[1].startswith("two  CANCELLED")
+    code, _, err = command("cancel", "two")
+    assert (code, err) == (2, "error: the run 'two' has ended already: CANCELLED\n")
+    code, _, err = command("cancel", "four")
+    assert code == 2
+    assert err.startswith("error: no run 'four' in my-project, us-central1;")

@@ -1,0 +1,82 @@
+"""create_tfrecords in a process that has Apache Beam, as the tests of it ask.
+
+Reads cases from the JSON file that it is given: {"output", "engine", "options", ...}. engine:
+"local"; "beam", Beam on this machine; "dataflow", a service of this machine that speaks
+Dataflow's API. Writes JSON lines: each line of progress as it comes, and an answer a case.
+"""
+
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.write import engines, writer
+from trainer.data.write.writer import create_tfrecords
+from trainer.errors import InputError
+from trainer.fields import build
+
+# Beam and its workers may print what they like.
+OUT, sys.stdout = sys.stdout, sys.stderr
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    """Runs a case; its error, and the jobs that the service got."""
+    given: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        endpoint = project = ""
+        if case["engine"] == "dataflow":
+            from tests.trainer.data.dataflow_service import DataflowService
+
+            service = DataflowService(**case.get("service", {}))
+            stack.enter_context(service.running())
+            endpoint, project, given["jobs"] = service.endpoint, "my-project", service.jobs
+        kind = "local" if case["engine"] == "local" else "dataflow"
+        try:
+            engine = engines.open_engine(
+                build(EngineOptions, {"records_engine": kind, **case.get("engine_options", {})}),
+                project=project,
+                region="europe-west4",
+                image="registry/training:1",
+                service_account="workers@my-project.iam.gserviceaccount.com",
+                network="projects/123456/global/networks/private",
+                encryption_key=case.get("encryption_key", ""),
+                environment={engines.ENDPOINT_VARIABLE: endpoint},
+                say=functools.partial(put, "line"),
+            )
+            options = build(RecordOptions, case["options"])
+            progress = functools.partial(put, "line")
+            if "vanishes" in case:
+                stack.enter_context(vanishing(Path(case["vanishes"])))
+            create_tfrecords(options, case["output"], engine=engine, progress=progress)
+        except (InputError, RuntimeError, SystemExit) as error:
+            given["error"] = f"{type(error).__name__}: {error}"
+    return given
+
+
+@contextlib.contextmanager
+def vanishing(path: Path) -> Iterator[None]:
+    """Removes a file of the source between its two passes."""
+    make_room = writer.output.make_room
+
+    def remove(given: Any) -> None:
+        path.unlink()
+        make_room(given)
+
+    writer.output.make_room = remove
+    try:
+        yield
+    finally:
+        writer.output.make_room = make_room
+
+
+def put(kind: str, content: Any) -> None:
+    print(json.dumps({kind: content}), file=OUT, flush=True)
+
+
+if __name__ == "__main__":
+    for one in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        put("answer", answer(one))

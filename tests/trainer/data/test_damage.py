@@ -1,0 +1,128 @@
+"""Records that are not what dataset.json says are never trained on: one line names them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import replicas
+from tests.records import write_records
+from tests.trainer.data.folders import two_classes, write
+from trainer.data.read.reader import InputShare, evaluation_batches, training_batches
+from trainer.data.schema import Dataset, PartialShard, limited, load
+from trainer.errors import InputError
+from trainer.evaluation.prediction import stored_batches
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("damage") / "records"
+    write(two_classes(folder.parent / "in", 100), folder, shard_megabytes=0.02)
+    return folder
+
+
+@pytest.fixture
+def dataset(tmp_path, whole) -> Dataset:
+    """A copy that a test may damage."""
+    return load(str(shutil.copytree(whole, tmp_path / "records")))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    """Cuts between two records, where TensorFlow sees nothing wrong."""
+    data = path.read_bytes()
+    path.write_bytes(data[: 16 + int.from_bytes(data[:8], "little")])
+
+
+def double(path: Path) -> None:
+    path.write_bytes(2 * path.read_bytes())
+
+
+def swap(path: Path) -> None:
+    """Puts another shard of the same length in its place."""
+    other = next(one for one in path.parent.glob("train-*") if one != path)
+    path.write_bytes((other.read_bytes() * 2)[: path.stat().st_size])
+
+
+DAMAGES = {
+    flip: r"is damaged or replaced \(its sha256 is another one\)",
+    cut: r"has \d[\d,]* bytes in place of \d[\d,]*",
+    double: r"has \d[\d,]* bytes in place of \d[\d,]*",
+    swap: r"is damaged or replaced \(its sha256 is another one\)",
+    Path.unlink: "is missing",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_damaged_shard_is_one_line_before_anything_is_read(dataset, split, damage):
+    path = Path(dataset.shard_uri(dataset.splits[split].shards[-1]))
+    damage(path)
+    ways = {
+        "train": lambda: training_batches(dataset, InputShare(batch_size=8), seed=1, epoch=0),
+        "validation": lambda: evaluation_batches(dataset, split, InputShare(batch_size=8)),
+        "test": lambda: stored_batches(dataset, split, 8),
+    }
+    with pytest.raises(InputError, match=f"{path.name} {DAMAGES[damage]}, so .*create_tfrecords"):
+        ways[split]()
+
+
+def test_a_worker_checks_the_shards_that_it_reads_and_no_others(dataset):
+    shares = [InputShare(batch_size=8, worker=number, workers=2) for number in range(2)]
+    flip(Path(dataset.shard_uri(dataset.splits["train"].shards[-1])))
+    assert training_batches(dataset, shares[0], seed=1, epoch=0)
+    with pytest.raises(InputError, match="is damaged or replaced"):
+        training_batches(dataset, shares[1], seed=1, epoch=0)
+
+
+def test_a_part_of_a_shard_is_read(dataset):
+    part = limited(dataset, "train", 3)
+    assert isinstance(part.splits["train"].shards[-1], PartialShard)
+    assert len(list(training_batches(part, InputShare(batch_size=3), seed=1, epoch=0))) == 1
+
+
+@pytest.mark.parametrize("encoding", ["raw", "jpeg"])
+@pytest.mark.parametrize(("key", "value"), [("shape", [8, 8, 3]), ("classes", ["a"])])
+def test_records_of_another_shape_are_one_line(tmp_path, encoding, key, value):
+    images = np.zeros((4, 16, 16, 3), np.uint8)
+    write_records(tmp_path, {"train": [(images, np.array([1, 1, 1, 1]))]}, ["a", "b"], encoding)
+    content = json.loads((tmp_path / "dataset.json").read_text())
+    (content["features"][0] if key == "shape" else content)[key] = value
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"a record of .* has .*dataset.json describes .*again"):
+        training_batches(load(str(tmp_path)), InputShare(batch_size=4), seed=1, epoch=0)
+
+
+def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
+    (tmp_path / "dataset.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InputError, match=r"dataset.json is not JSON \(.*recursion"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "finder"),
+    [
+        ("one_device", [("chief", 0)], "chief"),
+        ("multi_worker_mirrored", [("chief", 0), ("worker", 0)], "worker"),
+        ("parameter_server", [("chief", 0), ("worker", 0), ("ps", 0)], "chief"),
+    ],
+)
+def test_a_job_on_damaged_records_trains_nothing(tmp_path, dataset, strategy, roles, finder):
+    flip(Path(dataset.shard_uri(dataset.splits["train"].shards[-1])))
+    options = [f"--dataset={dataset.uri}", f"--base_output_directory={tmp_path / 'job'}"]
+    options += ["--epochs=1", "--batch_size=8", "--model=small_cnn", f"--strategy={strategy}"]
+    with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        assert cluster.processes[finder, 0].wait(100) == 2, cluster.tails()
+    log = (tmp_path / "logs" / f"{finder}-0.log").read_text()
+    assert "Traceback" not in log
+    assert "tfrecord is damaged or replaced" in log.splitlines()[-1]
+    assert not (tmp_path / "job" / "history.csv").exists()
+    assert not (tmp_path / "job" / "metrics.json").exists()

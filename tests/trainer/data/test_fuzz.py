@@ -1,0 +1,59 @@
+import json
+import random
+import time
+
+from PIL import Image
+
+from tests.trainer.data.folders import picture, write
+
+KINDS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """`data` with some of its bytes changed, removed, repeated or swapped."""
+    changed = bytearray(data)
+    for _ in range(dice.randint(1, 8)):
+        place = dice.randrange(max(1, len(changed)))
+        match dice.randrange(5):
+            case 0:
+                changed[place : place + 1] = dice.randbytes(1)
+            case 1:
+                del changed[place : place + dice.randint(1, 200)]
+            case 2:
+                changed[place:place] = changed[place : place + dice.randint(1, 200)]
+            case 3:
+                # Sizes and lengths live in the head, and in words of 2 and 4 bytes.
+                head = dice.randrange(min(64, len(changed) + 1))
+                changed[head : head + 4] = dice.choice(
+                    [b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff"]
+                )
+            case 4:
+                del changed[place:]
+        if not changed:
+            break
+    return bytes(changed)
+
+
+def test_of_a_thousand_mutated_images_none_crashes_hangs_or_is_lost(tmp_path):
+    dice = random.Random(20)
+    originals = []
+    for kind in KINDS:
+        for seed in range(3):
+            path = tmp_path / f"original.{kind}"
+            picture(seed).resize((90, 70), Image.Resampling.BICUBIC).save(path, kind)
+            originals.append((kind.lower(), path.read_bytes()))
+    for number in range(1000):
+        kind, data = originals[number % len(originals)]
+        folder = tmp_path / "in" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:04}.{kind}").write_bytes(mutated(data, dice))
+    started = time.monotonic()
+    dataset = write(tmp_path / "in", tmp_path / "out", max_rejected_fraction=1.0)
+    assert time.monotonic() - started < 20
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    rejected = {line["key"] for line in map(json.loads, lines)}
+    accepted = sum(split.examples for split in dataset.splits.values())
+    assert accepted + len(rejected) == dataset.creation["given"] == 1000
+    assert len(rejected) == len(lines) == dataset.rejected["count"]
+    # Both happen often: else the mutations would prove little.
+    assert accepted > 100 and len(rejected) > 300

@@ -1,0 +1,113 @@
+"""tfds:NAME: the real MNIST where it is at hand, and data sets that the library writes here."""
+
+import numpy as np
+import pytest
+
+from tests.trainer.data.folders import all_records, records, write
+from trainer.data.record_options import RecordOptions
+from trainer.data.sources import Example, open_source
+from trainer.errors import InputError
+
+
+def prepare(folder, features, examples, splits=("train", "test")):
+    """Writes a prepared data set "tiny" the way TensorFlow Datasets does."""
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "tiny",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(features),
+        split_datasets=dict.fromkeys(splits, examples),
+        data_dir=folder,
+        disable_shuffling=True,
+    )
+
+
+def examples(**kind):
+    import tensorflow as tf
+
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (60, 12, 10, 3), np.uint8)
+    labels = np.arange(60) % 3
+    return images, tf.data.Dataset.from_tensor_slices({"image": images, "label": labels, **kind})
+
+
+def test_a_prepared_data_set_comes_out_with_its_classes_and_pixels(tmp_path):
+    import tensorflow_datasets as tfds
+
+    images, data = examples()
+    features = {
+        "image": tfds.features.Image(shape=(12, 10, 3)),
+        "label": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
+    }
+    prepare(tmp_path / "in", features, data, splits=("train",))
+    options = {"data_dir": str(tmp_path / "in"), "image_size": 10, "resize_method": "nearest"}
+    dataset = write("tfds:tiny", tmp_path / "out", **options)
+    assert dataset.name == "tiny/1.0.0"
+    assert dataset.classes == ["ant", "bee", "cow"]
+    found = all_records(dataset)
+    assert len(found) == 60
+    assert all(split.examples for split in dataset.splits.values())
+    label, image = found["tiny-train.tfrecord-00000-of-00001__7"]
+    assert label == 1
+    rows = (np.arange(10) + 0.5) * 12 // 10
+    expected = images[7][rows.astype(int)]
+    np.testing.assert_array_equal(np.frombuffer(image, np.uint8).reshape(10, 10, 3), expected)
+
+
+def test_a_data_set_without_one_label_an_image_is_refused_and_described(tmp_path):
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    data = tf.data.Dataset.from_tensor_slices({"text": ["a", "b"], "score": [0.5, 0.1]})
+    features = {"text": tfds.features.Text(), "score": tfds.features.Scalar(np.float32)}
+    prepare(tmp_path / "in", features, data)
+    with pytest.raises(InputError, match=r"not a data set of images.*score: Scalar, text: Text"):
+        write("tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
+
+
+def test_a_damaged_file_of_a_prepared_data_set_is_named(tmp_path):
+    import tensorflow_datasets as tfds
+
+    _, data = examples()
+    features = {
+        "image": tfds.features.Image(shape=(12, 10, 3)),
+        "label": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
+    }
+    prepare(tmp_path / "in", features, data)
+    (file,) = (tmp_path / "in").rglob("*test.tfrecord*")
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(InputError, match=rf"{file.name} is damaged or cut off"):
+        write("tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
+
+
+def test_the_real_mnist_has_all_its_images(real_data):
+    options = RecordOptions(
+        source="tfds:mnist", data_dir=str(real_data / "tfds"), image_size=28, channels=1
+    )
+    source = open_source(options)
+    listed = list(source.examples())
+    assert all(isinstance(one, Example) for one in listed)
+    assert [sum(one.split == split for one in listed) for split in ("train", "test")] == [
+        60_000,
+        10_000,
+    ]
+    assert source.classes == list("0123456789")
+
+
+@pytest.mark.slow
+def test_the_real_mnist_becomes_records(real_data, tmp_path):
+    options = {"data_dir": str(real_data / "tfds"), "image_size": 28, "channels": 1}
+    dataset = write("tfds:mnist", tmp_path, **options)
+    found = records(dataset)
+    assert len(found["test"]) == 10_000
+    assert len(found["train"]) + len(found["validation"]) + dataset.rejected["count"] == 60_000
+
+
+def test_the_real_flowers_are_all_accepted(real_data, tmp_path):
+    dataset = write(real_data / "flowers", tmp_path, image_size=64, encoding="jpeg")
+    assert dataset.classes == ["daisy", "dandelion", "roses", "sunflowers", "tulips"]
+    assert dataset.creation["given"] == dataset.creation["accepted"] == 300
+    assert len(all_records(dataset)) == 300
+    totals = np.sum([split.class_counts for split in dataset.splits.values()], axis=0)
+    assert totals.tolist() == [60] * 5

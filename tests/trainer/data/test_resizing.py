@@ -1,0 +1,109 @@
+"""Records' pixels against those that the SavedModel makes of the same files when it serves."""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.trainer.data.folders import all_records, write, write_pictures
+from trainer.data.write.resizing import resize
+from trainer.training.export import export
+
+SIZE = 24
+"""Of the records, in pixels."""
+
+SOURCES = {
+    "smaller": (17, 11),
+    "half as large again": (36, 36),
+    "2.2 and 1.7 times": (53, 41),
+    "5 times": (121, 120),
+    "9 times": (217, 223),
+    "a panorama": (359, 31),
+    "a column": (19, 171),
+}
+"""Width and height; many are odd, so that halving leaves half a block."""
+
+CONTRAST = 0.05
+"""Logits a level: 255 levels then keep a probability that float32 still resolves."""
+
+
+def smooth(size: tuple[int, int], cells: int = 7) -> Image.Image:
+    """A picture in color as smooth as photos are, of random cells."""
+    coarse = np.random.default_rng(sum(size)).integers(0, 256, (cells, cells, 3), np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+
+def noise(size: tuple[int, int]) -> Image.Image:
+    """A picture in which no pixel tells anything of its neighbors."""
+    random = np.random.default_rng(sum(size))
+    return Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
+
+
+def served_pixels(dataset, folder: Path, files: list[Path]) -> np.ndarray:
+    """What serving_bytes hands to the model, [n, SIZE, SIZE, 3], read off its probabilities."""
+    image = keras.Input((SIZE, SIZE, 3), dtype="uint8")
+    logits = keras.layers.Flatten()(keras.layers.Rescaling(CONTRAST)(image))
+    model = keras.Model(image, keras.layers.ZeroPadding1D((0, 1))(logits[..., None])[..., 0])
+    classes = [f"pixel {number}" for number in range(SIZE * SIZE * 3)] + ["black"]
+    export(model, dataclasses.replace(dataset, classes=classes), str(folder))
+    served = tf.saved_model.load(str(folder)).signatures["serving_bytes"]
+    encoded = tf.constant([file.read_bytes() for file in files])
+    logs = np.log(served(image_bytes=encoded)["probabilities"].numpy())
+    return ((logs[:, :-1] - logs[:, -1:]) / CONTRAST).reshape(-1, SIZE, SIZE, 3)
+
+
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory) -> dict[str, np.ndarray]:
+    """By file, levels between its record and what is served, [SIZE, SIZE, 3]."""
+    folder = tmp_path_factory.mktemp("resizing")
+    source = folder / "in"
+    write_pictures(source / "other", 20)
+    (source / "this").mkdir()
+    for name, size in SOURCES.items():
+        noise(size).save(source / "this" / f"{name}.png")
+        smooth(size).save(source / "this" / f"{name}.jpg", quality=90)
+    dataset = write(source, folder / "out", image_size=SIZE)
+    stored = all_records(dataset)
+    files = sorted((source / "this").iterdir())
+    served = served_pixels(dataset, folder / "model", files)
+    pixels = [np.frombuffer(stored[f"this/{file.name}"][1], np.uint8) for file in files]
+    return {
+        file.name: np.abs(one.reshape(SIZE, SIZE, 3) - answer)
+        for file, one, answer in zip(files, pixels, served, strict=True)
+    }
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_served_image_has_the_pixels_of_its_record(differences, name, suffix):
+    assert differences[f"{name}.{suffix}"].max() < 1.1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("factors", [(4, 4), (8, 1), (8, 2), (5, 16)])
+def test_fine_stripes_become_grey_however_long_the_picture_is(factors, axis):
+    width, height = (SIZE * factor for factor in factors)
+    stripes = np.zeros((height, width), np.uint8)
+    stripes[:, ::2] = 255
+    stripes = stripes if axis else stripes.T
+    found = np.asarray(resize(Image.fromarray(stripes), (SIZE, SIZE), "bilinear"), int)
+    assert found.shape == (SIZE, SIZE) and np.all(np.abs(found - 127.5) <= 1)
+
+
+def test_a_gradient_keeps_its_place():
+    gradient = Image.linear_gradient("L").resize((217, 223), Image.Resampling.BICUBIC)
+    found = np.asarray(resize(gradient, (SIZE, SIZE), "bilinear"), int)
+    expected = np.asarray(gradient.resize((SIZE, SIZE), Image.Resampling.BOX), int)
+    assert np.abs(found - expected).max() <= 255 / SIZE
+
+
+def test_color_and_grey_are_resized_alike():
+    grey = smooth((61, 47)).convert("L")
+    in_color = resize(grey.convert("RGB"), (SIZE, SIZE), "bilinear")
+    np.testing.assert_array_equal(
+        np.asarray(in_color)[..., 0], np.asarray(resize(grey, (SIZE, SIZE), "bilinear"))
+    )

@@ -1,0 +1,176 @@
+import json
+import random
+
+import numpy as np
+
+from tests.trainer.data.folders import (
+    all_records,
+    content,
+    picture,
+    records,
+    two_classes,
+    write,
+    write_pictures,
+)
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import load
+from trainer.data.sources import Example, Reference, digest
+from trainer.data.write.split_plan import Plan
+from trainer.data.write.writer import create_tfrecords
+
+
+def rejected(folder):
+    lines = (folder / "rejected.jsonl").read_text().splitlines()
+    return {line["key"]: line["reason"] for line in map(json.loads, lines)}
+
+
+def listed(numbers, split=""):
+    return [Example(Reference(f"k{n}", n), n % 2, digest(str(n).encode()), split) for n in numbers]
+
+
+def keys(plan):
+    return {s: [plan.reference(i).key for i in order] for s, order in plan.order.items()}
+
+
+def test_splits_have_the_shares_asked_for():
+    plan = Plan(listed(range(20_000)), [0.7, 0.2, 0.1])
+    sizes = [len(plan.order[split]) for split in ("train", "validation", "test")]
+    np.testing.assert_allclose(np.array(sizes) / 20_000, [0.7, 0.2, 0.1], atol=0.01)
+
+
+def test_new_examples_never_move_old_ones():
+    before = keys(Plan(listed(range(500)), [0.8, 0.1, 0.1]))
+    after = keys(Plan(listed(range(-500, 1000)), [0.8, 0.1, 0.1]))
+    for split, names in before.items():
+        kept = set(names)
+        assert [name for name in after[split] if name in kept] == names
+
+
+def test_neighbors_in_the_source_are_not_neighbors_in_the_records():
+    order = Plan(listed(range(10_000)), [0.8, 0.1, 0.1]).order["train"]
+    assert abs(np.corrcoef(np.arange(len(order)), order)[0, 1]) < 0.05
+
+
+def test_the_order_of_listing_changes_neither_splits_nor_order():
+    examples = listed(range(300))
+    before = keys(Plan(examples, [0.8, 0.1, 0.1]))
+    random.Random(0).shuffle(examples)
+    assert keys(Plan(examples, [0.8, 0.1, 0.1])) == before
+
+
+def test_a_plan_takes_a_hundred_bytes_an_example():
+    import tracemalloc
+
+    # Counted by Python and NumPy both; the generator itself holds one example at a time.
+    number = 200_000
+    examples = (
+        Example(Reference(f"class/{n:08}.jpg", 0), 0, digest(n.to_bytes(8, "big")), "")
+        for n in range(number)
+    )
+    tracemalloc.start()
+    plan = Plan(examples, [0.8, 0.1, 0.1])
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert plan.given == number
+    assert kept / number < 100
+    assert peak / number < 160
+
+
+def test_exact_duplicates_never_straddle_splits(tmp_path):
+    source = two_classes(tmp_path / "in")
+    for number in range(40):
+        original = source / "cat" / f"{number:03}.png"
+        (source / "cat" / f"copy{number:03}.png").write_bytes(original.read_bytes())
+    dataset = write(source, tmp_path / "out")
+    for split in records(dataset).values():
+        for key in split:
+            if key.startswith("cat/copy"):
+                assert key.replace("copy", "") in split
+    assert len(all_records(dataset)) == 120
+
+
+def test_splits_of_the_source_are_kept_whatever_their_usual_names(tmp_path):
+    for name, count in (("Training", 30), ("val", 10), ("testing", 20)):
+        for label, seed in (("cat", 1), ("dog", 2)):
+            write_pictures(tmp_path / "in" / name / label, count, seed=seed * 100 + count)
+    dataset = write(tmp_path / "in", tmp_path / "out")
+    assert {name: split.examples for name, split in dataset.splits.items()} == {
+        "train": 60,
+        "validation": 20,
+        "test": 40,
+    }
+    assert dataset.classes == ["cat", "dog"]
+    assert all(key.startswith("testing/") for key in records(dataset)["test"])
+
+
+def test_a_missing_validation_split_is_cut_out_of_train(tmp_path):
+    for name, count in (("train", 200), ("test", 20)):
+        for label, seed in (("cat", 1), ("dog", 2)):
+            write_pictures(tmp_path / "in" / name / label, count, seed=seed * 100 + count)
+    dataset = write(tmp_path / "in", tmp_path / "out", split_fractions=[0.6, 0.2, 0.2])
+    found = records(dataset)
+    assert len(found["test"]) == 40
+    assert len(found["train"]) + len(found["validation"]) == 400
+    # 0.2 / (0.6 + 0.2) of 400, give or take four standard deviations.
+    assert 65 < len(found["validation"]) < 135
+    assert all(key.startswith("train/") for key in found["validation"])
+
+
+def test_of_duplicates_between_given_splits_the_one_in_test_stays(tmp_path):
+    source = tmp_path / "in"
+    for seed, name in enumerate(("train", "validation", "test")):
+        write_pictures(source / name / "cat", 20, seed=seed + 10)
+        write_pictures(source / name / "dog", 20, seed=seed + 20)
+    for place in ("train/cat/a", "validation/cat/b", "test/cat/c", "train/dog/d"):
+        picture(7).save(source / f"{place}.png")
+    for place in ("train/dog/e", "validation/dog/f"):
+        picture(8).save(source / f"{place}.png")
+    dataset = write(source, tmp_path / "out", max_rejected_fraction=0.0)
+    found = records(dataset)
+    assert "test/cat/c.png" in found["test"]
+    assert "validation/dog/f.png" in found["validation"]
+    copy = "duplicate: same content as test/cat/c.png in test"
+    assert rejected(tmp_path / "out") == {
+        "train/cat/a.png": copy,
+        "train/dog/d.png": copy,
+        "train/dog/e.png": "duplicate: same content as validation/dog/f.png in validation",
+        "validation/cat/b.png": copy,
+    }
+    assert dataset.rejected["reasons"] == {"duplicate": 4}
+    assert dataset.creation["given"] == 126 == len(all_records(dataset)) + 4
+
+
+def test_equal_content_under_two_labels_is_named(tmp_path):
+    source = two_classes(tmp_path / "in")
+    write(source, tmp_path / "without")
+    assert "contradictions" not in json.loads((tmp_path / "without" / "dataset.json").read_text())
+    for place in ("cat/a", "cat/b", "dog/c", "dog/d"):
+        picture(7).save(source / f"{place}.png")
+    picture(8).save(source / "cat" / "twice.png")
+    picture(8).save(source / "cat" / "again.png")
+    lines = []
+    options = RecordOptions(source=f"images:{source}", image_size=16)
+    dataset = create_tfrecords(options, str(tmp_path / "out"), progress=lines.append)
+    pairs = [["cat/a.png (cat)", "dog/c.png (dog)"], ["cat/a.png (cat)", "dog/d.png (dog)"]]
+    assert dataset.creation["contradictions"] == {"count": 2, "first": pairs}
+    assert load(str(tmp_path / "out")) == dataset
+    assert lines[-1] == (
+        "warning: equal images under two labels, 2: cat/a.png (cat) = dog/c.png (dog); "
+        "cat/a.png (cat) = dog/d.png (dog)"
+    )
+    assert len(all_records(dataset)) == 86
+
+
+def test_a_class_called_train_is_a_class_where_others_are_none_of_splits(tmp_path):
+    write_pictures(tmp_path / "in" / "train", 40, seed=1)
+    write_pictures(tmp_path / "in" / "bus", 40, seed=2)
+    assert write(tmp_path / "in", tmp_path / "out").classes == ["bus", "train"]
+
+
+def test_equal_sources_in_different_places_give_equal_bytes_but_for_their_name(tmp_path):
+    for name in ("a", "b"):
+        two_classes(tmp_path / name / "in")
+        write(tmp_path / name / "in", tmp_path / name / "out")
+    first, second = (content(tmp_path / name / "out") for name in ("a", "b"))
+    del first["dataset.json"], second["dataset.json"]
+    assert first == second

@@ -1,0 +1,88 @@
+"""What a recipe says of a table is judged before anything is read; mistakes are named."""
+
+import gzip
+
+import pytest
+
+from tests import tables
+from trainer.data.write.writer import create_tfrecords
+from trainer.errors import InputError
+
+NUMBER = {"name": "miles", "type": "numeric"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": []}, "columns=[] gives the model nothing"),
+        ({"columns": ["miles"]}, "columns='miles' is not a JSON object"),
+        ({"columns": [{"type": "numeric"}]}, "columns[0]: 'name' is missing"),
+        ({"columns": [{"name": "a", "type": "numerc"}]}, "did you mean 'numeric'?"),
+        ({"columns": [NUMBER, NUMBER]}, "columns: 'miles' is there twice"),
+        ({"columns": [{**NUMBER, "lgo": True}]}, "a numeric column takes no 'lgo'; did you mean"),
+        ({"columns": [{**NUMBER, "buckets": 3}]}, "a numeric column takes no 'buckets'"),
+        ({"columns": [{**NUMBER, "quantiles": 1.5}]}, "quantiles=1.5 is not a whole number"),
+        ({"columns": [{**NUMBER, "quantiles": 1}]}, "makes one bucket of all"),
+        ({"columns": [{**NUMBER, "boundaries": [2, 1]}]}, "boundaries=[2.0, 1.0] must rise"),
+        ({"columns": [{"name": "a", "type": "bucketized"}]}, "needs boundaries or quantiles"),
+        ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
+        (
+            {"columns": [{"name": "tips", "type": "numeric"}], "crosses": []},
+            "would be told the answer",
+        ),
+        ({"columns": [{"name": "key", "type": "numeric"}]}, "records keep a feature of that name"),
+        ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
+        ({"crosses": [{"columns": ["hour"]}]}, "must be two or more different ones"),
+        ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),
+        ({"label": {}}, "label={} names no column"),
+        ({"label": {"column": "tips", "abov": 1}}, "label takes no 'abov'; did you mean 'above'?"),
+        ({"label": {"column": "tips", "above": "fare"}}, "label: above='fare' is not a finite"),
+        ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
+        ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
+        ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
+        ({"source": "digits"}, "but source='digits' is none; use csv:URI"),
+    ],
+)
+def test_a_schema_that_is_not_right_is_refused_in_one_line(changes, message):
+    with pytest.raises(InputError) as raised:
+        tables.options("x.csv", **changes)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_numbers_that_came_as_floats_are_whole_again():
+    made = tables.options("x.csv", columns=[{"name": "a", "type": "identity", "buckets": 3.0}],
+                          crosses=[])  # fmt: skip
+    assert made.columns[0]["buckets"] == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        ("mile" + tables.HEADER[5:], [], "has no column 'miles'; did you mean 'mile'?"),
+        (tables.HEADER + ",hour", [], "its header has 'hour' twice"),
+        (tables.HEADER, [], "class 'small' has no rows"),
+        (tables.HEADER, ["1,1,card,,1,0,9"] * 50, "class 'big' has no rows"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_schema_is_refused(tmp_path, header, rows, message):
+    table = tables.write_csv(tmp_path / "t.csv", rows, header)
+    with pytest.raises(InputError) as raised:
+        create_tfrecords(tables.options(table), str(tmp_path / "out"), progress=lambda _: None)
+    assert message in str(raised.value)
+
+
+def test_files_that_are_not_there_damaged_or_empty_are_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
+    (tmp_path / "cut.csv.gz").write_bytes(cut)
+    for source, message in (
+        ("none.csv", "does not exist"),
+        ("empty", "no file with content"),
+        ("*.tsv", "no file with content"),
+        ("cut.csv.gz", "is damaged or cut off"),
+    ):
+        with pytest.raises(InputError, match=message):
+            create_tfrecords(
+                tables.options(tmp_path / source), str(tmp_path / "out"), progress=lambda _: None
+            )

@@ -1,0 +1,115 @@
+"""Serialized tf.Examples to what a model takes: one by one, or as a data set of batches."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.inputs import Encoder, parse_columns
+
+_PIECE = 32
+"""Most JPEGs that one function decodes: in pieces, a batch keeps all cores at work however
+large it is, and few pictures are in flight."""
+
+
+def decoded(
+    serialized: tf.data.Dataset, dataset: Dataset, *, size: int, parts: int
+) -> tf.data.Dataset:
+    """Cuts a worker's batches into `parts` of `size` examples, decodes them and reads ahead.
+
+    Args:
+        serialized: of (tf.Examples, string [parts * size]; weights, float32 of that shape).
+    """
+    piece = _piece(dataset, size)
+    cuts = parts * size // piece
+    if cuts > 1:
+        serialized = serialized.flat_map(
+            lambda batch, weights: tf.data.Dataset.from_tensor_slices(
+                (
+                    tf.reshape(batch, [cuts, piece]),
+                    tf.reshape(weights, [cuts, piece]),
+                )
+            )
+        )
+    batches = serialized.map(
+        lambda batch, weights: (*parse(tf.ensure_shape(batch, [piece]), dataset), weights),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    if piece < size:
+        batches = batches.batch(size // piece, drop_remainder=True).map(_joined)
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _piece(dataset: Dataset, size: int) -> int:
+    """How many of `size` examples are decoded by one call; divides `size`."""
+    if dataset.is_table or dataset.feature("image").encoding != "jpeg":
+        return size
+    return max(piece for piece in range(1, _PIECE + 1) if size % piece == 0)
+
+
+def _joined(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Tensors [pieces, n, ...] as [pieces * n, ...]."""
+    return tuple(tf.reshape(one, [one.shape[0] * one.shape[1], *one.shape[2:]]) for one in pieces)
+
+
+def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
+    """Serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
+
+    Inputs are images, uint8 [n, height, width, channels], or of a table what
+    `trainer.data.tables.inputs.Encoder` makes of its columns.
+    """
+    if dataset.is_table:
+        return _table_parser(_Features(dataset, repr(dataset.features)))(serialized)
+    image = dataset.feature("image")
+    features = tf.io.parse_example(
+        serialized,
+        {
+            image.name: tf.io.FixedLenFeature([], tf.string),
+            dataset.feature("label").name: tf.io.FixedLenFeature([], tf.int64),
+        },
+    )
+    return decode_images(features[image.name], image), features[dataset.feature("label").name]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Features:
+    """A data set to which another one is equal that has the same features."""
+
+    dataset: Dataset = dataclasses.field(compare=False)
+    features: str
+
+
+@functools.lru_cache(maxsize=8)
+def _table_parser(described: _Features) -> Any:
+    """`parse` of a table, traced once: many columns are many operations, anew each epoch."""
+    dataset = described.dataset
+    encode = Encoder(dataset)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def parser(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        columns = parse_columns(serialized, dataset, label=True)
+        return encode(columns), columns[dataset.feature("label").name]
+
+    return parser
+
+
+def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
+    """Stored image bytes (string [n]) to uint8 [n, height, width, channels]."""
+    if image.encoding == "raw":
+        size = int(np.prod(image.shape))
+        flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)
+        return tf.reshape(flat, [-1, *image.shape])
+
+    def decode(one: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.io.decode_jpeg(one, channels=image.shape[-1]), image.shape)
+
+    count = stored.shape[0]
+    if count and count <= _PIECE:  # An operation each, without a loop's cost.
+        return tf.stack([decode(one) for one in tf.unstack(stored)])
+    return tf.map_fn(decode, stored, fn_output_signature=tf.TensorSpec(image.shape, tf.uint8))

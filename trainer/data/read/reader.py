@@ -1,0 +1,207 @@
+"""Records to batches: the same global batches whatever the number of workers.
+
+The order of examples is fixed by seed and epoch, not by who reads them. A split is cut
+into lanes, runs of records of equal length (to one). A global batch takes examples from
+the lanes in turn, and each worker reads a block of neighboring lanes:
+
+    lane 0   0  4  8 ...  \\ worker 0
+    lane 1   1  5  9 ...  /
+    lane 2   2  6 10 ...  \\ worker 1
+    lane 3   3  7 11 ...  /
+
+so that every example is read once an epoch, by one worker, for any number of shards.
+Where the number of shards is a multiple of the lanes, as the writer arranges it, a worker
+opens only its own files. The last batch of an epoch is filled up to full size with
+examples of weight 0: shapes stay static, and no replica is left without a batch.
+
+Images stay uint8 until they are inside the model: a quarter of float32's bytes.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.config import check_batch_size
+from trainer.data.integrity import check_shards
+from trainer.data.read.decoding import decoded
+from trainer.data.schema import Dataset, PartialShard
+
+LANES = 8
+"""Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputShare:
+    """Which part of every global batch a worker reads.
+
+    Attributes:
+        batch_size: examples of a global batch.
+        worker, workers: index of this worker, and how many there are.
+        local_replicas: devices of this worker; each gets an equal part of its batch.
+    """
+
+    batch_size: int
+    worker: int = 0
+    workers: int = 1
+    local_replicas: int = 1
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size, self.workers * self.local_replicas)
+
+    @property
+    def lanes(self) -> int:
+        return math.lcm(math.gcd(self.batch_size, LANES), self.workers)
+
+    @property
+    def worker_batch_size(self) -> int:
+        return self.batch_size // self.workers
+
+    @property
+    def replica_batch_size(self) -> int:
+        return self.worker_batch_size // self.local_replicas
+
+
+def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
+    """Global batches of an epoch, the partial last one included."""
+    return math.ceil(dataset.splits[split].examples / batch_size)
+
+
+def training_batches(
+    dataset: Dataset,
+    share: InputShare,
+    *,
+    seed: int,
+    epoch: int,
+    first_step: int = 0,
+    shuffle_megabytes: float = 256.0,
+    split: str = "train",
+) -> tf.data.Dataset:
+    """This worker's batches of one epoch (from 0), in the order that seed and epoch give.
+
+    Starts at step `first_step` with the very batches that a run from the beginning would
+    have there; what is skipped is read, not decoded.
+
+    Returns:
+        A dataset of (inputs, labels, weights) per replica: inputs and labels as
+        `decoding.parse` gives them, weights float32 [replica_batch_size] (0: padding).
+        Successive elements belong to successive local replicas.
+    """
+    content = dataset.splits[split]
+    lanes = share.lanes // share.workers
+    fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
+    order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
+    serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
+    return _decoded(serialized, dataset, share)
+
+
+def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
+    """This worker's batches of one pass over `split` in stored order; elements as in training."""
+    return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
+
+
+def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
+    size, parts = share.replica_batch_size, share.local_replicas
+    return decoded(serialized, dataset, size=size, parts=parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Order:
+    """The order of an epoch: what it hangs on, and examples in a lane's shuffle buffer."""
+
+    seed: int
+    epoch: int
+    buffer: int
+
+
+def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_Segment"]]:
+    """This worker's lanes by number: the segments that each reads in turn."""
+    ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
+    spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
+    count, total = share.lanes, ends[-1]
+    mine = range(share.worker * count // share.workers, (share.worker + 1) * count // share.workers)
+    lanes = {}
+    for lane in mine:
+        begin, end = lane * total // count, (lane + 1) * total // count
+        lanes[lane] = [
+            _Segment(
+                file=dataset.shard_uri(shard),
+                skip=max(begin - start, 0),
+                take=min(end, stop) - max(begin, start),
+                whole=begin <= start and stop <= end and not isinstance(shard, PartialShard),
+            )
+            for shard, start, stop in spans
+            if max(begin, start) < min(end, stop)
+        ]
+    return lanes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Segment:
+    """A run of records in one file: `take` of them after the first `skip`."""
+
+    file: str
+    skip: int
+    take: int
+    whole: bool
+
+
+def _records(segments: list[_Segment], lane: int, order: _Order | None) -> tf.data.Dataset:
+    """The serialized records of a lane, shuffled where there is an order."""
+    if order is None:
+        return _concatenated(segments)
+    generator = np.random.default_rng([order.seed, order.epoch, lane])
+    records = _concatenated([segments[i] for i in generator.permutation(len(segments))])
+    buffer = min(order.buffer, sum(segment.take for segment in segments))
+    seed = int(generator.integers(1, 2**31))
+    return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
+
+
+def _concatenated(segments: list[_Segment]) -> tf.data.Dataset:
+    """The records of `segments`; neighbors that are whole files are read as one data set."""
+    parts = []
+    for whole, group in itertools.groupby(segments, key=lambda segment: segment.whole):
+        if whole:
+            parts.append(tf.data.TFRecordDataset([segment.file for segment in group]))
+        else:
+            parts += [tf.data.TFRecordDataset(s.file).skip(s.skip).take(s.take) for s in group]
+    return functools.reduce(lambda records, part: records.concatenate(part), parts)
+
+
+def _serialized_batches(
+    dataset: Dataset, split: str, share: InputShare, order: _Order | None
+) -> tf.data.Dataset:
+    """One epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
+    size = share.worker_batch_size
+    lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
+    mine = {segment.file for segments in lanes.values() for segment in segments}
+    shards = dataset.splits[split].shards
+    check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in mine])
+    examples = sum(segment.take for segments in lanes.values() for segment in segments)
+    missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
+    batches = []
+    if lanes:
+        turns = tf.data.Dataset.range(len(lanes)).repeat()
+        records = tf.data.Dataset.choose_from_datasets(
+            [_records(segments, lane, order) for lane, segments in lanes.items()],
+            turns,
+            stop_on_empty_dataset=False,
+        )
+        batches.append(records.batch(size).map(lambda batch: _padded(batch, size)))
+    if missing:  # The others have a last batch where this worker has none.
+        uris = [dataset.shard_uri(shard) for shard in shards]
+        filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
+        batches.append(filler.map(lambda batch: (batch, tf.zeros([size]))))
+    first, *rest = batches
+    return first.concatenate(rest[0]) if rest else first
+
+
+def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Fills a batch (string [n <= size]) up by its own examples, at weight 0."""
+    present = tf.shape(batch)[0]
+    position = tf.range(size)
+    weights = tf.cast(position < present, tf.float32)
+    return tf.gather(batch, position % present), weights

@@ -1,0 +1,183 @@
+"""What create_tfrecords can be told."""
+
+import dataclasses
+import re
+
+from trainer.data.tables.columns import read_schema
+from trainer.errors import InputError
+from trainer.fields import option
+
+RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
+ENCODINGS = ("raw", "jpeg")
+AUGMENTATIONS = ("none", "model", "records")
+OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
+SPLITS = ("train", "validation", "test")
+ENGINES = ("local", "dataflow")
+_DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
+_SUBNETWORK = re.compile(
+    r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
+    r"regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Options of record writing; each is a parameter of the pipeline."""
+
+    source: str = option(
+        "digits",
+        help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local), "
+        "tfds:NAME, or csv:URI (a table: a file, a folder or a pattern).",
+    )
+    data_dir: str = option(
+        "",
+        help="Folder (URI) where TensorFlow Datasets finds prepared data sets, for a source "
+        "tfds:NAME; empty: its default.",
+    )
+    columns: list[dict] = option(
+        [],
+        help="Columns of a table that the model is given, as a JSON list of objects with name, "
+        "type (numeric, bucketized, identity, vocabulary or hashed) and the type's own options.",
+    )
+    crosses: list[dict] = option(
+        [],
+        help="Crossed columns of a table, as a JSON list such as "
+        '[{"columns": ["a", "b"], "buckets": 1000}].',
+    )
+    label: dict = option(
+        {},
+        help='Label of a table: {"column": "a"}, or a comparison such as {"column": "a", '
+        '"above": 0.2, "times_column": "b"}.',
+    )
+    image_size: int = option(
+        224,
+        help="Height and width, in pixels, that images are resized to.",
+        minimum=1,
+        maximum=4096,
+    )
+    channels: int = option(
+        3, help="Color channels of images: 3 for RGB, 1 for gray.", choices=(1, 3)
+    )
+    resize_method: str = option(
+        "bilinear", help="Interpolation when images are resized.", choices=RESIZE_METHODS
+    )
+    encoding: str = option(
+        "jpeg",
+        help="Encoding of images in the records: raw (fastest to read) or jpeg (a tenth of the "
+        "bytes).",
+        choices=ENCODINGS,
+    )
+    jpeg_quality: int = option(
+        85,
+        help="JPEG quality of images, with encoding=jpeg; lower is smaller and faster to decode.",
+        minimum=1,
+        maximum=100,
+    )
+    augmentation: str = option(
+        "none",
+        help="Augmentation of training images: none, model (at random in every epoch, inside the "
+        "model) or records (written into the records once).",
+        choices=AUGMENTATIONS,
+    )
+    augmentation_operations: list[str] = option(
+        ["horizontal_flip", "quarter_turn"],
+        help="Operations of the augmentation of training images, as a JSON list.",
+        choices=OPERATIONS,
+    )
+    augmentation_variants: int = option(
+        1,
+        help="Augmented copies of each training image beside the original, with "
+        "augmentation=records.",
+        minimum=1,
+        maximum=64,
+    )
+    split_fractions: list[float] = option(
+        [0.8, 0.1, 0.1],
+        help="Shares of the train, validation and test splits, which add up to 1, for a source "
+        "that has no splits.",
+        minimum=0,
+        maximum=1,
+    )
+    shard_megabytes: float = option(
+        64.0, help="Target size of a shard of records, in MB (10^6 bytes).", above=0
+    )
+    records_store: str = option(
+        "",
+        help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
+        "with equal options is copied where none of its examples changed; empty: all are written.",
+    )
+    max_rejected_fraction: float = option(
+        0.01,
+        help="Largest share of the source's examples that may be unusable before the step that "
+        "writes records fails.",
+        minimum=0,
+        maximum=1,
+    )
+
+    def __post_init__(self) -> None:
+        if self.augmentation == "records" and "shift" in self.augmentation_operations:
+            raise InputError(
+                "augmentation_operations: shift is not baked into records; use augmentation=model"
+            )
+        if self.source.startswith("csv:"):
+            read_schema(self.columns, self.crosses, self.label)
+        elif self.columns or self.crosses or self.label:
+            raise InputError(
+                f"columns, crosses and label describe a table, but source={self.source!r} is "
+                "none; use csv:URI, or leave them out"
+            )
+        if self.records_store and self.source.startswith("csv:"):
+            raise InputError(
+                f"records_store={self.records_store!r} keeps shards of images, but source="
+                f"{self.source!r} is a table, which is parsed as a whole; leave it out"
+            )
+        if len(self.split_fractions) != len(SPLITS) or abs(sum(self.split_fractions) - 1) > 1e-6:
+            raise InputError(
+                f"split_fractions={self.split_fractions} must be {len(SPLITS)} shares "
+                f"({', '.join(SPLITS)}) that add up to 1"
+            )
+        if self.split_fractions[0] == 0 or self.split_fractions[2] == 0:
+            raise InputError(
+                f"split_fractions={self.split_fractions} leaves nothing to train or to test on; "
+                "give train and test a share above 0"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Who writes the records, in the same bytes; each is a parameter of the pipeline."""
+
+    records_engine: str = option(
+        "local",
+        help="Engine that writes the records, with equal bytes: local (all cores of the step's "
+        "machine) or dataflow (a Dataflow job on many machines; in a local run Apache Beam alone).",
+        choices=ENGINES,
+    )
+    dataflow_max_workers: int = option(
+        10,
+        help="Largest number of machines that Dataflow starts, with records_engine=dataflow.",
+        minimum=1,
+        maximum=4000,
+    )
+    dataflow_machine_type: str = option(
+        "e2-standard-4",
+        help="Machine type of Dataflow's workers, with records_engine=dataflow; each core writes a "
+        "shard.",
+    )
+    dataflow_subnetwork: str = option(
+        "",
+        help="Subnetwork with Private Google Access for Dataflow's workers, which then have no "
+        "public addresses, such as regions/REGION/subnetworks/NAME; empty: the network default.",
+    )
+
+    def __post_init__(self) -> None:
+        if not _DATAFLOW_MACHINE.fullmatch(self.dataflow_machine_type):
+            raise InputError(
+                f"dataflow_machine_type={self.dataflow_machine_type!r} is not a machine type, "
+                "such as e2-standard-4"
+            )
+        if self.dataflow_subnetwork and not _SUBNETWORK.fullmatch(self.dataflow_subnetwork):
+            raise InputError(
+                f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
+                "regions/us-central1/subnetworks/default"
+            )

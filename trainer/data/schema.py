@@ -1,0 +1,205 @@
+"""dataset.json: all that a reader needs to know of a folder of records.
+
+Counts, shapes and classes are taken from this file alone; no file name is parsed.
+A data set is whole when its dataset.json is there: the writer puts it last.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+from trainer.data import storage
+from trainer.errors import InputError
+
+FILE_NAME = "dataset.json"
+REJECTED_FILE_NAME = "rejected.jsonl"
+SCHEMA_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature of tf.train.Example.
+
+    Attributes:
+        name: key in the example, and name of the model's input.
+        kind: "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an
+            index into classes), "key" (bytes: where the example came from); of a table's
+            columns "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary",
+            "hashed" (bytes), each absent where its value is missing, and "cross", which
+            records do not hold: it is made of the columns in its settings.
+        dtype: of the tensor that a reader hands out, as TensorFlow names it.
+        shape: of that tensor, without the batch dimension; images [height, width, channels].
+        encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.
+        settings: of a column, what the model makes of it: boundaries, values, buckets, ...
+        statistics: of a column, over the training split: mean, deviation, counts of values;
+            and under "missing" the share of missing values by split.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: list[int] = dataclasses.field(default_factory=list)
+    encoding: str = ""
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A TFRecord file: its name in the folder, records in it, bytes, and sha256 (hex)."""
+
+    file: str
+    examples: int
+    bytes: int
+    sha256: str
+
+
+class PartialShard(Shard):
+    """A file of which only the first `examples` records are meant."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """One of train, validation and test."""
+
+    shards: list[Shard]
+    class_counts: list[int]
+
+    @property
+    def examples(self) -> int:
+        return sum(shard.examples for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """The content of dataset.json, and where it lies.
+
+    Attributes:
+        uri: the folder, gs://, /gcs/ or local; not part of the file.
+        name: of the source, such as "digits".
+        features: by position; exactly one of kind "label".
+        classes: names, in the order of label indices.
+        splits: by name: train, validation, test. A split may have no example.
+        rejected: {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}.
+        creation: how the records were made: source, options, counts, versions.
+    """
+
+    uri: str
+    name: str
+    features: list[Feature]
+    classes: list[str]
+    splits: dict[str, Split]
+    rejected: dict[str, Any]
+    creation: dict[str, Any]
+
+    def feature(self, kind: str) -> Feature:
+        """The one feature of `kind`; raises InputError where the data set has none."""
+        for feature in self.features:
+            if feature.kind == kind:
+                return feature
+        raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its examples are rows; else they are images."""
+        return all(feature.kind != "image" for feature in self.features)
+
+    def shard_uri(self, shard: Shard) -> str:
+        return join(self.uri, shard.file)
+
+    def to_json(self) -> str:
+        """The file's text; equal data sets give equal bytes."""
+        content = dataclasses.asdict(self)
+        del content["uri"]
+        for name, split in self.splits.items():
+            content["splits"][name] = {
+                "examples": split.examples,
+                "bytes": split.bytes,
+                **content["splits"][name],
+            }
+        return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=1) + "\n"
+
+
+def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
+    """`dataset` with the first `examples` of a split, a random sample of it; 0: all of them.
+
+    A larger sample holds every smaller one. Counts of classes stay those of the whole split.
+    """
+    content = dataset.splits[split]
+    if not 0 < examples < content.examples:
+        return dataset
+    shards, left = [], examples
+    for shard in content.shards:
+        if shard.examples > left:
+            size = shard.bytes * left // shard.examples
+            shard = PartialShard(file=shard.file, examples=left, bytes=size, sha256=shard.sha256)
+        if shard.examples:
+            shards.append(shard)
+        left -= shard.examples
+    splits = {**dataset.splits, split: dataclasses.replace(content, shards=shards)}
+    return dataclasses.replace(dataset, splits=splits)
+
+
+def join(uri: str, *parts: str) -> str:
+    """Joins path parts to a folder's URI, whatever its scheme."""
+    return "/".join([uri.rstrip("/"), *parts])
+
+
+def load(uri: str) -> Dataset:
+    """Reads `<uri>/dataset.json`.
+
+    Raises:
+        InputError: the file is missing, is not what create_tfrecords writes, or has a
+            schema version that this code does not know.
+    """
+    path = join(uri, FILE_NAME)
+    try:
+        content = json.loads(storage.read(path))
+    except FileNotFoundError:
+        raise InputError(
+            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
+            "or let it finish"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error}); run create_tfrecords again") from None
+    try:
+        version = content["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"{path} has schema_version {version}, this code reads {SCHEMA_VERSION}; "
+                "run create_tfrecords again"
+            )
+        return Dataset(
+            uri=uri,
+            name=content["name"],
+            features=[Feature(**feature) for feature in content["features"]],
+            classes=content["classes"],
+            splits={
+                name: Split(
+                    shards=[Shard(**shard) for shard in split["shards"]],
+                    class_counts=split["class_counts"],
+                )
+                for name, split in content["splits"].items()
+            },
+            rejected=content["rejected"],
+            creation=content["creation"],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is not a data set's ({error!r}); run create_tfrecords again"
+        ) from None
+
+
+def load_to_train(uri: str) -> Dataset:
+    """Loads a data set; raises InputError where there is nothing to train on."""
+    dataset = load(uri)
+    for split in ("train", "validation"):
+        if split not in dataset.splits:
+            raise InputError(f"{uri} has no {split} split; run create_tfrecords again")
+    if not dataset.splits["train"].examples:
+        raise InputError(f"{uri} has no example to train on")
+    return dataset

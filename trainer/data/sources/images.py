@@ -1,0 +1,207 @@
+"""images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
+
+A folder is split when all its sub-folders have names of splits (`split_named`), train among
+them; those splits are kept, but for copies (plan.py). A class has images of its own, and may
+have folders with more.
+
+Every file is an example or is listed in rejected.jsonl. Hidden and system files, and files that
+neither by name nor by content are images, are tolerated; an image outside a class, or of a
+format that is not read, counts as any unusable image does.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from trainer.data import storage
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import join
+from trainer.data.sources import Example, Mapped, Reference, Rejection, digest, split_named
+from trainer.data.write.pixels import FORMAT_NAMES, MAX_FILE_BYTES, PixelFormat
+from trainer.data.write.records import Values
+from trainer.errors import InputError
+
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+_READ = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_NOT_READ = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+_SIGNATURE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
+)
+"""What images that are read begin with."""
+_LAYOUTS = (
+    "understood are <class>/<image>, and <split>/<class>/<image> with folders train, validation "
+    "(or val) and test (or training_set, test_set and the like) and no others"
+)
+
+
+class ImageFolder:
+    """The images under `location`, a URI.
+
+    Raises:
+        InputError: no such folder, fewer than two classes, or a class without a file.
+    """
+
+    unit = "images"
+    is_spilled = False
+    label_order: ClassVar[list[int]] = []
+    details: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, location: str, options: RecordOptions) -> None:
+        self.location = location.rstrip("/") or "/"
+        self.name = self.location.rpartition("/")[2] or self.location
+        self._format = PixelFormat.of(options)
+        self.features = [self._format.feature]
+        if not storage.is_folder(self.location):
+            what = "is not a folder" if storage.exists(self.location) else "does not exist"
+            raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
+        folders = _folders(self.location)
+        splits = {name: split_named(name) for name in folders}
+        if folders and all(splits.values()) and "train" in splits.values():
+            self._parts = [(name, splits[name]) for name in folders]
+        else:
+            self._parts = [("", "")]
+        named = [_folders(join(self.location, part)) for part, _ in self._parts]
+        self._class_folders = [
+            (name, join(part, name) if part else name)
+            for (part, _), names in zip(self._parts, named, strict=True)
+            for name in names
+        ]
+        self.classes = sorted({name for names in named for name in names})
+        _check_classes(self.classes, options.source)
+        for (part, split), names in zip(self._parts, named, strict=True):
+            missing = sorted(set(self.classes) - set(names))
+            if split == "train" and missing:
+                raise InputError(
+                    f"source={options.source!r}: class {missing[0]!r} has no folder in {part}/; "
+                    "every class needs images to train on"
+                )
+
+    def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
+        """Lists and digests every file under the folder, sorted by path."""
+        if storage.is_remote(self.location):
+            mapped = functools.partial(storage.read_ahead, threads=storage.REMOTE_READERS)
+        return mapped(self._listed, self._files())
+
+    def fetch(self, reference: Reference) -> bytes:
+        """The content of a file."""
+        return storage.read(join(self.location, reference.key))
+
+    def digest(self, fetched: bytes) -> bytes:
+        return digest(fetched)
+
+    def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
+        return self._format.read(fetched, key, variants)
+
+    def _files(self) -> Iterator[tuple[str, int, str]]:
+        """Every file: (path under the folder, label or -1, split)."""
+        labels = {name: label for label, name in enumerate(self.classes)}
+        if self._parts != [("", "")]:
+            for name, folder in storage.scan(self.location):
+                if not folder or _is_hidden(name):
+                    yield from self._below(name, folder, -1, "")
+        for part, split in self._parts:
+            for name, folder in storage.scan(join(self.location, part) if part else self.location):
+                path = join(part, name) if part else name
+                label = labels[name] if folder and name in labels else -1
+                if label < 0:
+                    yield from self._below(path, folder, label, split)
+                    continue
+                entries = storage.scan(join(self.location, path))
+                self._check_class(name, path, entries)
+                for entry, inner in entries:
+                    yield from self._below(join(path, entry), inner, label, split)
+
+    def check_classes(self) -> None:
+        """Raises InputError for a class without images; lists none beyond its first file."""
+        for name, path in self._class_folders:
+            self._check_class(name, path, storage.entries(join(self.location, path)))
+
+    def _check_class(self, name: str, path: str, entries: Iterable[tuple[str, bool]]) -> None:
+        """Refuses a class folder that has no file of its own."""
+        uri, folders = join(self.location, path), []
+        for entry, is_folder in entries:
+            if is_folder:
+                folders.append(entry)
+            elif not _is_hidden(entry):
+                return
+        held = [one for one in sorted(folders) if storage.holds_a_file(join(uri, one))]
+        if held:
+            found = ", ".join(f"{one}/" for _, one in self._class_folders)
+            raise InputError(
+                f"source=images:{self.location} has {_shortened(found)} for classes, but {path}/ "
+                f"holds only folders ({_shortened(', '.join(held))}); {_LAYOUTS}"
+            )
+        raise InputError(
+            f"class {name!r} is empty: no file in {uri}; add images or remove the folder"
+        )
+
+    def _below(
+        self, path: str, folder: bool, label: int, split: str
+    ) -> Iterator[tuple[str, int, str]]:
+        if not folder:
+            yield path, label, split
+            return
+        for name, inner in storage.scan(join(self.location, path)):
+            yield from self._below(join(path, name), inner, label, split)
+
+    def _listed(self, file: tuple[str, int, str]) -> Example | Rejection:
+        path, label, split = file
+        if any(_is_hidden(part) for part in path.split("/")):
+            return Rejection(path, "hidden or system file", tolerated=True)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
+        uri = join(self.location, path)
+        try:
+            if storage.size(uri) > MAX_FILE_BYTES:
+                return Rejection(path, f"larger than {MAX_FILE_BYTES // 10**6} MB")
+            content = storage.read(uri)
+        except OSError as error:
+            return Rejection(path, f"can't be read: {error.strerror}")  # It is no file.
+        looks_like_image = _SIGNATURE.match(content)
+        if not looks_like_image and not path.lower().endswith(_READ + _NOT_READ):
+            return Rejection(path, "not an image, by name and by content", tolerated=True)
+        if label < 0:
+            return Rejection(path, "outside the folders of classes")
+        if not content:
+            return Rejection(path, "empty file")
+        if not looks_like_image:
+            return Rejection(path, f"content is not {FORMAT_NAMES}")
+        return Example(Reference(path, 0), label, digest(content), split)
+
+
+def open_source(rest: str, options: RecordOptions) -> ImageFolder:
+    if not rest:
+        raise InputError("source='images:' names no folder; use images:URI")
+    return ImageFolder(rest, options)
+
+
+def check_source(rest: str, options: RecordOptions) -> None:
+    """Raises InputError for what is no folder of classes, before any image is read."""
+    open_source(rest, options).check_classes()
+
+
+def _folders(uri: str) -> list[str]:
+    """Names of the visible folders in a folder."""
+    return [name for name, folder in storage.scan(uri) if folder and not _is_hidden(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _SYSTEM_FILES
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _check_classes(classes: list[str], source: str) -> None:
+    if not classes:
+        raise InputError(
+            f"source={source!r} has no classes: expected a folder for each class, with its images"
+        )
+    if len(classes) == 1:
+        raise InputError(
+            f"source={source!r} has only one class, {classes[0]!r}; a classifier needs two or more"
+        )

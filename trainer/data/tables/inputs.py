@@ -1,0 +1,205 @@
+"""Columns of a table to the two tensors that a network takes: numbers and category ids.
+
+    columns          raw, as in the records: {name: float32, int64 or string [n]}
+    numbers          float32 [n, 2 x numeric columns]: normalized value, whether it is missing
+    ids              int32 [n, categories]: each category's own id, 0 for a missing value
+
+Everything follows from dataset.json. There are no tables that would have to be initialized,
+only operations without state: the same code runs in the input pipeline of any worker of any
+tf.distribute strategy, beside the training step, and inside the SavedModel.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.columns import DTYPES
+from trainer.errors import InputError
+
+NUMBER_LIMIT = 10.0
+"""Normalized values are clipped to +-10 standard deviations: typing errors lie beyond."""
+
+_HASHES = 2**63 - 1
+_MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
+"""What stands for a missing value in a raw column."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Category:
+    """A categorical input: ids from 0 (missing) to size - 1.
+
+    Attributes:
+        embedding: its dimension in the deep part; 0: indicators.
+        crossed: whether it is a cross; one without embedding is for the wide part alone.
+    """
+
+    name: str
+    size: int
+    embedding: int
+    crossed: bool
+
+
+def columns_of(dataset: Dataset) -> list[Feature]:
+    """The columns of a table, as its records hold them.
+
+    Raises:
+        InputError: the examples are not rows of a table.
+    """
+    columns = [feature for feature in dataset.features if feature.kind in DTYPES]
+    if not columns:
+        raise InputError(
+            f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
+            "table; model='wide_and_deep' needs records of a source csv:URI"
+        )
+    return columns
+
+
+def parse_columns(
+    serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
+) -> dict[str, tf.Tensor]:
+    """Serialized tf.Examples (string [n]) to raw columns, and the label (int64 [n]) if asked."""
+    description = {
+        column.name: tf.io.FixedLenFeature([], column.dtype, _MISSING[column.dtype])
+        for column in columns_of(dataset)
+    }
+    if label:
+        name = dataset.feature("label").name
+        description[name] = tf.io.FixedLenFeature([], tf.int64)
+    return tf.io.parse_example(serialized, description)
+
+
+def categories(dataset: Dataset) -> list[Category]:
+    """In the order of `ids`."""
+    sizes = {column.name: _size(column) for column in columns_of(dataset)}
+    found = [
+        Category(
+            name=column.name,
+            size=sizes[column.name],
+            embedding=column.settings["embedding"],
+            crossed=False,
+        )
+        for column in columns_of(dataset)
+        if sizes[column.name]
+    ]
+    for cross in (feature for feature in dataset.features if feature.kind == "cross"):
+        combinations = math.prod(sizes[name] for name in cross.settings["columns"])
+        found.append(
+            Category(
+                name=cross.name,
+                size=min(combinations, cross.settings["buckets"]),
+                embedding=cross.settings["embedding"],
+                crossed=True,
+            )
+        )
+    return found
+
+
+def number_count(dataset: Dataset) -> int:
+    """The width of `numbers`."""
+    return 2 * sum(column.kind == "numeric" for column in columns_of(dataset))
+
+
+class Encoder:
+    """Turns raw columns into {"numbers", "ids"}; may be made while a graph is traced."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._columns = columns_of(dataset)
+        self._crosses = [feature for feature in dataset.features if feature.kind == "cross"]
+        self._sizes = {column.name: _size(column) for column in self._columns}
+        self._vocabularies = {
+            column.name: _vocabulary(column.settings["values"])
+            for column in self._columns
+            if column.kind == "vocabulary" and column.settings["values"]
+        }
+
+    def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        numbers, ids = [], {}
+        for column in self._columns:
+            raw = columns[column.name]
+            if column.kind == "numeric":
+                numbers += _normalized(raw, column)
+            if self._sizes[column.name]:
+                ids[column.name] = self._ids(raw, column)
+        found = list(ids.values())
+        for cross in self._crosses:
+            found.append(self._crossed(ids, cross))
+        count = tf.shape(next(iter(columns.values())))[0]
+        return {
+            "numbers": tf.stack(numbers, axis=1) if numbers else tf.zeros([count, 0]),
+            "ids": tf.cast(tf.stack(found, axis=1), tf.int32)
+            if found
+            else tf.zeros([count, 0], tf.int32),
+        }
+
+    def _ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
+        """A column's ids, int64 [n]; 0 is missing."""
+        settings = column.settings
+        if column.dtype == "float32":
+            bucket = tf.raw_ops.Bucketize(input=raw, boundaries=settings["boundaries"])
+            ids = tf.cast(bucket, tf.int64) + 1
+            return tf.where(tf.math.is_nan(raw), tf.zeros_like(ids), ids)
+        if column.kind == "identity":
+            inside = (raw >= 0) & (raw < settings["buckets"])
+            return tf.where(inside, raw + 1, 0)
+        text = tf.strings.strip(raw)
+        present = tf.not_equal(text, "")
+        if column.kind == "hashed":
+            ids = tf.strings.to_hash_bucket_fast(text, settings["buckets"]) + 1
+        else:
+            ids = self._looked_up(text, column.name)
+        return tf.where(present, ids, 0)
+
+    def _looked_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
+        """1 for what is not in the vocabulary, then 2 + its place in it, int64 [n]."""
+        if name not in self._vocabularies:
+            return tf.ones_like(text, tf.int64)
+        hashes, places = self._vocabularies[name]
+        wanted = tf.strings.to_hash_bucket_fast(text, _HASHES)
+        at = tf.minimum(tf.searchsorted(hashes, wanted), len(hashes) - 1)
+        return tf.where(tf.gather(hashes, at) == wanted, tf.gather(places, at) + 2, 1)
+
+    def _crossed(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
+        """Each combination's own id where there is room, else a hash of it."""
+        combined: tf.Tensor = 0
+        combinations = 1
+        for name in cross.settings["columns"]:
+            combined = combined * self._sizes[name] + ids[name]
+            combinations *= self._sizes[name]
+        if combinations <= cross.settings["buckets"]:
+            return combined
+        return tf.strings.to_hash_bucket_fast(
+            tf.strings.as_string(combined), cross.settings["buckets"]
+        )
+
+
+def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:
+    """Value and missing-indicator, float32 [n] each; a missing value counts as the mean."""
+    missing = tf.math.is_nan(raw)
+    scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
+    deviation = column.statistics["deviation"] or 1.0
+    value = (scaled - column.statistics["mean"]) / deviation
+    value = tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)
+    return [tf.where(missing, 0.0, value), tf.cast(missing, tf.float32)]
+
+
+def _size(column: Feature) -> int:
+    """How many ids a column has, the one for missing values included; 0: it has none."""
+    settings = column.settings
+    if column.kind == "vocabulary":
+        return len(settings["values"]) + 2
+    if column.kind in ("identity", "hashed"):
+        return settings["buckets"] + 1
+    bucketized = column.kind == "bucketized" or settings["boundaries"] or settings["quantiles"]
+    return len(settings["boundaries"]) + 2 if bucketized else 0
+
+
+def _vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the values, sorted, and the place of each in `values`; both int64."""
+    with tf.init_scope():
+        hashes = tf.strings.to_hash_bucket_fast(values, _HASHES).numpy()
+    order = np.argsort(hashes)
+    return hashes[order], order.astype(np.int64)

@@ -1,0 +1,105 @@
+"""What makes a source, a plan or a data set useless, said in one line each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainer.data import storage
+from trainer.data.record_options import RecordOptions
+from trainer.data.sources import Rejection, Source
+from trainer.data.write.split_plan import Plan
+from trainer.data.write.writing_progress import counted
+from trainer.errors import InputError
+
+NAMED = 10
+"""Rejected examples that a message names."""
+
+
+def check_options(options: RecordOptions) -> None:
+    """Refuses options that contradict each other."""
+    if options.augmentation == "records" and not options.augmentation_operations:
+        raise InputError(
+            "augmentation='records' with augmentation_operations=[] does nothing; name an "
+            "operation, or set augmentation='none'"
+        )
+
+
+def check_apart(source_uri: str, output_uri: str) -> None:
+    """Refuses an output folder inside the source, or around it."""
+    if not source_uri:
+        return
+    first, second = (
+        uri.rstrip("/") + "/" if storage.is_remote(uri) else f"{Path(uri).resolve()}/"
+        for uri in (source_uri, output_uri)
+    )
+    if first.startswith(second) or second.startswith(first):
+        raise InputError(
+            f"the output {output_uri} and the source {source_uri} lie within each other; "
+            "write to another folder"
+        )
+
+
+def check_rejections(
+    rejections: Sequence[Rejection], given: int, options: RecordOptions, unit: str
+) -> None:
+    """Refuses a source of which more than `max_rejected_fraction` is rejected.
+
+    What is tolerated counts neither as rejected nor as given. Names the first of the others.
+    """
+    rejected, judged = _judged(rejections, given)
+    allowed = options.max_rejected_fraction * judged
+    if len(rejected) <= allowed:
+        return
+    named = sorted((rejection.key, rejection.reason) for rejection in rejected)[:NAMED]
+    first = f"the first {NAMED}: " if len(rejected) > NAMED else ""
+    raise InputError(
+        f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
+        f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
+        f"{options.max_rejected_fraction} allows {int(allowed):,}; mend or remove them, or "
+        f"allow more; {first}{'; '.join(f'{key}: {reason}' for key, reason in named)}"
+    )
+
+
+def is_hopeless(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
+    """Whether `check_rejections` will fail, with enough examples to name, whatever follows."""
+    rejected, judged = _judged(rejections, given)
+    return len(rejected) >= NAMED and len(rejected) > options.max_rejected_fraction * judged
+
+
+def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:
+    rejected = [rejection for rejection in rejections if not rejection.tolerated]
+    return rejected, given - (len(rejections) - len(rejected))
+
+
+def check_plan(plan: Plan, source: Source, options: RecordOptions) -> None:
+    """Refuses a plan with a class or a split that has no example."""
+    class_counts = plan.class_counts(len(source.classes))
+    examples = {split: len(order) for split, order in plan.order.items()}
+    _check_counts(class_counts, examples, source, options)
+
+
+def check_written(
+    class_counts: dict[str, list[int]], source: Source, options: RecordOptions
+) -> None:
+    """Refuses a data set with a class or a split that has no example."""
+    totals = [sum(counts) for counts in zip(*class_counts.values(), strict=True)]
+    examples = {split: sum(counts) for split, counts in class_counts.items()}
+    _check_counts(totals, examples, source, options)
+
+
+def _check_counts(
+    class_counts: list[int], examples: dict[str, int], source: Source, options: RecordOptions
+) -> None:
+    for name, count in zip(source.classes, class_counts, strict=True):
+        if count == 0:
+            raise InputError(
+                f"source={options.source!r}: class {name!r} has no {source.unit} that can be "
+                "used; add some or remove the class"
+            )
+    for split in ("train", "test"):
+        if examples[split] == 0:
+            raise InputError(
+                f"source={options.source!r}: none of its "
+                f"{counted(sum(examples.values()), source.unit)} falls into {split} "
+                f"(split_fractions={options.split_fractions}); give more "
+                f"{source.unit}, or {split} a larger share"
+            )

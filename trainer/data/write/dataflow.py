@@ -1,0 +1,154 @@
+"""A job of Dataflow: what it is told, how it does, and its end."""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainer.data import storage
+from trainer.data.schema import join
+from trainer.errors import InputError
+
+_REFUSED = (
+    "is its API enabled, has the run's account roles/dataflow.developer, and the workers' account "
+    "roles/dataflow.worker? (docs/vertex.md, Records beyond one machine)"
+)
+_ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataflowJob:
+    """Where a job of Dataflow runs, on what, and as whom.
+
+    Attributes:
+        region: of the job and its workers.
+        image: of the workers: this code, its packages, and Beam's own boot program.
+        service_account: the workers'; empty: Compute Engine's default.
+        subnetwork: the workers', which then have no public addresses; empty: the network's.
+        network: the workers', as projects/NUMBER/global/networks/NAME; a subnetwork tells it
+            already. Empty: the default one.
+        encryption_key: Cloud KMS key that protects the job's own data; empty: Google's.
+        endpoint: of a service other than Google's, such as http://localhost:8080.
+    """
+
+    project: str
+    region: str
+    image: str
+    max_workers: int
+    machine_type: str
+    service_account: str = ""
+    subnetwork: str = ""
+    network: str = ""
+    encryption_key: str = ""
+    endpoint: str = ""
+
+    @property
+    def sees_this_machine(self) -> bool:
+        """Whether its workers have this machine's folders: a service that runs here, in tests."""
+        return urlsplit(self.endpoint).hostname == "localhost"
+
+
+class RunOnDataflow:
+    """A Beam pipeline as a job of Dataflow.
+
+    Args:
+        pipeline: makes the pipeline for a runner and its options.
+        fingerprint: of what is written. While one job writes it, no other can be started.
+        folder: URI below which the job keeps its own files.
+
+    Raises:
+        InputError: it can't be started.
+    """
+
+    def __init__(
+        self, job: DataflowJob, pipeline: Callable[..., Any], fingerprint: str, folder: str
+    ) -> None:
+        options: dict[str, Any] = {
+            "project": job.project,
+            "region": job.region,
+            "job_name": f"create-tfrecords-{fingerprint[:16]}",
+            "temp_location": join(folder, "temp"),
+            "staging_location": join(folder, "staging"),
+            "sdk_container_image": job.image,
+            "sdk_location": "container",
+            "max_num_workers": job.max_workers,
+            "machine_type": job.machine_type,
+            # A process a core writes a shard at a time, as on this machine.
+            "number_of_worker_harness_threads": 1,
+            # It would ask pip, which the image has not.
+            "experiments": ["disable_logging_submission_environment"],
+        }
+        if job.service_account:
+            options["service_account_email"] = job.service_account
+        if job.subnetwork:
+            options |= {"subnetwork": job.subnetwork, "use_public_ips": False}
+        elif job.network:
+            # Dataflow wants a network of its project by its name.
+            options["network"] = job.network.rpartition("/")[2]
+        if job.encryption_key:
+            options["dataflow_kms_key"] = job.encryption_key
+        if job.endpoint:
+            options |= {"dataflow_endpoint": job.endpoint, "no_auth": job.sees_this_machine}
+        # In a bucket a folder needs no making, but a service of this machine has none.
+        storage.make_folder(options["staging_location"])
+        with _start_in_one_line():
+            from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+            self._runner = DataflowRunner()
+            self._result = pipeline(self._runner, **options).run()
+        identity = self._result.job_id()
+        self.name = f"Dataflow job {identity}"
+        self.link = (
+            f"https://console.cloud.google.com/dataflow/jobs/{job.region}/{identity}"
+            f"?project={job.project}"
+        )
+        self._pause = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        from apache_beam.runners.runner import PipelineState
+
+        self._pause.wait(seconds)
+        self._state = self._result.state
+        return PipelineState.is_terminal(self._state)
+
+    def raise_failure(self) -> None:
+        if self._state == "DONE":
+            return
+        # Reads the job's messages; the worst of them is the reason.
+        self._runner.poll_for_job_completion(self._runner, self._result, None)
+        reason = getattr(self._runner, "last_error_msg", None) or "no message says why"
+        raise RuntimeError(
+            f"{self.name} ended as {self._state}: {_line(reason)}; {self.link}; run again: "
+            "shards that are whole are kept"
+        )
+
+    def end(self) -> None:
+        with contextlib.suppress(Exception):  # Already over, or out of reach.
+            if not self._result.is_in_terminal_state():
+                self._result.cancel()
+
+
+@contextlib.contextmanager
+def _start_in_one_line() -> Iterator[None]:
+    """Turns what Google's and Beam's clients raise into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        ours = not type(error).__module__.startswith(("google.", "apache_beam."))
+        if ours and not isinstance(error, (OSError, ImportError)):
+            raise
+        line = _line(error)
+        remedy = _ACTIVE if "already" in line and "active job" in line else _REFUSED
+        raise InputError(
+            f"records_engine='dataflow': the job can't be started: {line}; {remedy}"
+        ) from None
+
+
+def _line(error: object) -> str:
+    """On one line; of a stack trace, what was raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines):
+        lines = lines[-1:]
+    return " ".join(lines)

@@ -1,0 +1,155 @@
+"""Which shards a plan becomes. It hangs on the data, the options and the store alone.
+
+Never on the machine. Without a store that has earlier records, a split is cut into shards of
+equal length. With one, shards of those that still hold stay, and what is left is cut.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from trainer.data.record_options import SPLITS, RecordOptions
+from trainer.data.sources import Source
+from trainer.data.write.pixels import RejectedError
+from trainer.data.write.records import frame, serialize
+from trainer.data.write.shards import ShardTask
+from trainer.data.write.split_plan import Plan
+from trainer.data.write.store import StoredShard, unchanged
+
+SHARD_MULTIPLE = 8
+"""Several shards of a split are a multiple of this: 2, 4 or 8 readers get whole files each."""
+
+PARALLEL_SHARDS = 16
+"""A split of less than this many full shards is cut finer, so that all cores have work ..."""
+
+LEAST_SHARD_BYTES = 256 * 10**3
+LEAST_SHARD_EXAMPLES = 16
+"""... but not into smaller shards than these."""
+
+SAMPLE = 32
+"""Examples that are encoded beforehand, for their size and the time that they take."""
+
+
+class Layout:
+    """A plan's shards.
+
+    Args:
+        stored: shards of earlier records, in the store that `options` name.
+
+    Attributes:
+        kept: shards that are taken over, by the name that each gets.
+        shards: how many others are to be written.
+        examples: how many those have together.
+        seconds: that one process will take for them, about.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: Source,
+        options: RecordOptions,
+        stored: Sequence[StoredShard] = (),
+    ) -> None:
+        self._plan = plan
+        self._variants = dict.fromkeys(SPLITS, 0)
+        if options.augmentation == "records":
+            self._variants["train"] = options.augmentation_variants
+        started = time.monotonic()
+        mean = _mean_record_bytes(plan, source)
+        seconds = time.monotonic() - started
+        self.kept: dict[str, StoredShard] = {}
+        self._files: dict[str, list[str]] = {}
+        self._covered: dict[str, np.ndarray | None] = {}
+        records = self.examples = 0
+        for split in SPLITS:
+            examples = len(plan.order[split])
+            size = examples * (1 + self._variants[split]) * mean
+            count = shard_count(examples, size, options.shard_megabytes)
+            kept, covered = self._unchanged(split, stored, size / max(1, count))
+            left = examples if covered is None else int(np.sum(~covered))
+            if kept:
+                count = math.ceil(count * left / examples)
+            total = len(kept) + count
+            files = [f"{split}-{number:05}-of-{total:05}.tfrecord" for number in range(total)]
+            self.kept.update(zip(files, kept, strict=False))
+            self._files[split], self._covered[split] = files[len(kept) :], covered
+            self.examples += left
+            records += left * (1 + self._variants[split])
+        sampled = max(1, min(SAMPLE, len(plan.order["train"])))
+        self.seconds = seconds / sampled * records
+        self.shards = sum(map(len, self._files.values()))
+
+    def fingerprint(self, of_plan: str) -> str:
+        """The plan's own, where nothing is taken over; else other shards have other notes."""
+        names = [f"{file} {one.result.shard.sha256}" for file, one in self.kept.items()]
+        text = "\n".join([of_plan, *names])
+        return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
+
+    def tasks(self) -> Iterator[ShardTask]:
+        """A task a shard, split by split; lists of references are made as they are asked for."""
+        for split in SPLITS:
+            for file, chosen in self._cut(split, self._plan.order[split]):
+                yield ShardTask(
+                    file=file,
+                    references=[self._plan.reference(index) for index in chosen],
+                    labels=[self._plan.label(index) for index in chosen],
+                    digests=[self._plan.digest(index) for index in chosen],
+                    variants=self._variants[split],
+                )
+
+    def identities(self) -> dict[str, np.ndarray]:
+        """By file, of those that are taken over too, the identities of its examples, S16 [n]."""
+        found = {file: shard.identities for file, shard in self.kept.items()}
+        for split in SPLITS:
+            found.update(self._cut(split, self._plan.identities(split)))
+        return found
+
+    def _cut(self, split: str, examples: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Each file to write, with its part of what there is an entry of for each example."""
+        covered, files = self._covered[split], self._files[split]
+        left = examples if covered is None else examples[~covered]
+        for number, file in enumerate(files):
+            begin, end = (len(left) * n // len(files) for n in (number, number + 1))
+            yield file, left[begin:end]
+
+    def _unchanged(
+        self, split: str, stored: Sequence[StoredShard], usual: float
+    ) -> tuple[list[StoredShard], np.ndarray | None]:
+        """Shards to take over, and which examples they have; none, and None.
+
+        Args:
+            usual: bytes of a shard where all are written.
+        """
+        mine = [shard for shard in stored if shard.split == split]
+        if not mine:
+            return [], None
+        kept, covered = unchanged(mine, self._plan.identities(split), usual / 2)
+        return (kept, covered) if kept else ([], None)
+
+
+def shard_count(examples: int, size: float, shard_megabytes: float) -> int:
+    """Shards for a split of `examples` that take `size` bytes; 0 where there are none."""
+    by_size = math.ceil(size / (shard_megabytes * 1e6))
+    finest = min(examples // LEAST_SHARD_EXAMPLES, int(size / LEAST_SHARD_BYTES))
+    count = max(by_size, min(PARALLEL_SHARDS, finest))
+    if count > 1:
+        count = math.ceil(count / SHARD_MULTIPLE) * SHARD_MULTIPLE
+    return min(examples, max(1, count))
+
+
+def _mean_record_bytes(plan: Plan, source: Source) -> float:
+    """Bytes of a record, the mean over the first of the training split that can be used."""
+    sizes = []
+    for index in plan.order["train"][:SAMPLE]:
+        reference = plan.reference(index)
+        try:
+            fetched = source.fetch(reference)
+            values = source.encode(fetched, reference.key, 0)[0]
+        except RejectedError:
+            continue
+        key = reference.key.encode()
+        sizes.append(len(frame(serialize({"key": key, **values, "label": 0}))))
+    return sum(sizes) / max(1, len(sizes))

@@ -1,0 +1,109 @@
+"""The first pass over a source, and processes that are started while it goes on.
+
+A process takes 0.2 s until it can write. Where the source turns out to hold enough work
+for several, they are started before the plan is made; until then they share the pass itself,
+which else would take as long on 32 cores as on one.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from trainer.data import storage
+from trainer.data.sources import Example, Reference, Rejection, Source
+from trainer.data.write.pixels import RejectedError
+from trainer.data.write.process_pool import Spares, write_in_processes
+from trainer.data.write.writing_progress import ProgressLines
+
+CHECK_EVERY = 250
+"""Examples listed between two looks at whether they are enough work."""
+
+SAMPLE = 8
+"""Examples that are encoded to tell how long one takes."""
+
+PIECE = 64
+"""Files that a process looks at before it answers."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def listed(
+    source: Source, lines: ProgressLines, spares: Spares, count: int, pays_seconds: float
+) -> Iterator[Example | Rejection]:
+    """What `source` lists; starts `count` spare processes once they pay.
+
+    Args:
+        lines: is told of each.
+        count: 0 or 1: nothing is started.
+        pays_seconds: of work, from which on several processes pay.
+    """
+    # What listing leaves on disk can't be fetched yet; beside remote reads, 0.3 s are nothing.
+    early = count > 1 and not source.is_spilled and not storage.is_remote(source.location)
+    sample: list[Reference] = []
+    examples, seconds_each = 0, 0.0
+
+    def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """`map`, in this process until there are others that are ready."""
+        waiting = iter(items)
+        while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
+            yield from map(function, piece)
+        if spares.ready:
+            yield from _in_processes(function, waiting, spares)
+
+    for one in source.examples(mapped):
+        lines.advance(1)
+        yield one
+        if not early or spares.started or isinstance(one, Rejection):
+            continue
+        examples += 1
+        if examples <= SAMPLE:
+            sample.append(one.reference)
+        elif examples % CHECK_EVERY == 0:
+            seconds_each = seconds_each or _seconds_each(source, sample)
+            if examples * seconds_each >= pays_seconds:
+                spares.start(count, ("trainer.data.write.shards", type(source).__module__))
+
+
+def _in_processes(
+    function: Callable[[Item], Result], items: Iterator[Item], spares: Spares
+) -> Iterator[Result]:
+    """`map` in all that `spares` has; results keep the order of items."""
+    pieces = iter(lambda: list(itertools.islice(items, PIECE)), [])
+    results = write_in_processes(
+        _Pieces(function), enumerate(pieces), spares.started, lambda _: None, spares
+    )
+    early: dict[int, list[Result]] = {}
+    with contextlib.closing(results):
+        wanted = 0
+        for number, piece in results:
+            early[number] = piece
+            while wanted in early:
+                yield from early.pop(wanted)
+                wanted += 1
+
+
+class _Pieces:
+    """What a process does with a piece of a list."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def write(
+        self, task: tuple[int, list[Any]], report: Callable[[int], None]
+    ) -> tuple[int, list[Any]]:
+        number, items = task
+        return number, [self._function(item) for item in items]
+
+
+def _seconds_each(source: Source, sample: list[Reference]) -> float:
+    """For how long one of `sample` is fetched and encoded; the first one, which imports, apart."""
+    started = 0.0
+    for number, reference in enumerate(sample):
+        if number == 1:
+            started = time.perf_counter()
+        with contextlib.suppress(RejectedError, OSError):  # Told of when it comes to be written.
+            source.encode(source.fetch(reference), reference.key, 0)
+    return (time.perf_counter() - started) / (len(sample) - 1)

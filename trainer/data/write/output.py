@@ -1,0 +1,166 @@
+"""The output folder, from an earlier run's leftovers to dataset.json.
+
+While the work goes on, and after a kill, it holds
+
+    train-00000-of-00008.tfrecord ...     whole shards, nothing else under such names
+    .unfinished/<fingerprint>/            notes on these shards, and partial files
+    .unfinished/writer.json               who holds the folder's lock
+    rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ goes
+
+Files that no data set owns are left alone.
+
+A folder has one writer at a time. The lock is the operating system's, so that it goes with its
+holder however that ends. Cloud Storage has no such lock: there a writer could only leave a note
+that a killed one never takes back. Each step of a pipeline has a folder of its own.
+"""
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trainer.data import storage
+from trainer.data.record_options import SPLITS
+from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
+from trainer.data.sources import Rejection
+from trainer.data.write.shards import UNFINISHED, ShardWriter, is_whole
+from trainer.errors import InputError
+
+_SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
+
+
+_WRITER = "writer.json"
+
+
+@contextlib.contextmanager
+def locked(uri: str, source: str) -> Iterator[None]:
+    """Make the folder and hold its lock.
+
+    Args:
+        source: that is written, for others to be told.
+
+    Raises:
+        InputError: another process is writing to it, or the folder can't be made.
+    """
+    if storage.is_remote(uri):
+        yield
+        return
+    with storage.writing(uri):
+        storage.make_folder(join(uri, UNFINISHED))
+        folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
+    note = join(uri, UNFINISHED, _WRITER)
+    try:
+        _lock(folder, uri, note)
+        since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+        holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+        with storage.writing(uri):
+            # Whoever held the lock until now has removed it.
+            storage.make_folder(join(uri, UNFINISHED))
+            storage.write_whole(note, json.dumps({**holder, "source": source}).encode())
+        try:
+            yield
+        finally:
+            storage.remove(note)
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, uri: str, note: str) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        who = "another process"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            held = json.loads(Path(note).read_bytes())
+            who = (
+                f"process {held['process']} on {held['host']}, since {held['since']} "
+                f"(source={held['source']!r})"
+            )
+        raise InputError(
+            f"{uri} is being written by {who}; let that finish or end "
+            "it, or write to another folder"
+        ) from None
+    except OSError:  # A file system without locks.
+        return
+
+
+def open_folder(uri: str) -> None:
+    """Makes the folder and tries to write to it, before any time is spent."""
+    with storage.writing(uri):
+        storage.make_folder(join(uri, UNFINISHED))
+        probe = join(uri, UNFINISHED, "probe")
+        storage.write_whole(probe, b"probe")
+        storage.remove(probe)
+
+
+def close_folder(uri: str) -> None:
+    """Removes what only an unfinished data set needs."""
+    with storage.writing(uri):
+        storage.remove_folder(join(uri, UNFINISHED))
+
+
+def finished(writer: ShardWriter) -> Dataset | None:
+    """The data set that an earlier run of the same plan finished, if it is still whole."""
+    if not storage.exists(join(writer.output_uri, FILE_NAME)):
+        return None
+    try:
+        dataset = load(writer.output_uri)
+    except InputError:
+        return None
+    if dataset.creation.get("fingerprint") != writer.fingerprint:
+        return None
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    rejected = join(writer.output_uri, REJECTED_FILE_NAME)
+    whole = storage.exists(rejected) and all(is_whole(writer.output_uri, one) for one in shards)
+    return dataset if whole else None
+
+
+def make_room(writer: ShardWriter) -> None:
+    """Removes every file of another data set, and partial files; keeps shards with a note.
+
+    Raises InputError where that fails.
+    """
+    uri, notes = writer.output_uri, writer.notes_uri
+    with storage.writing(uri):
+        # First, so that no moment shows it beside shards that it does not describe.
+        storage.remove(join(uri, FILE_NAME))
+        storage.remove(join(uri, REJECTED_FILE_NAME))
+        for name, folder in storage.scan(join(uri, UNFINISHED)):
+            stale = join(uri, UNFINISHED, name)
+            if not folder:
+                if name != _WRITER:
+                    storage.remove(stale)
+            elif stale != notes:
+                storage.remove_folder(stale)
+        storage.make_folder(notes)
+        noted = {name for name, _ in storage.scan(notes)}
+        for name in noted:
+            if name.endswith(".partial"):
+                storage.remove(join(notes, name))
+        for name, _ in storage.scan(uri):
+            if _SHARD_NAME.fullmatch(name) and f"{name}.json" not in noted:
+                storage.remove(join(uri, name))
+
+
+def clear(writer: ShardWriter) -> None:
+    """Removes all that was written."""
+    with storage.writing(writer.output_uri):
+        storage.remove_folder(writer.notes_uri)
+        make_room(writer)
+    close_folder(writer.output_uri)
+
+
+def write_manifest(dataset: Dataset, rejections: Iterable[Rejection]) -> None:
+    """Writes rejected.jsonl and then dataset.json."""
+    lines = [
+        json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
+        for rejection in rejections
+    ]
+    with storage.writing(dataset.uri):
+        storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
+        storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())

@@ -1,0 +1,242 @@
+"""Image files to pixels of one size, and pixels to what lies in a record.
+
+What is done with unusual images:
+
+| image | becomes |
+|---|---|
+| EXIF orientation | turned upright |
+| alpha channel, transparent palette entry | laid over white |
+| palette, gray, CMYK | RGB (or gray, as asked) |
+| 16 bits a channel | its high 8 bits |
+| animated | its first frame |
+| numbers of 32 bits a pixel, whose range is unknown | Rejected |
+| over MAX_PIXELS, MAX_SIDE or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
+
+Formats go by content, whatever the file is called. Resizing (resizing.py) ignores the aspect
+ratio; every method but `nearest` averages when it shrinks, `bilinear` by powers of 2 alone.
+"""
+
+import dataclasses
+import hashlib
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import Feature
+from trainer.data.write import resizing
+from trainer.data.write.records import Values
+from trainer.errors import InputError
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+
+MAX_FILE_BYTES = 256 * 10**6
+MAX_PIXELS = 89_478_485
+"""Pillow's own bound against decompression bombs: 256 MiB as RGB."""
+MAX_SIDE = 65_535
+"""JPEG's own bound, in pixels: an image of one column takes Pillow 20 bytes a row besides."""
+
+_ORIENTATION_TAG = 0x0112
+_TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
+_TURN = Image.Transpose
+_UPRIGHT = {
+    2: _TURN.FLIP_LEFT_RIGHT,
+    3: _TURN.ROTATE_180,
+    4: _TURN.FLIP_TOP_BOTTOM,
+    5: _TURN.TRANSPOSE,
+    6: _TURN.ROTATE_270,
+    7: _TURN.TRANSVERSE,
+    8: _TURN.ROTATE_90,
+}
+"""EXIF 2.3, table "Orientation": what turns each value upright."""
+
+
+class RejectedError(Exception):
+    """An example can't be used; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelFormat:
+    """How images lie in the records; see RecordOptions for the fields."""
+
+    size: int
+    channels: int
+    resize_method: str
+    encoding: str
+    jpeg_quality: int
+    operations: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: RecordOptions) -> "PixelFormat":
+        return cls(
+            options.image_size,
+            options.channels,
+            options.resize_method,
+            options.encoding,
+            options.jpeg_quality,
+            tuple(options.augmentation_operations),
+        )
+
+    @property
+    def feature(self) -> Feature:
+        return Feature(
+            name="image",
+            kind="image",
+            dtype="uint8",
+            shape=[self.size, self.size, self.channels],
+            encoding=self.encoding,
+        )
+
+    def decode(self, data: bytes) -> Image.Image:
+        """An image file's bytes to an image of this size, mode L or RGB.
+
+        Raises:
+            RejectedError: not an image, damaged, or too large.
+            MemoryError: there is too little of it.
+        """
+        if not data:
+            raise RejectedError("empty file")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # About images that are odd but readable.
+                image = Image.open(io.BytesIO(data), formats=FORMATS)
+                _check_size(image)
+                return self._upright(image)
+        except RejectedError:
+            raise
+        except Image.UnidentifiedImageError:
+            raise RejectedError(f"not a {FORMAT_NAMES} image") from None
+        except Image.DecompressionBombError:
+            raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
+        # Whatever hostile bytes make a decoder raise (OSError, SyntaxError, struct.error, ...).
+        except Exception as error:
+            if isinstance(error, MemoryError) or _is_out_of_memory(error, data):
+                raise MemoryError from None  # Of this machine: records must not depend on it.
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise RejectedError(f"damaged image: {lines[0]}") from None
+
+    def resize(self, image: Image.Image) -> Image.Image:
+        """An image of mode L or RGB at this size and number of channels."""
+        mode = "L" if self.channels == 1 else "RGB"
+        if mode == "L" and image.mode != mode:
+            image = image.convert(mode)
+        resized = resizing.resize(image, (self.size, self.size), self.resize_method)
+        return resized if resized.mode == mode else resized.convert(mode)
+
+    def encode(self, image: Image.Image) -> bytes:
+        """What lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""
+        if self.encoding == "raw":
+            return image.tobytes()
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=self.jpeg_quality, subsampling="4:2:0")
+        return buffer.getvalue()
+
+    def read(self, data: bytes, key: str, variants: int) -> list[Values]:
+        """Features of an image file, as `values` gives them.
+
+        Raises:
+            RejectedError: as `decode`.
+            InputError: there is too little memory, which says nothing of the image.
+        """
+        try:
+            return self.values(self.decode(data), key, variants)
+        except MemoryError:
+            raise InputError(
+                f"{key}: this machine has too little memory left to decode it; use one with "
+                "more memory, or remove the image"
+            ) from None
+
+    def values(self, image: Image.Image, key: str, variants: int) -> list[Values]:
+        """Features of an image that `decode` or `resize` gave, and of its augmented copies."""
+        images = [image, *augmented(image, key, variants, self.operations)]
+        return [{self.feature.name: self.encode(one)} for one in images]
+
+    def _upright(self, image: Image.Image) -> Image.Image:
+        orientation = _orientation(image)
+        if image.format in ("JPEG", "MPO") and self.resize_method != "nearest":
+            # libjpeg scales by powers of 2 while it decodes, never below the size asked for.
+            image.draft("L" if self.channels == 1 else None, (self.size, self.size))
+        image.load()
+        resized = self.resize(_opaque(image))
+        turn = _UPRIGHT.get(orientation)
+        # The target is square: turning it after resizing is the same, and cheaper.
+        return resized if turn is None else resized.transpose(turn)
+
+
+def _check_size(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
+    tags = getattr(image, "tag_v2", {})
+    tile = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
+    if tile[0] * tile[1] > MAX_PIXELS:  # Each is unpacked as a whole, however small the image.
+        raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
+    if max(image.size) > MAX_SIDE:
+        raise RejectedError(
+            f"{image.width}x{image.height}: a side of more than {MAX_SIDE:,} pixels"
+        )
+
+
+def _is_out_of_memory(error: Exception, data: bytes) -> bool:
+    """Recognize Pillow's code for it, which of a TIFF file also means that its sizes are wrong."""
+    return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
+
+
+def _orientation(image: Image.Image) -> Any:
+    if "exif" not in image.info:
+        return 1
+    try:
+        return image.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # A damaged EXIF block says nothing about the pixels.
+        return 1
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """A loaded image as mode L or RGB, without alpha."""
+    if image.mode in ("L", "RGB") and "transparency" not in image.info:
+        return image
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise RejectedError("numbers of 32 bits a pixel, whose range is unknown")
+    if image.mode.startswith("I"):  # 16-bit gray; Pillow's own conversion would clip.
+        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    if image.has_transparency_data:
+        colors = image.convert("RGBA")
+        white = Image.new("RGB", image.size, "white")
+        white.paste(colors, mask=colors.getchannel("A"))
+        return white
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def augmented(
+    image: Image.Image, key: str, variants: int, operations: Sequence[str]
+) -> list[Image.Image]:
+    """Turned and flipped copies of a square image: the same for the same key, never the original.
+
+    A key's copies differ from each other as long as `operations` allow: flips along one
+    axis give one, quarter turns three, both together all seven symmetries of the square.
+    """
+    if not variants:
+        return []
+    digest = hashlib.sha256(f"augment {key}".encode()).digest()
+    turns = sorted(symmetries(operations), key=lambda turn: digest[turn])
+    return [image.transpose(turns[variant % len(turns)]) for variant in range(variants)]
+
+
+def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
+    """What `operations` can make of a square when repeated and combined, save the identity."""
+    horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
+    if "quarter_turn" in operations:
+        if horizontal or vertical:
+            return list(_TURN)
+        return [_TURN.ROTATE_90, _TURN.ROTATE_180, _TURN.ROTATE_270]
+    turns = []
+    if horizontal:
+        turns.append(_TURN.FLIP_LEFT_RIGHT)
+    if vertical:
+        turns.append(_TURN.FLIP_TOP_BOTTOM)
+    if horizontal and vertical:
+        turns.append(_TURN.ROTATE_180)
+    return turns

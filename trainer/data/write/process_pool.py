@@ -1,0 +1,232 @@
+"""Files listed, shards written, or tables parsed by several processes: the pool and its workers.
+
+Not multiprocessing's pool, because its processes import the caller's main module, and with
+that mostly TensorFlow (4 s), and live on when their parent is killed. These import what a
+shard needs (0.3 s) and die with their parent, in the middle of a shard too: a rerun never
+meets a writer of an earlier run.
+"""
+
+import importlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from trainer.errors import InputError
+
+_REPORT_SECONDS = 0.25
+_WRITER, _TASK = "writer", "task"
+
+MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+"""Lets glibc keep what an image took for the next one (mallopt(3), in bytes). To hand it back
+and get it anew, page by page, takes as long as to decode, resize and encode the image."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Given = TypeVar("Given", contravariant=True)
+Made = TypeVar("Made", covariant=True)
+
+
+class Writer(Protocol[Given, Made]):
+    """What a process is sent once, pickled, and then does for each task."""
+
+    def write(self, task: Given, report: Callable[[int], None], /) -> Made: ...
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Spares:
+    """Processes that are started before it is known what they will write.
+
+    with Spares() as spares:
+        spares.start(2, ["trainer.data.write.shards"])
+        write_in_processes(writer, tasks, 2, report, spares)
+
+    Who is done with all its tasks comes back to them. They end with the block.
+    """
+
+    def __init__(self) -> None:
+        self.started = 0
+        self._waiting: dict[Connection, subprocess.Popen] = {}
+
+    def start(self, count: int, modules: Iterable[str]) -> None:
+        """Starts `count` processes, which import `modules` while they wait."""
+        for _ in range(count):
+            connection, process = _start(modules)
+            self._waiting[connection] = process
+            self.started += 1
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of them have imported what they need, or have died of it."""
+        return bool(self._waiting) and all(connection.poll() for connection in self._waiting)
+
+    def take(self) -> tuple[Connection, subprocess.Popen]:
+        """One that waits; where there is none, a new one."""
+        return self._waiting.popitem() if self._waiting else _start()
+
+    def put_back(self, workers: Mapping[Connection, subprocess.Popen]) -> None:
+        """Keeps those that have nothing left to do for the next writer."""
+        self._waiting.update(workers)
+
+    def __enter__(self) -> "Spares":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end(self._waiting)
+
+
+def write_in_processes(
+    writer: Writer[Task, Result],
+    tasks: Iterable[Task],
+    count: int,
+    report: Callable[[int], None],
+    spares: Spares | None = None,
+) -> Generator[Result]:
+    """Writes `tasks` with `count` processes; yields results as they come, in any order.
+
+    The processes are of `spares` as far as it has any, and go back there when all is done.
+    Those that are not done, or of no `spares`, end with this generator, however it ends.
+
+    Raises:
+        InputError: as ShardWriter.write.
+        RuntimeError: a process failed or was killed.
+    """
+    if spares is None:
+        with Spares() as spares:
+            yield from write_in_processes(writer, tasks, count, report, spares)
+        return
+    workers: dict[Connection, subprocess.Popen] = {}
+    connection = None
+    try:
+        for _ in range(count):
+            connection, process = spares.take()
+            workers[connection] = process
+        for connection in workers:
+            connection.send((_WRITER, writer))
+        waiting = iter(tasks)
+        busy = set()
+        for connection in workers:
+            if _give(connection, waiting):
+                busy.add(connection)
+        while busy:
+            for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+                message = connection.recv()
+                if isinstance(message, int):
+                    report(message)
+                elif isinstance(message, Exception):
+                    raise message
+                else:
+                    if not _give(connection, waiting):
+                        busy.discard(connection)
+                    yield message
+        spares.put_back(workers)
+        workers = {}
+    except (EOFError, ConnectionError):
+        assert connection is not None
+        raise _death(workers[connection]) from None
+    finally:
+        _end(workers)
+
+
+def _end(workers: Mapping[Connection, subprocess.Popen]) -> None:
+    for connection, process in workers.items():
+        connection.close()
+        process.kill()
+    for process in workers.values():
+        process.wait()
+
+
+def _start(modules: Iterable[str] = ()) -> tuple[Connection, subprocess.Popen]:
+    ours, theirs = Pipe()
+    root = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        env={**MEMORY, **os.environ, "PYTHONPATH": path},
+    )
+    theirs.close()
+    return ours, process
+
+
+def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
+    """Sends the next task, if there is one."""
+    task = next(tasks, None)
+    if task is not None:
+        connection.send((_TASK, task))
+    return task is not None
+
+
+def _death(process: subprocess.Popen) -> RuntimeError:
+    code = process.wait()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    memory = " (out of memory?)" if code == -signal.SIGKILL else ""
+    return RuntimeError(
+        f"a process that writes shards {how}{memory}; run again: shards that are whole are kept"
+    )
+
+
+def main(descriptor: int, modules: Iterable[str]) -> None:
+    """A worker: receives a Writer, then tasks, and so on; sends counts, results, exceptions."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
+    connection = Connection(descriptor)
+    received: queue.SimpleQueue = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
+    for name in modules:
+        importlib.import_module(name)
+    connection.send(0)  # Of no task is anything done; whoever listens knows that we are ready.
+    while True:
+        kind, content = received.get()
+        if kind == _WRITER:
+            writer: Writer[Any, Any] = content
+        else:
+            connection.send(_answer(writer, content, connection))
+
+
+def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
+    """Queues what the parent sends; ends this process at once when the parent is gone."""
+    try:
+        while True:
+            received.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _answer(writer: Writer[Any, Any], task: Any, connection: Connection) -> Any:
+    done, last = 0, time.monotonic()
+
+    def report(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            connection.send(done)
+            done, last = 0, time.monotonic()
+
+    try:
+        result = writer.write(task, report)
+    except InputError as error:
+        return error
+    except Exception:
+        return RuntimeError(f"a task of create_tfrecords failed:\n{traceback.format_exc()}")
+    connection.send(done)
+    return result
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

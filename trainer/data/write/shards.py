@@ -1,0 +1,190 @@
+"""One shard: a list of examples to one TFRecord file, whole or not at all.
+
+A shard is an independent, deterministic task: it needs the source and the list, nothing
+else, so that any process on any machine may write it. What became of it is noted under
+`.unfinished/<fingerprint>/` in the output folder, and a rerun trusts a shard only where the
+note's checksum is that of the file. The fingerprint covers options and plan: notes of other
+options, or of other source content, are never found.
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from trainer.data import storage
+from trainer.data.schema import Shard, join
+from trainer.data.sources import Reference, Rejection, Source
+from trainer.data.write.pixels import RejectedError
+from trainer.data.write.records import frame, serialize
+from trainer.errors import InputError
+
+UNFINISHED = ".unfinished"
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """What to write: the file's name, and its examples in their order.
+
+    Attributes:
+        digests: of their content, as the source listed them.
+        variants: augmented copies to write behind each example.
+    """
+
+    file: str
+    references: list[Reference]
+    labels: list[int]
+    digests: list[bytes]
+    variants: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardResult:
+    """What was written, records of each class, and what could not be."""
+
+    shard: Shard
+    class_counts: list[int]
+    rejections: list[Rejection]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "ShardResult":
+        """The result that `to_json` described."""
+        return cls(
+            Shard(**content["shard"]),
+            content["class_counts"],
+            [Rejection(**rejection) for rejection in content["rejections"]],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardWriter:
+    """Writes shards of `source` into the folder `output_uri`."""
+
+    source: Source
+    output_uri: str
+    fingerprint: str
+
+    @property
+    def notes_uri(self) -> str:
+        return join(self.output_uri, UNFINISHED, self.fingerprint)
+
+    def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
+        """Writes a shard, unless an earlier run did; calls `report(n)` as n more are done.
+
+        Raises:
+            InputError: the output can't be written, or the source is no longer as listed.
+        """
+        result = self.noted(task.file)
+        if result is not None:
+            report(len(task.references))
+            return result
+        # Two machines may write the same shard for a while, in processes of the same number.
+        partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")
+        with storage.writing(self.output_uri):
+            try:
+                result = self._write(task, partial, report)
+                self.finish(partial, result)
+            except BaseException:
+                storage.remove(partial)
+                raise
+        return result
+
+    def noted(self, file: str) -> ShardResult | None:
+        """What an earlier run noted of a shard, if that is still there and whole."""
+        try:
+            result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
+        except Exception:  # No note, or one that no writer left: the shard is written anew.
+            return None
+        return result if is_whole(self.output_uri, result.shard) else None
+
+    def finish(self, partial: str, result: ShardResult) -> None:
+        """Gives the file `partial` its place as a shard, and notes what it is."""
+        storage.replace(partial, join(self.output_uri, result.shard.file))
+        # After the shard: a note without its shard would be checked in vain.
+        note = json.dumps(result.to_json()).encode()
+        storage.write_whole(self._note_uri(result.shard.file), note)
+
+    def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
+        digest, size, examples = hashlib.sha256(), 0, 0
+        counts = [0] * len(self.source.classes)
+        rejections = []
+        remote = storage.is_remote(self.source.location)
+        readers = storage.REMOTE_READERS if remote else 1
+        fetched = storage.read_ahead(self._fetch, task.references, threads=readers)
+        with storage.open_file(partial, "wb") as file:
+            for reference, label, listed, content in zip(
+                task.references, task.labels, task.digests, fetched, strict=True
+            ):
+                try:
+                    self._check(reference, listed, content)
+                    records = self._records(reference.key, label, content, task.variants)
+                except RejectedError as error:
+                    rejections.append(Rejection(reference.key, str(error)))
+                    records = []
+                for record in records:
+                    file.write(record)
+                    digest.update(record)
+                    size += len(record)
+                examples += len(records)
+                counts[label] += len(records)
+                report(1)
+        shard = Shard(file=task.file, examples=examples, bytes=size, sha256=digest.hexdigest())
+        return ShardResult(shard, counts, rejections)
+
+    def _check(self, reference: Reference, listed: bytes, content: Any) -> None:
+        """Refuses content that changed since it was listed: its split may be another one now.
+
+        Raises:
+            RejectedError: that the source raised in place of content.
+        """
+        if isinstance(content, RejectedError):
+            raise content
+        if self.source.digest(content) != listed:
+            raise InputError(
+                f"{reference.key or self.source.location} has changed since it was listed; leave "
+                "the source alone while it is read, and run again"
+            )
+
+    def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
+        """An example and its augmented copies, each as it lies in the file."""
+        return [
+            frame(
+                serialize(
+                    {
+                        "key": (f"{key}#{variant}" if variant else key).encode(),
+                        **values,
+                        "label": label,
+                    }
+                )
+            )
+            for variant, values in enumerate(self.source.encode(content, key, variants))
+        ]
+
+    def _fetch(self, reference: Reference) -> Any:
+        """What the source fetches, or the RejectedError that it raised."""
+        try:
+            return self.source.fetch(reference)
+        except RejectedError as error:
+            return error
+        except OSError as error:
+            raise InputError(
+                f"{reference.key} was listed but can't be read any more "
+                f"({error.strerror or error}); leave the source alone while it is read"
+            ) from None
+
+    def _note_uri(self, file: str) -> str:
+        return join(self.notes_uri, f"{file}.json")
+
+
+def is_whole(folder: str, shard: Shard) -> bool:
+    """Whether a shard's file has the bytes that were noted."""
+    uri = join(folder, shard.file)
+    if not storage.exists(uri) or storage.size(uri) != shard.bytes:
+        return False
+    return storage.sha256(uri) == shard.sha256

@@ -1,0 +1,184 @@
+"""The plan of a data set: which example lies in which split, in which order.
+
+Made from one pass over the source. An example's split hangs on a digest of its content
+alone: equal content never straddles two splits, and new data never moves old examples.
+Within a split, examples lie in the order of their digests, which is a shuffled order.
+
+A plan takes about 62 bytes an example besides its key, whatever the example's size.
+"""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainer.data.record_options import SPLITS
+from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection
+
+_RANKS = {"": 0, "train": 1, "validation": 2, "test": 3}
+"""How a listed example's split is stored; of equal content, the highest rank stays."""
+
+
+class Plan:
+    """Everything that a source listed, compactly.
+
+    Attributes:
+        given: examples and rejections together.
+        rejections: what the source listed as unusable, and duplicates between splits.
+        order: by split, the indices of its examples in their order, int64 [n].
+        contradictions: pairs of indices whose content is equal, and whose labels are not.
+    """
+
+    def __init__(self, listed: Iterable[Example | Rejection], fractions: Sequence[float]) -> None:
+        self.rejections: list[Rejection] = []
+        self._keys, self._ends = bytearray(), array("Q", [0])
+        self._positions, self._labels = array("q"), array("i")
+        self._digests, self._given_splits = bytearray(), bytearray()
+        for one in listed:
+            if isinstance(one, Rejection):
+                self.rejections.append(one)
+            else:
+                self._add(one)
+        self.contradictions: list[tuple[int, int]] = []
+        self.given = len(self._labels) + len(self.rejections)
+        self.order = self._ordered(fractions)
+
+    def reference(self, index: int) -> Reference:
+        key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
+        return Reference(key, self._positions[index])
+
+    def label(self, index: int) -> int:
+        return self._labels[index]
+
+    def digest(self, index: int) -> bytes:
+        return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+
+    def identities(self, split: str) -> np.ndarray:
+        """Of each example of a split, in its order, S16 [n]: a hash of content, label and key.
+
+        Two plans of the same options have equal records where these are equal.
+        """
+        found = bytearray()
+        for index in self.order[split]:
+            identity = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            identity.update(self.digest(index))
+            identity.update(self._labels[index].to_bytes(4, "little"))
+            identity.update(self._keys[self._ends[index] : self._ends[index + 1]])
+            found += identity.digest()
+        return np.frombuffer(found, f"S{DIGEST_BYTES}")
+
+    def relabel(self, label_order: Sequence[int]) -> None:
+        """Replaces each label by its entry in `label_order`, if there is any."""
+        if label_order and self._labels:
+            labels = np.frombuffer(self._labels, np.int32)
+            labels[:] = np.array(label_order, np.int32)[labels]
+
+    def class_counts(self, classes: int) -> list[int]:
+        """How many examples each class has, over all splits."""
+        labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
+        return [
+            sum(counts)
+            for counts in zip(
+                *(np.bincount(labels[order], minlength=classes) for order in self.order.values()),
+                strict=True,
+            )
+        ]
+
+    def fingerprint(self, circumstances: Any) -> str:
+        """A digest of the whole plan and of `circumstances`, which json can write."""
+        content = hashlib.sha256(json.dumps(circumstances, sort_keys=True).encode())
+        for part in (self._keys, self._ends, self._positions, self._labels, self._digests):
+            content.update(part)
+        for split in SPLITS:
+            content.update(self.order[split].data)
+        for rejection in self.rejections:
+            content.update(f"{rejection.key}\0{rejection.reason}\0".encode())
+        return content.hexdigest()
+
+    def _add(self, example: Example) -> None:
+        self._keys += example.reference.key.encode()
+        self._ends.append(len(self._keys))
+        self._positions.append(example.reference.position)
+        self._labels.append(example.label)
+        self._digests += example.digest
+        self._given_splits.append(_RANKS[example.split])
+
+    def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
+        """The indices of each split, and on the way: duplicates between splits are rejected.
+
+        Sorted in parts by the digests' first byte, so that copies of digests stay small.
+        """
+        if not self._labels:
+            return {split: np.empty(0, np.int64) for split in SPLITS}
+        first_bytes = np.frombuffer(self._digests, np.uint8)[::DIGEST_BYTES]
+        halves = np.frombuffer(self._digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
+        given = np.frombuffer(self._given_splits, np.uint8)
+        absent = [split for split in SPLITS if not np.any(given == _RANKS[split])]
+        by_first = np.argsort(first_bytes, kind="stable")
+        ends = np.cumsum(np.bincount(first_bytes, minlength=256))
+        parts: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
+        for order in np.split(by_first, ends[:-1]):
+            found = halves[order].astype(np.uint64)
+            within = np.lexsort((found[:, 1], found[:, 0]))
+            order, found = order[within], found[within]
+            ranks = _assigned(given[order], found[:, 1], fractions, absent)
+            kept = self._without_duplicates(order, found, ranks)
+            for split in SPLITS:
+                parts[split].append(order[kept & (ranks == _RANKS[split])])
+        return {split: np.concatenate(parts.pop(split)) for split in SPLITS}
+
+    def _without_duplicates(
+        self, order: np.ndarray, sorted_halves: np.ndarray, ranks: np.ndarray
+    ) -> np.ndarray:
+        """Which of `order` to keep, bool [n]: all but copies of content in a higher split.
+
+        Args:
+            order: indices in the order of their digests.
+            sorted_halves: those digests, uint64 [n, 2].
+            ranks: those examples' splits, uint8 [n].
+        """
+        if not len(order):
+            return np.empty(0, bool)
+        fresh = np.any(sorted_halves[1:] != sorted_halves[:-1], axis=1)
+        starts = np.flatnonzero(np.concatenate(([True], fresh)))
+        highest = np.maximum.reduceat(ranks, starts)
+        group = np.cumsum(np.concatenate(([0], fresh)), dtype=np.int64)
+        kept = ranks == highest[group]
+        labels = np.frombuffer(self._labels, np.int32)[order]
+        for place in np.flatnonzero(labels != labels[starts][group]):
+            self.contradictions.append((int(order[starts[group[place]]]), int(order[place])))
+        names = {rank: split for split, rank in _RANKS.items()}
+        for place in np.flatnonzero(~kept):
+            twin = starts[group[place]]
+            while ranks[twin] != highest[group[place]]:
+                twin += 1
+            key = self.reference(order[twin]).key
+            reason = f"same content as {key} in {names[ranks[twin]]}"
+            self.rejections.append(
+                Rejection(self.reference(order[place]).key, f"duplicate: {reason}", tolerated=True)
+            )
+        return kept
+
+
+def _assigned(
+    given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], absent: Sequence[str]
+) -> np.ndarray:
+    """Each example's split, as its rank, uint8 [n].
+
+    Splits that the source has are kept. The others are cut out of train, in proportion to
+    `fractions`, by `hashes`: uint64 [n], uniform.
+    """
+    wanted = [split for split in SPLITS if split == "train" or split in absent]
+    shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
+    drawn = np.array([_RANKS[split] for split in wanted], np.uint8)[drawn_ranks(hashes, shares)]
+    return np.where(given <= _RANKS["train"], drawn, given)
+
+
+def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
+    bounds = np.cumsum(np.asarray(shares) / np.sum(shares))[:-1]
+    places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
+    return places.astype(np.uint8)

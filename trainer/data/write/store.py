@@ -1,0 +1,220 @@
+"""A store of records: what is already written is taken over by later runs, shard by shard.
+
+    store = RecordsStore("gs://bucket/store", conditions)
+    store.shards()                     # of the last records under the same conditions
+    keep(writer, {"train-00000-of-00009.tfrecord": shard})
+    store.save(records_uri, ...)
+
+The store is a folder that outlives runs. It holds one file for each set of conditions, which
+tells where the last records lie and which examples each of their shards has. A shard whose
+examples are all still given, under the same key and label and in the same split, is copied;
+all others are written. The records of the last run must still be there for that: where they
+are not, everything is written, as without a store.
+
+The price: a split is no longer in one random order throughout, but older shards come first,
+then new ones. Training reads from all over a split and shuffles; `max_train_examples` takes the
+first, which are older ones.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from trainer.data import storage
+from trainer.data.schema import join
+from trainer.data.write.shards import ShardResult, ShardWriter
+from trainer.errors import InputError
+
+IDENTITY = np.dtype("S16")
+"""Of an example; see `Plan.identities`."""
+
+_COPIES = 4
+"""Copies in flight: checksums take a core each, and remote storage is slow to answer."""
+_CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredShard:
+    """A shard of earlier records.
+
+    Attributes:
+        folder: URI of the data set that it belongs to.
+        result: what was written, and what of its examples could not be.
+        identities: of all its examples, S16 [n].
+    """
+
+    folder: str
+    result: ShardResult
+    identities: np.ndarray
+
+    @property
+    def uri(self) -> str:
+        return join(self.folder, self.result.shard.file)
+
+    @property
+    def split(self) -> str:
+        return self.result.shard.file.partition("-")[0]
+
+    def is_there(self) -> bool:
+        """Whether its file has the size that it was written with."""
+        try:
+            return storage.size(self.uri) == self.result.shard.bytes
+        except OSError:
+            return False
+
+
+class RecordsStore:
+    """The last records that were written under the same conditions.
+
+    Args:
+        uri: folder, local, /gcs/ or gs://; made if it isn't there.
+        conditions: all that decides, beside an example, what its record is; for json.
+
+    Raises:
+        InputError: the folder can't be written to.
+    """
+
+    def __init__(self, uri: str, conditions: Any) -> None:
+        digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
+        self._entry = join(uri, f"{digest[:32]}.json")
+        with storage.writing(uri):
+            storage.make_folder(uri)
+            probe = f"{self._entry}.{secrets.token_hex(4)}.probe"
+            storage.write_whole(probe, b"probe")
+            storage.remove(probe)
+
+    def shards(self, output_uri: str) -> list[StoredShard]:
+        """Shards that are still there; none where the records lie in `output_uri` itself.
+
+        Raises:
+            InputError: the store's file is none that `save` wrote.
+        """
+        try:
+            content = json.loads(storage.read(self._entry))
+            if content["uri"] == output_uri:
+                return []
+            found = [
+                StoredShard(
+                    content["uri"],
+                    ShardResult.from_json(one["result"]),
+                    np.frombuffer(base64.b64decode(one["identities"]), IDENTITY),
+                )
+                for one in content["shards"]
+            ]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
+                "are written anew"
+            ) from None
+        threads = storage.REMOTE_READERS if storage.is_remote(content["uri"]) else 1
+        there = storage.read_ahead(StoredShard.is_there, found, threads=threads)
+        return [shard for shard, is_there in zip(found, there, strict=True) if is_there]
+
+    def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
+        """Makes the records at `records_uri` those that the next run finds.
+
+        Args:
+            shards: all of them, each with the identities of its examples.
+        """
+        content = {
+            "uri": records_uri,
+            "shards": [
+                {
+                    "result": result.to_json(),
+                    "identities": base64.b64encode(identities.tobytes()).decode(),
+                }
+                for result, identities in shards
+            ],
+        }
+        with storage.writing(self._entry):
+            storage.write_whole(self._entry, json.dumps(content).encode(), shared=True)
+
+
+def unchanged(
+    shards: Iterable[StoredShard], identities: np.ndarray, least_bytes: float
+) -> tuple[list[StoredShard], np.ndarray]:
+    """Which shards of a split can stay, and which of its examples they have.
+
+    Args:
+        identities: of all examples that the split has now, S16 [n].
+        least_bytes: a smaller shard does not stay: its examples are written again with those
+            that are new, lest shards become ever more and ever smaller.
+
+    Returns:
+        The shards in their order, and a mask, bool [n].
+    """
+    known = np.sort(identities)
+    kept = [
+        shard
+        for shard in sorted(shards, key=lambda shard: shard.result.shard.file)
+        if shard.result.shard.bytes >= least_bytes
+        and len(known)
+        and np.isin(shard.identities, known).all()
+    ]
+    covered = np.concatenate([np.empty(0, IDENTITY), *(shard.identities for shard in kept)])
+    return kept, np.isin(identities, covered)
+
+
+def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
+    """Copies shards, each to the name that it gets, unless an earlier try did.
+
+    Raises:
+        InputError: the output can't be written, or a file is not what it was.
+    """
+
+    def copied(named: tuple[str, StoredShard]) -> ShardResult:
+        file, stored = named
+        shard = dataclasses.replace(stored.result.shard, file=file)
+        result = dataclasses.replace(stored.result, shard=shard)
+        if writer.noted(file) == result:
+            return result
+        partial = join(writer.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
+        with storage.writing(writer.output_uri):
+            try:
+                if _copy(stored.uri, partial) != shard.sha256:
+                    raise InputError(
+                        f"{stored.uri} is damaged; remove it, and its examples are written anew"
+                    )
+                writer.finish(partial, result)
+            except BaseException:
+                storage.remove(partial)
+                raise
+        return result
+
+    return list(storage.read_ahead(copied, shards.items(), threads=_COPIES))
+
+
+def _copy(source: str, target: str) -> str:
+    """Copies a file, by a link where that can be; returns the sha256 (hex) of its content."""
+    digest = hashlib.sha256()
+    with contextlib.ExitStack() as stack:
+        copy = None
+        if not _linked(source, target):
+            copy = stack.enter_context(storage.open_file(target, "wb"))
+        file = stack.enter_context(storage.open_file(source, "rb"))
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            if copy:
+                copy.write(chunk)
+    return digest.hexdigest()
+
+
+def _linked(source: str, target: str) -> bool:
+    """Makes a hard link, which costs neither time nor room: whole shards are never changed."""
+    if storage.is_remote(source) or storage.is_remote(target):
+        return False
+    try:
+        os.link(source, target)
+    except OSError:  # On another disk, or where links are not allowed.
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""What the current champion makes of the records that judge a candidate.
+
+It was trained elsewhere and earlier, perhaps on other classes. Its answers are names, so
+that its accuracy is defined wherever it can read the records: of a class that it does not
+know, it has every example wrong.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data import schema
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.evaluation import comparison
+from trainer.evaluation.comparison import Scores
+from trainer.evaluation.gate import Rival
+from trainer.evaluation.prediction import TIE_TOLERANCE, ServedModel, stored_batches
+from trainer.evaluation.scoring import Evaluation
+
+_BATCH_SIZE = 256
+
+
+def meet(
+    name: str, uri: str, evaluation: Evaluation, progress: Callable[[str], None] = print
+) -> Rival:
+    """The champion `name`, model@version, scored on what an evaluation of a candidate has judged.
+
+    Args:
+        uri: of its SavedModel.
+        evaluation: as `evaluate` returns it.
+        progress: is told when it is done.
+
+    Returns:
+        Its scores, without losses where its classes are not those of the records, in order;
+        or the problem that keeps it from answering them.
+    """
+    assert evaluation.answers
+    try:
+        dataset = schema.load(evaluation.dataset)
+        scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
+    except InputError as error:
+        # In a line of the verdict: what is wrong, without the details.
+        return Rival(name=name, problem=str(error).partition(" (")[0])
+    progress(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
+    return Rival(name=name, scores=scores)
+
+
+def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:
+    """Of the SavedModel at `uri`; `labels` int64 [n] are the true classes in the split's order."""
+    model = ServedModel(uri)
+    names = np.array([name.encode() for name in dataset.classes], dtype=object)
+    said: list[bytes] = []
+    answers: list[np.ndarray] = []
+    try:
+        for batch in stored_batches(dataset, split, _BATCH_SIZE):
+            probabilities, label = model.outputs(batch)
+            answers.append(probabilities)
+            said += label.tolist()
+    except tf.errors.OpError:
+        raise InputError("it can't read these records") from None
+    right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
+    if probabilities.shape[1] != len(names) or not set(said) <= set(names):
+        return Scores(right, None)
+    # Where two classes are as probable, either may be named.
+    places = {name: index for index, name in enumerate(names)}
+    named = probabilities[np.arange(len(said)), [places[name] for name in said]]
+    if (named < probabilities.max(axis=1) - TIE_TOLERANCE).any():
+        return Scores(right, None)
+    return Scores(right, comparison.scores(labels, probabilities).losses)

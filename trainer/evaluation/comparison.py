@@ -1,0 +1,216 @@
+"""Whether one model is better than another on the same examples, beyond chance.
+
+    result = compare(candidate, champion, metric="accuracy", confidence=0.95)
+    result.p_value <= 0.05   # better by more than noise
+    result.low > -0.01       # not worse by a hundredth
+
+Both models answer every example, so only the examples that they answer differently say
+anything: a paired test sees differences that two separate intervals hide.
+
+- accuracy: exact one-sided McNemar test (McNemar 1947, Psychometrika 12:153-157, with the
+  binomial tail in place of chi-squared), interval after Tango (1998, Statistics in Medicine
+  17:891-908), whose score test is also the usual one of non-inferiority of paired shares.
+- log_loss: one-sided sign-flip permutation test of the mean difference (Good 2005,
+  Permutation, Parametric, and Bootstrap Tests of Hypotheses, 3rd ed.), interval by the
+  paired percentile bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap).
+
+Under two models that differ by chance alone, the exact and the permutation test call the
+candidate better in at most 1 - confidence of the tries.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+METRICS = ("accuracy", "log_loss")
+
+_PERMUTATIONS = 9_999
+_BOOTSTRAPS = 4_000
+_CELLS = 4_000_000  # numbers that one round of resampling holds
+_BISECTIONS = 60  # of [-1, 1], down to 2e-18
+
+
+class Scores(NamedTuple):
+    """What a model made of each example of a split, in the split's order.
+
+    Attributes:
+        correct: bool [n].
+        losses: float64 [n], negative log-likelihood in nats; None where it is undefined.
+    """
+
+    correct: np.ndarray
+    losses: np.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A candidate against a champion.
+
+    Attributes:
+        metric: accuracy or log_loss.
+        examples: on which both were judged.
+        candidate, champion: the metric of each.
+        difference: improvement by the candidate; above 0 where it is better, for either metric.
+        low, high: bounds of the true difference, each of which holds with `confidence`.
+        p_value: chance of such an improvement, or a larger one, between models that differ by
+            chance alone.
+        candidate_only, champion_only: examples that only the one has right.
+        confidence: of each bound.
+    """
+
+    metric: str
+    examples: int
+    candidate: float
+    champion: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    candidate_only: int
+    champion_only: int
+    confidence: float
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the candidate is better by more than noise."""
+        return self.difference > 0 and self.p_value <= 1 - self.confidence + 1e-12
+
+    def is_not_worse(self, margin: float) -> bool:
+        """Whether the candidate is worse by less than `margin`, in units of the metric."""
+        return self.low > -margin
+
+
+def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
+    """The scores of answers: labels int64 [n], probabilities float32 [n, classes]."""
+    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    epsilon = float(np.finfo(np.float32).eps)  # as trainer.evaluation.metrics.log_loss clips
+    return Scores(probabilities.argmax(axis=1) == labels, -np.log(np.clip(own, epsilon, 1.0)))
+
+
+def compare(
+    candidate: Scores, champion: Scores, *, metric: str, confidence: float, seed: int = 0
+) -> Comparison:
+    """Compares two models on the same examples, one at least.
+
+    Args:
+        candidate, champion: their scores, in the same order of examples; with `log_loss` both
+            have losses.
+        metric: one of METRICS.
+        confidence: above 0.5 and below 1.
+        seed: of the resampling of log_loss; equal seeds give equal figures.
+    """
+    candidate_only = int((candidate.correct & ~champion.correct).sum())
+    champion_only = int((champion.correct & ~candidate.correct).sum())
+    n = len(candidate.correct)
+    if metric == "accuracy":
+        means = float(candidate.correct.mean()), float(champion.correct.mean())
+        difference = (candidate_only - champion_only) / n
+        p_value = mcnemar(candidate_only, champion_only)
+        low, high = tango_interval(candidate_only, champion_only, n, confidence)
+    else:
+        assert candidate.losses is not None
+        assert champion.losses is not None
+        means = float(candidate.losses.mean()), float(champion.losses.mean())
+        gains = champion.losses - candidate.losses
+        difference = float(gains.mean())
+        generator = np.random.default_rng(seed)
+        p_value = sign_flips(gains, generator)
+        low, high = bootstrap_interval(gains, confidence, generator)
+    return Comparison(
+        metric=metric,
+        examples=n,
+        candidate=means[0],
+        champion=means[1],
+        difference=difference,
+        low=low,
+        high=high,
+        p_value=p_value,
+        candidate_only=candidate_only,
+        champion_only=champion_only,
+        confidence=confidence,
+    )
+
+
+def mcnemar(candidate_only: int, champion_only: int) -> float:
+    """P(X >= candidate_only) of a binomial X over the discordant examples, each with odds 1:1."""
+    n = candidate_only + champion_only
+    if not candidate_only:
+        return 1.0
+    logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    k = np.arange(candidate_only, n + 1)
+    tail = np.exp(logarithms[n] - logarithms[k] - logarithms[n - k] - n * np.log(2.0))
+    return float(min(1.0, tail.sum()))
+
+
+def tango_interval(
+    candidate_only: int, champion_only: int, n: int, confidence: float
+) -> tuple[float, float]:
+    """Bounds of the difference of two paired shares, each holding with `confidence`.
+
+    The differences that Tango's score test does not reject, found by bisection.
+    """
+    z = statistics.NormalDist().inv_cdf(confidence)
+    b, c = candidate_only, champion_only
+    estimate = (b - c) / n
+
+    def score(delta: float) -> float:
+        """Falls from plus to minus infinity as delta goes from -1 to 1."""
+        # The share of champion_only most likely under this difference.
+        beta = -b - c + (2 * n - b + c) * delta
+        gamma = -c * delta * (1 - delta)
+        share = (np.sqrt(max(0.0, beta**2 - 8 * n * gamma)) - beta) / (4 * n)
+        variance = n * (2 * share + delta * (1 - delta))
+        distance = b - c - n * delta
+        if variance <= 0:
+            return float(np.sign(distance) * np.inf) if distance else 0.0
+        return float(distance / np.sqrt(variance))
+
+    def bound(inside: float, outside: float, target: float) -> float:
+        for _ in range(_BISECTIONS):
+            middle = (inside + outside) / 2
+            if abs(score(middle)) <= target:
+                inside = middle
+            else:
+                outside = middle
+        return inside
+
+    return bound(estimate, -1.0, z), bound(estimate, 1.0, z)
+
+
+def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
+    """Share of sign patterns, the given one among them, with a mean of at least that of `gains`."""
+    gains = gains[gains != 0]
+    if not len(gains):
+        return 1.0
+    # Sums of the same numbers differ by rounding alone.
+    reached = gains.sum() - 1e-9 * np.abs(gains).sum()
+    count = 0
+    for rows in _rounds(_PERMUTATIONS, len(gains)):
+        signs = generator.integers(0, 2, (rows, len(gains)), np.int8) * 2 - 1
+        count += int((signs @ gains >= reached).sum())
+    return (1 + count) / (1 + _PERMUTATIONS)
+
+
+def bootstrap_interval(
+    gains: np.ndarray, confidence: float, generator: np.random.Generator
+) -> tuple[float, float]:
+    """Bounds of the mean of `gains`, each holding with `confidence`."""
+    means = np.concatenate(
+        [
+            gains[generator.integers(0, len(gains), (rows, len(gains)))].mean(axis=1)
+            for rows in _rounds(_BOOTSTRAPS, len(gains))
+        ]
+    )
+    low, high = np.quantile(means, [1 - confidence, confidence])
+    return float(low), float(high)
+
+
+def _rounds(draws: int, width: int) -> Iterator[int]:
+    """How many draws to make at once, again and again, in bounded memory."""
+    step = max(1, _CELLS // width)
+    while draws > 0:
+        yield min(step, draws)
+        draws -= step

@@ -1,0 +1,238 @@
+"""The gate: which figures a model must have to go into production.
+
+    verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, rival=None)
+    verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000); ..."
+
+Floors come first, for a model that misses one is of no use however bad the champion is.
+Then the champion, if there is one, must be beaten, or at least not be missed, on the very
+examples that judged the candidate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import InputError
+from trainer.evaluation import comparison
+from trainer.evaluation.comparison import Comparison, Scores
+from trainer.fields import option
+
+if TYPE_CHECKING:  # the pipeline's parameters are known without TensorFlow
+    from trainer.evaluation.scoring import Evaluation
+
+_LISTED = 5
+"""Missed floors that a verdict's line names; the report has them all."""
+RULES = ("better", "not_worse", "none")
+ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
+"""Roles of a registered version; its aliases in the registry, too."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What a model must show on the test split to be accepted."""
+
+    min_accuracy: float = option(
+        0.0, help="Accuracy on the test split that a model must reach.", minimum=0, maximum=1
+    )
+    min_recall: float = option(
+        0.0,
+        help="Recall on the test split that a model must reach in each class.",
+        minimum=0,
+        maximum=1,
+    )
+    class_floors: dict = option(
+        {},
+        help="Recall on the test split that single classes must reach, in place of min_recall, as "
+        'a JSON object such as {"cat": 0.9}.',
+    )
+    champion_rule: str = option(
+        "better",
+        help="Rule that a model must meet against the champion: better (by more than noise), "
+        "not_worse (by margin at most) or none.",
+        choices=RULES,
+    )
+    champion_metric: str = option(
+        "accuracy",
+        help="Metric of the comparison with the champion.",
+        choices=comparison.METRICS,
+    )
+    confidence: float = option(
+        0.95,
+        help="Confidence of the comparison with the champion: at 0.95, at most 5 of 100 models "
+        "that are no better pass.",
+        above=0.5,
+        below=1,
+    )
+    margin: float = option(
+        0.01,
+        help="Loss against the champion that is still accepted, with champion_rule=not_worse: a "
+        "share of the test examples (accuracy) or nats (log_loss).",
+        above=0,
+    )
+    register_challengers: bool = option(
+        False,
+        help="Register a model that meets the floors but does not beat the champion, under the "
+        "alias challenger.",
+    )
+
+    def __post_init__(self) -> None:
+        for name, floor in self.class_floors.items():
+            is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)
+            if not is_number or not 0 <= floor <= 1:
+                raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rival:
+    """The champion as a candidate meets it.
+
+    Attributes:
+        name: model@version.
+        scores: on the candidate's test split; None where it can't answer it.
+        problem: why it can't.
+    """
+
+    name: str
+    scores: Scores | None = None
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the gate says.
+
+    Attributes:
+        accepted: whether the model goes into production.
+        role: in which it is to be registered: champion, challenger, or "" for not at all.
+        reason: in one line.
+        failures: floors that were missed.
+        champion: model@version that it was compared with; empty without one.
+        rule, margin: of the comparison.
+        comparison: None where there was none.
+    """
+
+    accepted: bool
+    role: str
+    reason: str
+    failures: tuple[str, ...] = ()
+    champion: str = ""
+    rule: str = ""
+    margin: float = 0.0
+    comparison: Comparison | None = None
+
+    @property
+    def word(self) -> str:
+        """accepted or rejected."""
+        return "accepted" if self.accepted else "rejected"
+
+    @property
+    def line(self) -> str:
+        return f"{self.word}: {self.reason}"
+
+    def figures(self) -> dict[str, Any]:
+        """All of it as plain values, those of the comparison among them."""
+        values: dict[str, Any] = {
+            "verdict": self.word,
+            "role": self.role or "none",
+            "reason": self.reason,
+            "champion": self.champion,
+        }
+        if self.comparison:
+            values |= {"rule": self.rule, **dataclasses.asdict(self.comparison)}
+            values["champion"], values["champion_score"] = self.champion, self.comparison.champion
+            values["candidate_score"] = values.pop("candidate")
+            if self.rule == "not_worse":
+                values["margin"] = self.margin
+        return values
+
+
+def judge(
+    evaluation: Evaluation, options: GateOptions, *, registry: bool, rival: Rival | None
+) -> Verdict:
+    """Judges a candidate.
+
+    Args:
+        evaluation: of the candidate.
+        registry: whether it is registered at all if it passes.
+        rival: None where there is no champion, or none is asked for.
+    """
+    failures = tuple(_missed_floors(evaluation, options))
+    if failures:
+        listed = "; ".join(failures[:_LISTED])
+        if len(failures) > _LISTED:
+            listed += f"; and {len(failures) - _LISTED} more"
+        return Verdict(accepted=False, role="", reason=listed, failures=failures)
+    floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
+    if rival is None or options.champion_rule == "none":
+        role, why = CHAMPION if registry else "", floor
+        if registry:
+            why += "; no champion yet" if rival is None else "; champion_rule is none"
+        return Verdict(accepted=True, role=role, reason=why, champion=rival.name if rival else "")
+    return _against(rival, evaluation, options)
+
+
+def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verdict:
+    assert evaluation.answers
+    scores, problem = rival.scores, rival.problem
+    if scores and scores.losses is None and options.champion_metric == "log_loss":
+        scores = None
+        problem = "its classes are not those of the records; champion_metric accuracy can tell"
+    if scores is None:
+        reason = (
+            f"not comparable with the champion {rival.name}: {problem}; set model_name= to another "
+            "model, or champion_rule=none"
+        )
+        role = CHALLENGER if options.register_challengers else ""
+        return Verdict(accepted=False, role=role, reason=reason, champion=rival.name)
+    result = comparison.compare(
+        comparison.scores(*evaluation.answers),
+        scores,
+        metric=options.champion_metric,
+        confidence=options.confidence,
+    )
+    better = options.champion_rule == "better"
+    passed = result.is_better if better else result.is_not_worse(options.margin)
+    role = CHAMPION if passed else CHALLENGER if options.register_challengers else ""
+    return Verdict(
+        accepted=passed,
+        role=role,
+        reason=_sentence(passed, rival.name, result, options),
+        champion=rival.name,
+        rule=options.champion_rule,
+        margin=options.margin,
+        comparison=result,
+    )
+
+
+def _sentence(passed: bool, champion: str, result: Comparison, options: GateOptions) -> str:
+    if options.champion_rule == "better":
+        claim = f"better than the champion {champion}"
+        claim = claim if passed else f"not {claim}"
+    else:
+        claim = f"worse than the champion {champion} by {options.margin:g}"
+        claim = f"not {claim}" if passed else f"perhaps {claim}"
+    metric = result.metric.replace("_", " ")
+    return (
+        f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
+        f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
+        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; right alone on "
+        f"{result.candidate_only} against {result.champion_only} of {result.examples:,} examples"
+    )
+
+
+def _missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
+    missed = []
+    if evaluation.accuracy < options.min_accuracy:
+        missed.append(
+            f"accuracy {evaluation.accuracy:.4f} is below min_accuracy {options.min_accuracy:.4f}"
+        )
+    for row in evaluation.per_class:
+        floor = options.class_floors.get(row.name, options.min_recall)
+        if row.recall is not None and row.recall < floor:
+            missed.append(f"recall of {row.name!r} {row.recall:.4f} is below its floor {floor:.4f}")
+        elif row.recall is None and row.name in options.class_floors:
+            missed.append(f"{row.name!r} has a floor, but no test example")
+    for name in options.class_floors.keys() - set(evaluation.classes):
+        missed.append(f"class_floors names {name!r}, which is no class")
+    return missed

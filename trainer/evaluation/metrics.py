@@ -1,0 +1,246 @@
+"""Figures of merit of a classifier, from labels and probabilities alone.
+
+Throughout, `labels` is int64 [n] (indices of classes), `probabilities` float32
+[n, classes], and the predicted class is the first of the most probable ones. What
+is undefined, such as the recall of a class without an example, is None, never NaN.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+from sklearn import metrics as sklearn_metrics
+
+from trainer.evaluation.ranking import Ranking
+
+CALIBRATION_BINS = 15
+CURVE_POINTS = 200
+CURVES_SHOWN = 10
+WORST_SHOWN = 4
+
+_Z95 = 1.959963984540054  # the normal distribution's 0.975 quantile
+
+
+class RocCurve(NamedTuple):
+    """False and true positive rates where scores of at least `thresholds` count as positive."""
+
+    fpr: list[float]
+    tpr: list[float]
+    thresholds: list[float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A curve of one class against the rest.
+
+    Attributes:
+        name: of the positive class, or "" for the mean over all classes.
+        area: under the whole curve, before it was thinned.
+        x, y: false and true positive rate (ROC), or recall and precision (PR).
+    """
+
+    name: str
+    area: float
+    x: list[float]
+    y: list[float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassMetrics:
+    """One class against the rest; the rates are None for a class without an example."""
+
+    name: str
+    support: int
+    predicted: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    roc_auc: float | None
+    pr_auc: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Predictions whose confidence lies in (low, high]: how many, their means."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
+    share, z2 = successes / trials, _Z95**2
+    center = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    half /= 1 + z2 / trials
+    # At the ends the bound is 0 or 1 exactly, which rounding would miss.
+    low = center - half if successes else 0.0
+    high = center + half if successes < trials else 1.0
+    return low, high
+
+
+def top_k_of(classes: int) -> int | None:
+    """5 or 3, the largest that is below the number of classes; None for three and fewer."""
+    return 5 if classes > 5 else 3 if classes > 3 else None
+
+
+def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> float:
+    """Share of examples whose class is among the k most probable ones.
+
+    Equal probabilities rank by class index, as argmax does, so that k=1 is accuracy.
+    """
+    own = probabilities[np.arange(len(labels)), labels][:, None]
+    before = np.arange(probabilities.shape[1])[None, :] < labels[:, None]
+    rank = (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
+    return float((rank < k).mean())
+
+
+def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Mean negative log-likelihood, in nats; probabilities are clipped at float32's epsilon."""
+    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    epsilon = float(np.finfo(np.float32).eps)
+    return float(-np.log(np.clip(own, epsilon, 1.0)).mean())
+
+
+def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Mean squared error of the probabilities (Brier 1950), scaled as scikit-learn does.
+
+    0 is perfect; the worst is 1 for two classes, and 2 for more (a sum over classes).
+    """
+    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
+    score = float((squares - 2 * own + 1).mean())
+    return score / 2 if probabilities.shape[1] == 2 else score
+
+
+def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, list[Bin]]:
+    """Expected calibration error, and its 15 bins of equal width.
+
+    The mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
+    weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural
+    Networks", arXiv:1706.04599, equation 3).
+
+    Args:
+        correct: bool [n].
+        confidence: float [n], the probability of the predicted class.
+    """
+    confidence = confidence.astype(np.float64)
+    index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
+    counts = np.bincount(index, minlength=CALIBRATION_BINS)
+    confidences = np.bincount(index, confidence, CALIBRATION_BINS)
+    hits = np.bincount(index, correct.astype(np.float64), CALIBRATION_BINS)
+    bins = [
+        Bin(
+            low=m / CALIBRATION_BINS,
+            high=(m + 1) / CALIBRATION_BINS,
+            count=int(count),
+            confidence=float(confidences[m] / count) if count else None,
+            accuracy=float(hits[m] / count) if count else None,
+        )
+        for m, count in enumerate(counts)
+    ]
+    return float(np.abs(confidences - hits).sum() / len(index)), bins
+
+
+def per_class(
+    labels: np.ndarray, probabilities: np.ndarray, classes: list[str], rankings: list[Ranking]
+) -> list[ClassMetrics]:
+    """Precision, recall, F1 and areas of every class against the rest.
+
+    A class that has examples and is never predicted has precision 0.
+
+    Args:
+        rankings: of each class, see `trainer.evaluation.ranking.rank`.
+    """
+    predicted = probabilities.argmax(axis=1)
+    precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
+        labels, predicted, labels=range(len(classes)), zero_division=0
+    )
+    counts = np.bincount(predicted, minlength=len(classes))
+    rows = []
+    for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
+        present = support[index] > 0
+        both = 0 < support[index] < len(labels)
+        rows.append(
+            ClassMetrics(
+                name=name,
+                support=int(support[index]),
+                predicted=int(counts[index]),
+                precision=float(precision[index]) if present else None,
+                recall=float(recall[index]) if present else None,
+                f1=float(f1[index]) if present else None,
+                roc_auc=ranking.roc_auc if both else None,
+                pr_auc=ranking.average_precision if both else None,
+            )
+        )
+    return rows
+
+
+def mean(values: list[float | None]) -> float | None:
+    """Of those that are defined; None where none is."""
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
+
+
+def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
+    """At most 200 points of the ROC curve, ends included, with finite thresholds.
+
+    The first threshold, above every score, is 1, or a hair above a score of 1.
+    """
+    fpr, tpr, thresholds = sklearn_metrics.roc_curve(positive, score)
+    thresholds = thresholds.astype(np.float64)
+    thresholds[0] = max(1.0, np.nextafter(thresholds[1], np.inf))
+    keep = _thin(fpr, tpr)
+    return RocCurve(fpr[keep].tolist(), tpr[keep].tolist(), thresholds[keep].tolist())
+
+
+def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curve], list[Curve]]:
+    """ROC and PR curves that are worth drawing, each of at most 200 points.
+
+    Two classes: that of the second one. Up to ten: every class that has examples.
+    More: the mean over all classes, and the four classes with the least area.
+    """
+    defined = [index for index, row in enumerate(rows) if row.roc_auc is not None]
+    if len(rows) == 2:
+        defined = defined[-1:]
+    roc, pr = [], []
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    mean_tpr, mean_precision = np.zeros(CURVE_POINTS), np.zeros(CURVE_POINTS)
+    for index in defined:
+        row = rows[index]
+        fpr, tpr = rankings[index].roc
+        recall, precision = rankings[index].precision_recall
+        mean_tpr += np.interp(grid, fpr, tpr) / len(defined)
+        mean_precision += precision[np.searchsorted(recall, grid)] / len(defined)
+        roc.append(_curve(row.name, row.roc_auc, fpr, tpr))
+        pr.append(_curve(row.name, row.pr_auc, recall, precision))
+    if len(rows) <= CURVES_SHOWN or not defined:
+        return roc, pr
+    return (
+        [_curve("", mean([curve.area for curve in roc]), grid, mean_tpr), *_worst(roc)],
+        [_curve("", mean([curve.area for curve in pr]), grid, mean_precision), *_worst(pr)],
+    )
+
+
+def _worst(drawn: list[Curve]) -> list[Curve]:
+    return sorted(drawn, key=lambda curve: curve.area)[:WORST_SHOWN]
+
+
+def _curve(name: str, area: float | None, x: np.ndarray, y: np.ndarray) -> Curve:
+    assert area is not None
+    keep = _thin(x, y)
+    return Curve(name=name, area=area, x=x[keep].tolist(), y=y[keep].tolist())
+
+
+def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of at most 200 points, spread evenly over the way along the curve."""
+    if len(x) <= CURVE_POINTS:
+        return np.arange(len(x))
+    way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
+    keep = np.searchsorted(way, np.linspace(0, way[-1], CURVE_POINTS))
+    keep[-1] = len(x) - 1
+    return np.unique(keep)

@@ -1,0 +1,190 @@
+"""A SavedModel's answers to the records of a split."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data import schema
+from trainer.data.integrity import check_shards
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.evaluation.mistakes import MostConfident
+
+SIGNATURE = "serving_examples"
+
+_PROGRESS_SECONDS = 5.0
+TIE_TOLERANCE = 1e-6  # between the probabilities and the argmax that named the label
+_SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
+
+
+class ServedModel:
+    """The signature `serving_examples` of the SavedModel at `uri`.
+
+    Raises:
+        InputError: nothing that can be loaded is there, or it has no such signature.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            # A signature lives only as long as the object that it was loaded with.
+            self._model = tf.saved_model.load(uri)
+        except (OSError, tf.errors.OpError) as error:
+            raise InputError(
+                f"no SavedModel at {uri} ({_first_line(str(error))}); train and export one first"
+            ) from None
+        signatures = getattr(self._model, "signatures", {})
+        if SIGNATURE not in signatures:
+            raise InputError(
+                f"the model at {uri} has no signature {SIGNATURE} (it has: "
+                f"{', '.join(signatures) or 'none'}); export it as trainer/training/export.py does"
+            )
+        self._signature = signatures[SIGNATURE]
+
+    def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
+        """The probabilities, float32 [n, classes], of serialized `examples`, string [n].
+
+        Raises:
+            InputError: what comes back are not probabilities of the classes of `dataset`.
+        """
+        values, names = self.outputs(examples)
+        self._check_values(values, dataset)
+        self._check_names(names.tolist(), values, dataset)
+        return values
+
+    def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities, float32 [n, its classes], and names of classes, bytes [n], unchecked.
+
+        Raises:
+            InputError: the signature has no such outputs.
+        """
+        outputs = self._signature(examples=examples)
+        for name in ("probabilities", "label"):
+            if name not in outputs:
+                raise InputError(
+                    f"{SIGNATURE} of the model at {self.uri} has no output {name!r} "
+                    f"(it has: {', '.join(sorted(outputs))})"
+                )
+        return outputs["probabilities"].numpy(), outputs["label"].numpy()
+
+    def _check_values(self, values: np.ndarray, dataset: Dataset) -> None:
+        if values.ndim != 2 or values.shape[1] != len(dataset.classes):
+            raise InputError(
+                f"the model at {self.uri} gives probabilities of shape {list(values.shape)}, but "
+                f"{dataset.uri} has {len(dataset.classes)} classes: it was trained on other data"
+            )
+        if not np.isfinite(values).all():
+            raise InputError(
+                f"the model at {self.uri} gives probabilities that are NaN or infinite: its "
+                "training diverged; lower learning_rate, or set gradient_clip_norm"
+            )
+        sums = values.sum(axis=1)
+        worst = sums[np.abs(sums - 1).argmax()]
+        if abs(worst - 1) > _SUM_TOLERANCE or values.min() < 0:
+            raise InputError(
+                f"the model at {self.uri} gives probabilities that add up to {worst:.4g} (the "
+                f"least is {values.min():.4g}); its output must be a softmax"
+            )
+
+    def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
+        """Raises where classes have other names, or another order, than in the data set."""
+        known = {name.encode(): index for index, name in enumerate(dataset.classes)}
+        places = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
+        named = values[np.arange(len(values)), places]
+        wrong = np.flatnonzero((places < 0) | (named < values.max(axis=1) - TIE_TOLERANCE))
+        if len(wrong):
+            name, best = names[wrong[0]], int(values[wrong[0]].argmax())
+            raise InputError(
+                f"the model at {self.uri} answers {name.decode(errors='replace')!r} where "
+                f"{dataset.uri} has {dataset.classes[best]!r}: it was trained on "
+                "other classes, or on another order of them"
+            )
+
+
+def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
+    """The serialized examples of a split, string [batch_size or fewer], in stored order."""
+    shards = dataset.splits[split].shards
+    check_shards(dataset, shards)
+    files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
+    return tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2)
+
+
+def predict(
+    model: ServedModel,
+    dataset: Dataset,
+    split: str,
+    batch_size: int,
+    mistakes: MostConfident,
+    progress: Callable[[str], None],
+) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+    """Labels int64 [n], probabilities float32 [n, classes] and keys of a split, in its order.
+
+    Args:
+        mistakes: is given each batch, so that no record is read twice.
+
+    Raises:
+        InputError: records that can't be read, or more or fewer than dataset.json says; see
+            also `ServedModel.answer`.
+    """
+    total = dataset.splits[split].examples
+    labels = np.empty(total, np.int64)
+    probabilities = np.empty((total, len(dataset.classes)), np.float32)
+    keys: list[bytes] = []
+    done, start = 0, time.monotonic()
+    told = start
+    try:
+        for batch in stored_batches(dataset, split, batch_size):
+            end = done + int(batch.shape[0])
+            if end > total:
+                done = end
+                break
+            labels[done:end], batch_keys = _labels_and_keys(batch, dataset, split)
+            probabilities[done:end] = model.answer(batch, dataset)
+            mistakes.add(batch, labels[done:end], probabilities[done:end])
+            keys += batch_keys
+            done, now = end, time.monotonic()
+            if now - told >= _PROGRESS_SECONDS and done < total:
+                left = (total - done) * (now - start) / done
+                progress(f"Evaluated {done:,} of {total:,} {split} examples, {left:.0f} s left")
+                told = now
+    except (
+        tf.errors.InvalidArgumentError,
+        tf.errors.DataLossError,
+        tf.errors.NotFoundError,
+    ) as error:
+        raise InputError(
+            f"the {split} records of {dataset.uri} can't be evaluated with the model at "
+            f"{model.uri}, after {done:,} of them: {_first_line(error.message)}"
+        ) from None
+    if done != total:
+        raise InputError(
+            f"the {split} shards of {dataset.uri} hold {'more' if done > total else 'fewer'} "
+            f"examples than the {total:,} of {schema.FILE_NAME}; run create_tfrecords again"
+        )
+    return labels, probabilities, keys
+
+
+def _labels_and_keys(
+    batch: tf.Tensor, dataset: Dataset, split: str
+) -> tuple[np.ndarray, list[bytes]]:
+    """Of a batch of serialized examples: int64 [n], and n keys (empty where there are none)."""
+    label = dataset.feature("label").name
+    key = next((feature.name for feature in dataset.features if feature.kind == "key"), None)
+    features = {label: tf.io.FixedLenFeature([], tf.int64)}
+    if key:
+        features[key] = tf.io.FixedLenFeature([], tf.string, default_value="")
+    parsed = tf.io.parse_example(batch, features)
+    labels = parsed[label].numpy()
+    outside = labels[(labels < 0) | (labels >= len(dataset.classes))]
+    if outside.size:
+        raise InputError(
+            f"a {split} record of {dataset.uri} has label {outside[0]}, but there are "
+            f"{len(dataset.classes)} classes; run create_tfrecords again"
+        )
+    return labels, parsed[key].numpy().tolist() if key else [b""] * len(labels)
+
+
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]

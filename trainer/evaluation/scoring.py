@@ -1,0 +1,227 @@
+"""What a SavedModel is worth on a split that it has not seen.
+
+    evaluation = evaluate("gs://bucket/run/model", "gs://bucket/records")
+    evaluation.accuracy, evaluation.accuracy_interval  # 0.972, (0.949, 0.985)
+
+Only the SavedModel and the records are read, so that a model is judged by exactly
+what will serve: its own parsing, decoding, preprocessing and class names.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import confusion_matrix
+
+from trainer.data import schema
+from trainer.errors import InputError
+from trainer.evaluation import metrics
+from trainer.evaluation.leakage import single_columns
+from trainer.evaluation.mistakes import Mistake, MostConfident
+from trainer.evaluation.prediction import ServedModel, predict
+from trainer.evaluation.ranking import rank
+from trainer.evaluation.slices import Slices, slices
+
+MISTAKES_KEPT = 24
+
+
+class Answers(NamedTuple):
+    """True classes, int64 [n], and a model's probabilities, float32 [n, classes]."""
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A model's verdict; None is what the split leaves undefined.
+
+    Attributes:
+        model, dataset: URIs.
+        split: its name.
+        examples: how many there are in it.
+        seconds: spent on predicting them, without loading the model.
+        classes: names, in the order of label indices.
+        accuracy_interval: 95% interval of accuracy (Wilson).
+        top_k, top_k_accuracy: k is 5 or 3; None for three classes and fewer.
+        log_loss: in nats.
+        precision, recall, f1: means over the classes that have examples in the split.
+        roc_auc, pr_auc: of the second class where there are two, else the mean of each
+            class against the rest, over the classes that have examples in the split.
+        expected_calibration_error: over 15 bins of equal width.
+        brier_score: 0 to 1 for two classes, 0 to 2 for more.
+        baseline_accuracy: of always answering the split's commonest class.
+        per_class: a row a class.
+        confusion_matrix: counts, rows are true classes and columns predicted ones.
+        calibration: the bins of the calibration error.
+        roc_curves, pr_curves: those worth drawing, of at most 200 points each; a precision
+            holds from the recall before it up to its own.
+        roc: of the second of two classes, with finite, falling thresholds, at most 200 points;
+            None for more classes, or where one of the two has no example.
+        mistakes: the most confident ones, most confident first.
+        slices: of a table, the split cut by columns.
+        column_areas: ROC AUC of each column of a table alone, by name; only of two classes.
+        answers: labels and probabilities that all this follows from; not part of the JSON.
+        keys: of the examples, in the order of the answers; not part of the JSON.
+    """
+
+    model: str
+    dataset: str
+    split: str
+    examples: int
+    seconds: float
+    classes: list[str]
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    top_k: int | None
+    top_k_accuracy: float | None
+    log_loss: float
+    precision: float
+    recall: float
+    f1: float
+    roc_auc: float | None
+    pr_auc: float | None
+    expected_calibration_error: float
+    brier_score: float
+    baseline_accuracy: float
+    per_class: list[metrics.ClassMetrics]
+    confusion_matrix: list[list[int]]
+    calibration: list[metrics.Bin]
+    roc_curves: list[metrics.Curve]
+    pr_curves: list[metrics.Curve]
+    roc: metrics.RocCurve | None
+    mistakes: list[Mistake]
+    slices: list[Slices] = dataclasses.field(default_factory=list)
+    column_areas: dict[str, float] = dataclasses.field(default_factory=dict)
+    answers: Answers | None = None
+    keys: list[bytes] = dataclasses.field(default_factory=list)
+
+    def scalars(self) -> dict[str, float]:
+        """The metrics that are single numbers, without those that are undefined."""
+        low, high = self.accuracy_interval
+        values = {
+            "accuracy": self.accuracy,
+            "accuracy_low": low,
+            "accuracy_high": high,
+            f"top_{self.top_k}_accuracy": self.top_k_accuracy,
+            "log_loss": self.log_loss,
+            "precision": self.precision,
+            "recall": self.recall,
+            "f1": self.f1,
+            "roc_auc": self.roc_auc,
+            "pr_auc": self.pr_auc,
+            "expected_calibration_error": self.expected_calibration_error,
+            "brier_score": self.brier_score,
+            "baseline_accuracy": self.baseline_accuracy,
+            "examples": self.examples,
+        }
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def to_json(self) -> str:
+        """All of it but the pictures; undefined metrics are null, and nothing is NaN."""
+        content = dataclasses.asdict(dataclasses.replace(self, answers=None, keys=[]))
+        del content["answers"], content["keys"]
+        content["roc"] = self.roc._asdict() if self.roc else None
+        for mistake in content["mistakes"]:
+            del mistake["picture"]
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def evaluate(
+    model_uri: str,
+    dataset_uri: str,
+    *,
+    split: str = "test",
+    batch_size: int = 0,
+    slice_columns: Sequence[str] = (),
+    progress: Callable[[str], None] = print,
+) -> Evaluation:
+    """Judges the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
+
+    Memory holds the probabilities (float32 [n, classes]) and the keys, never the images.
+
+    Args:
+        model_uri: a SavedModel with a signature `serving_examples`: `examples`
+            (serialized tf.train.Example, string [n]) to `probabilities` (float32
+            [n, classes]) and `label` (string [n], the most probable class).
+        dataset_uri: a folder with dataset.json and its shards.
+        split: train, validation or test.
+        batch_size: examples that the model is given at once; 0: 256 images, or 4,096 rows.
+        slice_columns: columns of a table to cut the split by; see
+            `trainer.evaluation.slices.slices`.
+        progress: is told, every few seconds, how far it is.
+
+    Raises:
+        InputError: no such model, data set or split; an empty split; records that can't
+            be read; or a model whose answers are not probabilities of these classes.
+    """
+    dataset = schema.load(dataset_uri)
+    if split not in dataset.splits:
+        raise InputError(f"split={split!r} is none of {dataset_uri}: {', '.join(dataset.splits)}")
+    total = dataset.splits[split].examples
+    if not total:
+        raise InputError(
+            f"the {split} split of {dataset_uri} has no example to evaluate on; "
+            "give it a share in split_fractions"
+        )
+    model = ServedModel(model_uri)
+    start = time.monotonic()
+    batch_size = batch_size or (4096 if dataset.is_table else 256)
+    mistakes = MostConfident(MISTAKES_KEPT)
+    labels, probabilities, keys = predict(model, dataset, split, batch_size, mistakes, progress)
+    seconds = time.monotonic() - start
+    progress(
+        f"Evaluated {total:,} {split} examples in {seconds:.1f} s ({total / seconds:,.0f} a second)"
+    )
+    return Evaluation(
+        model=model_uri,
+        dataset=dataset_uri,
+        split=split,
+        examples=total,
+        seconds=seconds,
+        classes=dataset.classes,
+        mistakes=mistakes.mistakes(dataset),
+        column_areas=single_columns(dataset, split, labels),
+        slices=slices(dataset, split, labels, probabilities, slice_columns),
+        answers=Answers(labels, probabilities),
+        keys=keys,
+        **_measure(labels, probabilities, dataset.classes),
+    )
+
+
+def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) -> dict[str, Any]:
+    """The fields of Evaluation that follow from labels and probabilities alone."""
+    predicted = probabilities.argmax(axis=1)
+    correct = predicted == labels
+    k = metrics.top_k_of(len(classes))
+    error, bins = metrics.calibration(correct, probabilities.max(axis=1))
+    rankings = rank(labels, probabilities)
+    rows = metrics.per_class(labels, probabilities, classes, rankings)
+    judged = rows[1:] if len(classes) == 2 else rows
+    roc_curves, pr_curves = metrics.curves(rows, rankings)
+    matrix = confusion_matrix(labels, predicted, labels=range(len(classes)))
+    binary = len(classes) == 2 and rows[1].roc_auc is not None
+    return {
+        "accuracy": float(correct.mean()),
+        "accuracy_interval": metrics.wilson_interval(int(correct.sum()), len(labels)),
+        "top_k": k,
+        "top_k_accuracy": metrics.top_k_accuracy(labels, probabilities, k) if k else None,
+        "log_loss": metrics.log_loss(labels, probabilities),
+        "precision": metrics.mean([row.precision for row in rows]),
+        "recall": metrics.mean([row.recall for row in rows]),
+        "f1": metrics.mean([row.f1 for row in rows]),
+        "roc_auc": metrics.mean([row.roc_auc for row in judged]),
+        "pr_auc": metrics.mean([row.pr_auc for row in judged]),
+        "expected_calibration_error": error,
+        "brier_score": metrics.brier_score(labels, probabilities),
+        "baseline_accuracy": max(row.support for row in rows) / len(labels),
+        "per_class": rows,
+        "confusion_matrix": matrix.tolist(),
+        "calibration": bins,
+        "roc_curves": roc_curves,
+        "pr_curves": pr_curves,
+        "roc": metrics.roc_curve(labels == 1, probabilities[:, 1]) if binary else None,
+    }

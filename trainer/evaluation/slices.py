@@ -1,0 +1,200 @@
+"""How good a model is on parts of a split: by payment type, by hour, by size of company.
+
+A column of few values is cut by value. Of one with many, such as companies, single values say
+little: they are cut by how often the training split has them. Numbers are cut at their
+boundaries, or into quarters.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.inputs import columns_of, parse_columns
+from trainer.errors import InputError
+from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.ranking import roc_auc
+from trainer.fields import nearest
+
+FEW_VALUES = 31
+"""A month's days: up to so many values a column is cut by value."""
+
+MISSING = "missing"
+UNSEEN = "not in the vocabulary"
+_BATCH_SIZE = 8192
+_BANDS = (10, 100, 1000, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slice:
+    """A part of a split.
+
+    Attributes:
+        name: what its rows have in common.
+        examples: how many they are.
+        positive_rate: share of the second class; None for more than two classes.
+        roc_auc: None for more than two classes, or where one of the two has no example.
+    """
+
+    name: str
+    examples: int
+    accuracy: float
+    positive_rate: float | None
+    roc_auc: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slices:
+    """A split cut by one column; `by` says how, for a reader."""
+
+    column: str
+    by: str
+    slices: list[Slice]
+
+
+def slices(
+    dataset: Dataset,
+    split: str,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    names: Sequence[str],
+) -> list[Slices]:
+    """Cuts a split of a table by each column of `names`, or by those of few or ranked values.
+
+    Args:
+        labels: int64 [n], in the order of the split's records.
+        probabilities: float32 [n, classes].
+        names: of columns; empty: vocabulary and identity columns. Images have no slices.
+
+    Raises:
+        InputError: a name is not that of a column.
+    """
+    columns = {column.name: column for column in columns_of(dataset)} if dataset.is_table else {}
+    for name in names:
+        if name not in columns:
+            hint = nearest(name, columns) if columns else "; images have no columns"
+            raise InputError(f"slice_columns: {name!r} is not a column of {dataset.uri}{hint}")
+    chosen = [columns[name] for name in names] or [
+        column for column in columns.values() if column.kind in ("vocabulary", "identity")
+    ]
+    if not chosen:
+        return []
+    values = read_columns(dataset, split, chosen)
+    return [_cut(column, values[column.name], labels, probabilities) for column in chosen]
+
+
+class Values(NamedTuple):
+    """A column of a split: its distinct values, and the place of each example's among them."""
+
+    distinct: np.ndarray
+    places: np.ndarray
+
+
+def read_columns(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, Values]:
+    """The raw values of columns, in the order of the split's records."""
+    known: dict[str, dict[Any, int]] = {column.name: {} for column in chosen}
+    places: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
+    dataset = dataclasses.replace(dataset, features=chosen)
+    for batch in stored_batches(dataset, split, _BATCH_SIZE):
+        for name, values in parse_columns(batch, dataset).items():
+            # TensorFlow finds what is distinct before a value becomes an object of Python's.
+            distinct, at = tf.unique(values)
+            ids = known[name]
+            ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
+            places[name].append(np.array(ids_here)[at.numpy()])
+    dtypes = {column.name: object if column.dtype == "string" else None for column in chosen}
+    return {
+        name: Values(np.array(list(ids), dtypes[name]), np.concatenate(places[name]))
+        for name, ids in known.items()
+    }
+
+
+def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.ndarray) -> Slices:
+    by, groups, order = _groups(column, values)
+    groups = groups[values.places]
+    correct = probabilities.argmax(axis=1) == labels
+    binary = probabilities.shape[1] == 2
+    found = []
+    for number, name in enumerate(order):
+        inside = groups == number
+        if not inside.any():
+            continue
+        positive = labels[inside] == 1
+        both = binary and 0 < positive.sum() < len(positive)
+        area = roc_auc(positive, probabilities[inside, 1]) if both else None
+        found.append(
+            Slice(
+                name=name,
+                examples=int(inside.sum()),
+                accuracy=float(correct[inside].mean()),
+                positive_rate=float(positive.mean()) if binary else None,
+                roc_auc=area,
+            )
+        )
+    return Slices(column=column.name, by=by, slices=found)
+
+
+def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
+    """How it is cut, each distinct value's group as its place in `order`, the groups' names."""
+    if column.dtype == "float32":
+        return _by_range(column, values)
+    if column.dtype == "int64":
+        order = [str(value) for value in range(column.settings["buckets"])] + [MISSING]
+        known = values.distinct
+        inside = (known >= 0) & (known < column.settings["buckets"])
+        if len(order) <= FEW_VALUES + 1:
+            return "by value", np.where(inside, known, len(order) - 1), order
+        texts = [str(value) if is_in else "" for value, is_in in zip(known, inside, strict=True)]
+    else:
+        texts = [text.decode(errors="replace").strip() for text in values.distinct]
+    counts: dict[str, int] = column.statistics.get("counts", {})
+    if not counts:  # Hashed: what the training split had is not known.
+        times = dict.fromkeys(sorted({*texts} - {""}), 0)
+        for text, count in zip(texts, np.bincount(values.places).tolist(), strict=True):
+            if text:
+                times[text] += count
+        shown = sorted(times, key=lambda text: -times[text])[: FEW_VALUES - 1]
+        return _by_value("by value", texts, shown, "others")
+    if len(counts) <= FEW_VALUES:
+        return _by_value("by value", texts, list(counts), UNSEEN)
+    return _by_frequency(texts, counts)
+
+
+def _by_value(
+    by: str, texts: list[str], shown: list[str], rest: str
+) -> tuple[str, np.ndarray, list[str]]:
+    order = [*shown, rest, MISSING]
+    places = {value: place for place, value in enumerate(shown)} | {"": len(order) - 1}
+    return by, np.array([places.get(text, len(shown)) for text in texts]), order
+
+
+def _by_frequency(texts: list[str], counts: dict[str, int]) -> tuple[str, np.ndarray, list[str]]:
+    bounds = [0, *_BANDS]
+    order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
+    order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
+
+    def place(value: str) -> int:
+        if value == "":
+            return len(order) - 1
+        if value not in counts:
+            return 0
+        return int(np.searchsorted(bounds, counts[value], side="right"))
+
+    return "by rows of the same value in training", np.array([place(v) for v in texts]), order
+
+
+def _by_range(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
+    bounds = column.settings["boundaries"]
+    all_values = values.distinct[values.places]
+    present = all_values[~np.isnan(all_values)]
+    if not bounds and len(present):
+        bounds = sorted(set(np.quantile(present, [0.25, 0.5, 0.75]).tolist()))
+    texts = [f"{bound:.6g}" for bound in bounds]
+    order = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+    order = [f"below {texts[0]}", *order, f"{texts[-1]} and above"] if texts else ["all"]
+    groups = np.searchsorted(bounds, values.distinct, side="right")
+    return "by range", np.where(np.isnan(values.distinct), len(order), groups), [*order, MISSING]

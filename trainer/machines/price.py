@@ -1,0 +1,148 @@
+"""What worker pools cost an hour, and how long they may run for a sum of money."""
+
+import collections
+import dataclasses
+import decimal
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from trainer.errors import InputError
+from trainer.machines.machine_types import types
+
+_LEAST_SECONDS = 60
+
+
+class UnknownPriceError(InputError):
+    """Something that a job needs has no price."""
+
+
+@dataclasses.dataclass(frozen=True)
+class JobPrice:
+    """What the machines of a training job cost.
+
+    Attributes:
+        machines: such as "2 x n1-standard-8".
+        per_hour: of all replicas, in US dollars.
+        basis: what the price rests on, as it follows "0.93 USD an hour".
+    """
+
+    machines: str
+    per_hour: float
+    basis: str
+
+
+def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
+    """The price of all replicas of `pools` for an hour, in the currency of `rates`.
+
+    Args:
+        pools: worker_pool_specs.
+        rates: price an hour by name: a machine type, an accelerator, a GB of a disk type. A
+            machine type that comes with accelerators is priced with them.
+
+    Raises:
+        UnknownPriceError: something has no rate; all such names are listed.
+    """
+    missing = [name for name in part_names(pools) if name not in rates]
+    if missing:
+        raise UnknownPriceError(
+            f"no price is known for {', '.join(missing)}; give it as "
+            f"--rate {missing[0]}=PRICE to plan and status, or that of the whole job as the "
+            "parameter price_per_hour"
+        )
+    return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
+
+
+def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Machine types, accelerators and disk types of `pools` that have rates, each once."""
+    return list(dict.fromkeys(name for pool in pools for name, _ in _parts(pool)))
+
+
+def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
+    """The price of one pool's replicas for an hour; raises KeyError for what has no rate."""
+    return pool["replica_count"] * sum(
+        (amount * Decimal(str(rates[name])) for name, amount in _parts(pool)), Decimal(0)
+    )
+
+
+def job_price(
+    pools: Sequence[Mapping[str, Any]],
+    price_per_hour: float,
+    rates: Mapping[str, float],
+    rates_of: str,
+) -> JobPrice | None:
+    """The price of a job, for a reader; None where something has no rate.
+
+    Args:
+        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
+        rates_of: region and date of `rates`.
+    """
+    basis = f"at the list prices of {rates_of}, without discounts"
+    if price_per_hour:
+        basis = "by the parameter price_per_hour"
+    try:
+        price = price_per_hour or float(hourly_price(pools, rates))
+    except UnknownPriceError:
+        return None
+    return JobPrice(machines=_machines(pools), per_hour=price, basis=basis)
+
+
+def _machines(pools: Sequence[Mapping[str, Any]]) -> str:
+    """1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each."""
+    replicas: collections.Counter[str] = collections.Counter()
+    for pool in pools:
+        machine = pool["machine_spec"]
+        name = machine["machine_type"]
+        if machine.get("accelerator_count"):
+            name += f" with {machine['accelerator_count']} x {machine['accelerator_type']}"
+        replicas[name] += pool["replica_count"]
+    each = {True: " each", False: ""}
+    return " and ".join(
+        f"{count} x {name}{each[' with ' in name and count > 1]}"
+        for name, count in replicas.items()
+        if count
+    )
+
+
+def affordable_timeout(
+    timeout: str,
+    max_cost: float,
+    price_per_hour: float,
+    pools: Sequence[Mapping[str, Any]],
+    rates: Mapping[str, float],
+) -> str:
+    """`timeout`, shortened so that a job which runs that long costs `max_cost` at most.
+
+    Args:
+        timeout: seconds, as "3600s".
+        max_cost: 0 for no limit.
+        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
+
+    Raises:
+        InputError: the money buys less than a minute, or something has no rate.
+    """
+    if not max_cost:
+        return timeout
+    price = Decimal(str(price_per_hour)) or hourly_price(pools, rates)
+    if not price:
+        return timeout
+    seconds = Decimal(str(max_cost)) * 3600 / price
+    whole = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
+    if whole < _LEAST_SECONDS:
+        raise InputError(
+            f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price:.2f} an hour; "
+            "raise it, or take smaller machines"
+        )
+    return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
+
+
+def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """What a replica consists of: names and amounts."""
+    machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
+    parts = [(machine["machine_type"], 1)]
+    comes_with = machine["machine_type"] in types() and types()[machine["machine_type"]].accelerator
+    if machine.get("accelerator_count") and not comes_with:
+        parts.append((machine["accelerator_type"], int(machine["accelerator_count"])))
+    if disk.get("boot_disk_size_gb"):
+        parts.append((disk["boot_disk_type"], int(disk["boot_disk_size_gb"])))
+    return parts

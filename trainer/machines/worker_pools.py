@@ -1,0 +1,224 @@
+"""Which machines train: options, and the worker_pool_specs that they amount to.
+
+    worker_pool_specs(MachineOptions(worker_count=3), ["--epochs=10"])
+
+gives the list that a CustomJob takes, each pool at the place that Vertex AI has for its
+role: 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
+https://cloud.google.com/vertex-ai/docs/training/distributed-training
+
+The launcher of CustomTrainingJobOp drops an empty pool, and with it the place. So an
+evaluator without parameter servers before it comes to stand where Vertex AI has workers or
+parameter servers; every replica is told, by --evaluator_pool, to take it for what it is.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.machines.machine_types import (
+    check_disk,
+    check_machine,
+    check_type,
+    disk_types,
+    offered,
+)
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+IMAGE = "vertex-tensorflow-training:latest"
+"""Image of components and replicas where none was named: what the project builds, unpushed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """Machines of the training job; each is a parameter of the pipeline.
+
+    Names are those of the REST API's WorkerPoolSpec, with a role before them.
+    """
+
+    chief_machine_type: str = option("n1-standard-4", help="Machine type of the chief.")
+    worker_count: int = option(
+        0, help="Number of workers beside the chief; 0: the chief trains alone.", minimum=0
+    )
+    worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
+    ps_count: int = option(
+        0,
+        help="Number of parameter servers; at least 1 with strategy=parameter_server, else 0.",
+        minimum=0,
+    )
+    ps_machine_type: str = option("n1-standard-4", help="Machine type of parameter servers.")
+    evaluator_count: int = option(
+        0,
+        help="Number of evaluators: 1 for a replica that scores each checkpoint on the validation "
+        "split.",
+        minimum=0,
+        maximum=1,
+    )
+    evaluator_machine_type: str = option("n1-standard-4", help="Machine type of the evaluator.")
+    accelerator_type: str = option(
+        "",
+        help="Accelerator type of the chief and of each worker; empty: none. Parameter servers, "
+        "and a chief beside them, have none.",
+        choices=("", *offered()),
+    )
+    accelerator_count: int = option(
+        0,
+        help="Number of accelerators of each replica that has accelerator_type.",
+        minimum=0,
+        maximum=16,
+    )
+    boot_disk_type: str = option(
+        "pd-ssd",
+        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines take "
+        "hyperdisk-balanced alone.",
+        choices=disk_types(),
+    )
+    boot_disk_size_gb: int = option(
+        100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
+    )
+    image_uri: str = option(IMAGE, help="Container image of replicas without accelerators.")
+    gpu_image_uri: str = option(
+        "",
+        help="Container image of replicas that have accelerators, with CUDA's libraries; empty: "
+        "none, and on Vertex AI no accelerators.",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.image_uri.strip():
+            raise InputError("image_uri='' names no image; give one, such as the --image compiled")
+        if bool(self.accelerator_type) != bool(self.accelerator_count):
+            raise InputError(
+                f"accelerator_type={self.accelerator_type!r} with accelerator_count="
+                f"{self.accelerator_count}: give both, or neither ('' and 0)"
+            )
+        machines = {"chief_machine_type": self.chief_machine_type}
+        if self.worker_machine_type or self.ps_count:
+            machines["worker_machine_type"] = self.worker_machine_type or self.chief_machine_type
+        if self.ps_count:
+            if not self.worker_count:
+                raise InputError(
+                    f"ps_count={self.ps_count} with worker_count=0: parameter servers need "
+                    "workers; set worker_count=1 or more, or ps_count=0"
+                )
+            machines["ps_machine_type"] = self.ps_machine_type
+        if self.evaluator_count:
+            machines["evaluator_machine_type"] = self.evaluator_machine_type
+        for name, machine_type in machines.items():
+            role = name.removesuffix("_machine_type")
+            if self.has_accelerators(role):
+                check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
+            elif check_type(name, machine_type).accelerator:
+                raise InputError(
+                    f"{name}={machine_type!r} comes with accelerators, which a {role} of this job "
+                    "does not use; set one without, such as 'n1-standard-4'"
+                )
+        check_disk(self.boot_disk_type, machines)
+
+    @property
+    def training_image(self) -> str:
+        """Return the image of the replicas that compute gradients."""
+        return self.gpu_image_uri if self.accelerator_count else self.image_uri
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """How many replicas, by role, in the order of their worker pools."""
+        counts = (1, self.worker_count, self.ps_count, self.evaluator_count)
+        return {role: count for role, count in zip(ROLES, counts, strict=True) if count}
+
+    @property
+    def batch_shares(self) -> int:
+        """Devices that share a batch; with parameter servers each worker has one of its own."""
+        if self.ps_count:
+            return 1
+        return max(1, self.accelerator_count) * (1 + self.worker_count)
+
+    def has_accelerators(self, role: str) -> bool:
+        """Whether replicas of `role` compute gradients, and so get accelerators."""
+        return role == "worker" or (role == "chief" and not self.ps_count)
+
+
+def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[dict[str, Any]]:
+    """Plans the worker pools of a CustomJob.
+
+    Args:
+        machines: how many of which.
+        flags: command line of trainer.task, the same for every replica; with an evaluator,
+            --evaluator_pool is added, and --accelerator_count where a replica has some.
+
+    Returns:
+        A list of WorkerPoolSpec as JSON, keys as in the protos.
+    """
+    if machines.evaluator_count:
+        flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
+    return [_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
+
+
+def check_gpu_image(machines: MachineOptions, remedy: str) -> None:
+    """Raise InputError for accelerators without an image whose TensorFlow uses them.
+
+    In another image training goes on, silently, on the CPU of a machine with billed GPUs.
+
+    Args:
+        remedy: where such an image can be named.
+    """
+    if machines.accelerator_count and not machines.gpu_image_uri:
+        raise InputError(
+            f"accelerator_type={machines.accelerator_type!r} needs an image for GPUs, which `make "
+            f"push TARGET=gpu` makes; {remedy}"
+        )
+
+
+def check_strategy(strategy: str, machines: MachineOptions) -> None:
+    """Raises InputError where a value of config.STRATEGIES does not fit the replicas."""
+    servers, workers = machines.ps_count, machines.worker_count
+    if strategy == "parameter_server":
+        for name, count in (("ps_count", servers), ("worker_count", workers)):
+            if not count:
+                raise InputError(
+                    f"strategy='parameter_server' with {name}=0: it needs at least one; set "
+                    f"{name}=1 or more, or take another strategy"
+                )
+    if strategy == "parameter_server" or (strategy == "auto" and servers):
+        if machines.accelerator_count > 1:
+            raise InputError(
+                f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
+                f"{machines.accelerator_count}: a worker beside parameter servers computes on "
+                "one; set accelerator_count=1 and a larger worker_count"
+            )
+    elif servers:
+        raise InputError(
+            f"strategy={strategy!r} has no use for parameter servers, but ps_count={servers}; "
+            "use parameter_server, or ps_count=0"
+        )
+    elif workers and strategy in ("one_device", "mirrored"):
+        raise InputError(
+            f"strategy={strategy!r} trains on one replica, but worker_count={workers}; use "
+            "multi_worker_mirrored, or worker_count=0"
+        )
+
+
+def _pool(
+    machines: MachineOptions, role: str, replicas: int, flags: Sequence[str]
+) -> dict[str, Any]:
+    machine_type = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
+    machine: dict[str, Any] = {"machine_type": machine_type}
+    image = machines.image_uri
+    if machines.accelerator_count and machines.has_accelerators(role):
+        image = machines.gpu_image_uri or image
+        machine["accelerator_type"] = machines.accelerator_type
+        machine["accelerator_count"] = machines.accelerator_count
+        flags = [*flags, f"--accelerator_count={machines.accelerator_count}"]
+    return {
+        "machine_spec": machine,
+        "replica_count": replicas,
+        "disk_spec": {
+            "boot_disk_type": machines.boot_disk_type,
+            "boot_disk_size_gb": machines.boot_disk_size_gb,
+        },
+        "container_spec": {
+            "image_uri": image,
+            "command": ["python3", "-m", "trainer.task"],
+            "args": list(flags),
+        },
+    }

@@ -1,0 +1,254 @@
+"""Asynchronous training: workers that wait for nobody, and servers that hold the weights.
+
+The chief hands out steps. A worker takes one, reads the weights from the parameter
+servers, computes the gradient of a batch of its own and applies it there at once, whatever
+the others have changed meanwhile. So a batch is one worker's, of `batch_size` examples.
+
+Exact is the number of steps: the chief counts those that were reported done. Who dies:
+
+* a worker: its step goes to another one; with no restart the others carry on, restarted
+  it joins again (once all are there that are gone: TensorFlow admits them together). A step
+  that it had applied but not reported is done twice, counted once. One that is frozen is
+  taken for gone (trainer/training/liveness.py).
+* a parameter server: its weights are gone; the chief starts again in its own place, waits for
+  the server and goes on from the newest checkpoint.
+* the chief: started again it goes on from the newest checkpoint, with the same others.
+
+What synchronous training promises does not hold by nature: neither is each example seen once
+an epoch, nor does a seed fix the result.
+
+What a model and a run may have: variables of any optimizer, made before the first step; no
+hash table or other resource outside of variables, since it would live on the chief and a
+worker can't reach it there (look strings up while reading the records); no xla, which
+can't reach variables of another machine; one accelerator a worker.
+"""
+
+import collections
+import dataclasses
+import logging
+import math
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.config import check_for_parameter_servers
+from trainer.data.integrity import check_shards
+from trainer.data.read import reader
+from trainer.data.read.stream import endless_batches
+from trainer.data.schema import Dataset, load_to_train
+from trainer.models import build_model
+from trainer.training import evaluator, liveness, steps
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.run import Run, TerminatedError, Trained
+from trainer.training.strategies import create_strategy
+
+STEPS_AHEAD = 2
+"""Steps a worker that are handed out before the first is done: none waits for the chief."""
+
+EVALUATOR_SECONDS = 30.0
+"""How long the chief waits at the end for the evaluator, before it validates by itself."""
+
+
+def train(job: Job, cluster: Cluster) -> Trained:
+    """Trains as `job` says, as the chief, going on from the newest checkpoint if there is one.
+
+    Raises:
+        InputError: the data set, the model or an option can't be used.
+        TerminatedError: SIGTERM came.
+    """
+    check_for_parameter_servers(job.config)
+    tf.get_logger().setLevel(logging.INFO)
+    tf.get_logger().addFilter(_tell_of_workers)
+    dataset = load_to_train(job.dataset)
+    strategy = create_strategy("parameter_server", cluster)
+    liveness.watch(cluster.addresses["worker"])
+    return AsynchronousRun(job, cluster, strategy, dataset).run()
+
+
+def _tell_of_workers(record: logging.LogRecord) -> bool:
+    """Filters TensorFlow's log: who is gone, who is back, and real errors; says so in a line.
+
+    The rest are warnings that each checkpoint's function is traced anew, and in many lines the
+    errors of steps: those that matter come to the chief as its own.
+    """
+    text = record.msg if isinstance(record.msg, str) else ""
+    if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
+        print(f"{record.args[0]} is gone; the others go on", flush=True)
+        return False
+    if text.startswith("Worker %s has been recovered"):
+        print(f"{record.getMessage().split()[1]} is back", flush=True)
+        return False
+    repeated = ("Cluster update failed", "Remote function on worker", " /job:worker/task:%d enc")
+    return record.levelno >= logging.ERROR and not text.startswith(repeated)
+
+
+class AsynchronousRun(Run):
+    """The chief's part of a run, whose workers take steps as they come.
+
+    `model` and the optimizer live on the parameter servers. `twin`, the same model on the
+    chief's own device, takes its weights over to be validated and exported.
+    """
+
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        self.base = job.base_output_directory
+        super().__init__(job, cluster, strategy, dataset)
+        self.twin = build_model(self.config.model, self.dataset, self.model_options)
+        own_device = create_strategy("one_device", Cluster())
+        self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
+
+    def set_share(self) -> None:
+        self.replicas = len(self.cluster.addresses["worker"])
+        self.share = reader.InputShare(batch_size=self.config.batch_size)
+
+    def prepare_steps(self) -> None:
+        # Before workers read: where their input is traced, an error becomes a stack trace.
+        check_shards(self.dataset, self.dataset.splits["train"].shards)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self.worker_step = self._worker_step()
+        self.batches: Any = None
+
+    def run(self) -> Trained:
+        trained = super().run()
+        self._update_twin()
+        self._complete_history()
+        return dataclasses.replace(trained, model=self.twin)
+
+    def _worker_step(self) -> Any:
+        """A function of a worker's iterator to float32 [4]: its sums, and seconds of waiting."""
+        variables = self.network.trainable_variables
+        compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
+        examples = float(self.config.batch_size)
+
+        @tf.function
+        def step(batches: Any) -> tf.Tensor:
+            started = tf.timestamp()
+            with tf.control_dependencies([started]):
+                inputs, labels, weights = next(batches)
+            with tf.control_dependencies([weights]):
+                waited = tf.cast(tf.timestamp() - started, tf.float32)
+
+            def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+                found, sums = compute(inputs, labels, weights, examples)
+                self.optimizer.apply(found, variables)
+                return sums
+
+            sums = self.strategy.run(replica_step, args=(inputs, labels, weights))
+            return tf.concat([sums, [waited]], axis=0)
+
+        return step
+
+    def _worker_batches(self) -> tf.data.Dataset:
+        """Traced once, run on each worker, and again on one that was restarted."""
+        # With a graph's seed of 0, tf.data takes no seed that is only known on the worker.
+        tf.compat.v1.set_random_seed(1)
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        # By the step too: who starts again does not begin with what was seen at first.
+        step = tf.cast(self.optimizer.iterations.value, tf.int64)
+        seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
+        return endless_batches(
+            self.dataset,
+            self.share,
+            seed=seed,
+            shuffle_megabytes=self.config.shuffle_megabytes,
+        )
+
+    def train_epoch(self) -> None:
+        """Hands out the steps that are left of the epoch, and takes their reports.
+
+        Before a checkpoint all steps that were handed out are waited for: what it holds are
+        the weights after exactly as many steps as it says.
+        """
+        if self.batches is None:
+            self.batches = iter(self.coordinator.create_per_worker_dataset(self._worker_batches))
+        progress = self.progress
+        running: collections.deque[Any] = collections.deque()
+        while progress.step < self.steps:
+            started = time.monotonic()
+            until = self._next_checkpoint()
+            while (
+                not self.told_to_stop
+                and progress.step + len(running) < until
+                and len(running) < STEPS_AHEAD * self.replicas
+            ):
+                running.append(self.coordinator.schedule(self.worker_step, args=(self.batches,)))
+            if running:
+                self._take(running.popleft())
+            progress.seconds += time.monotonic() - started
+            if not running and progress.step < self.steps:
+                self._count_steps()
+                self.checkpoints.save()
+                if self.told_to_stop:
+                    raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
+            self.log.step(progress, self.optimizer_step)
+        self._count_steps()
+
+    def _next_checkpoint(self) -> int:
+        """The step of this epoch before which the next checkpoint is due."""
+        every = self.config.checkpoint_steps
+        if not every:
+            return self.steps
+        return min(self.steps, self.progress.step + every - self.optimizer_step % every)
+
+    def _take(self, report: Any) -> None:
+        """Waits for a step and adds what it reports."""
+        try:
+            loss, correct, examples, waited = report.fetch().tolist()
+        except tf.errors.CancelledError:
+            self.coordinator.join()  # Raises what all others were cancelled for.
+            raise
+        self.progress.sums.add(loss, correct, examples)
+        self.progress.waited += waited / self.replicas
+        self.progress.step += 1
+
+    def _count_steps(self) -> None:
+        """Gives the optimizer the number of steps that are done.
+
+        Its own count comes from workers that read and write it without a lock.
+        """
+        phase_start = self.progress.phase_start * self.steps
+        self.optimizer.iterations.assign(self.optimizer_step - phase_start)
+
+    def _update_twin(self) -> None:
+        for mine, theirs in zip(self.twin.variables, self.model.variables, strict=True):
+            mine.assign(theirs.numpy())
+
+    def validate(self) -> dict[str, float]:
+        """Metrics of the validation split by the chief; empty where the evaluator's will do."""
+        if self.cluster.has_evaluator and not self._decides_by_validation:
+            return {}
+        self._update_twin()
+        return self.validation()
+
+    @property
+    def _decides_by_validation(self) -> bool:
+        """Whether an epoch's metrics are waited for, since what follows hangs on them."""
+        return bool(self.keeps_best or self.phase.plateau_patience)
+
+    def _scored(self) -> dict[int, dict[str, Any]]:
+        """The evaluator's rows by step; it is shut down with the job, so its last is awaited."""
+        expected = self.cluster.has_evaluator and self.dataset.splits["validation"].examples > 0
+        awaited = expected and not self._decides_by_validation
+        seconds = EVALUATOR_SECONDS if awaited else 0.0
+        return evaluator.scored(self.base, self.optimizer_step, seconds)
+
+    def _complete_history(self) -> None:
+        """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""
+        progress, history = self.progress, self.progress.history
+        scored = self._scored()
+        for row in history:
+            found = scored.get(row["epoch"] * self.steps)
+            if "validation_loss" not in row and found:
+                row.update({f"validation_{name}": found[name] for name in ("loss", "accuracy")})
+        if "validation_loss" not in history[-1]:
+            history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
+        monitored = f"validation_{self.config.monitor}"
+        known = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
+        if known and not self._decides_by_validation:
+            choose = min if self.config.monitor == "loss" else max
+            best = choose(known, key=lambda row: row[monitored])
+            progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
+        self.log.history(progress)

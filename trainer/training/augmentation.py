@@ -1,0 +1,87 @@
+"""Augmentation as Keras layers: afresh each time, active in training alone."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.data.record_options import OPERATIONS
+
+SHIFT = 0.04
+"""How far a shift goes at most, as a share of the picture: one pixel of 28, nine of 224."""
+
+
+class _Random(keras.layers.Layer):
+    """A layer that draws from a seed of its own, and does so in training alone.
+
+    Takes and returns [n, height, width, channels] of any dtype.
+    """
+
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.changed(images) if training else images
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
+        """`images`, each changed by what was drawn for it."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable("trainer")
+class RandomQuarterTurn(_Random):
+    """Turns each image, a square, by 0, 90, 180 or 270 degrees; no pixel is interpolated."""
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
+        count = keras.ops.shape(images)[0]
+        turns = keras.random.randint([count], 0, 4, seed=self.seed_generator)[:, None, None, None]
+        transposed = keras.ops.transpose(images, [0, 2, 1, 3])
+        once = keras.ops.flip(transposed, 1)
+        twice = keras.ops.flip(keras.ops.flip(images, 1), 2)
+        thrice = keras.ops.flip(transposed, 2)
+        half = keras.ops.where(turns == 0, images, once)
+        other = keras.ops.where(turns == 2, twice, thrice)
+        return keras.ops.where(turns < 2, half, other)
+
+
+@keras.saving.register_keras_serializable("trainer")
+class RandomShift(_Random):
+    """Moves each image by whole pixels, up to `SHIFT` each way; black comes in."""
+
+    def changed(self, images: tf.Tensor) -> tf.Tensor:
+        count = keras.ops.shape(images)[0]
+        for axis in (1, 2):
+            size = images.shape[axis]
+            reach = max(1, round(size * SHIFT))
+            padding = [[reach, reach] if one == axis else [0, 0] for one in range(4)]
+            start = keras.random.randint([count, 1], 0, 2 * reach + 1, seed=self.seed_generator)
+            places = start + keras.ops.arange(size)[None]
+            images = tf.gather(tf.pad(images, padding), places, axis=axis, batch_dims=1)
+        return images
+
+
+def augmentation_layers(operations: list[str], seed: int) -> list[keras.layers.Layer]:
+    """The layers of `operations` (of options.OPERATIONS), in a fixed order."""
+    layers = {
+        "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
+        "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),
+        "quarter_turn": lambda s: RandomQuarterTurn(seed=s),
+        "shift": lambda s: RandomShift(seed=s),
+    }
+    return [layers[name](seed + 1 + i) for i, name in enumerate(OPERATIONS) if name in operations]
+
+
+def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
+    """`model` behind the layers of `operations`; its weights are shared, its input the same."""
+    inputs = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
+    features = inputs
+    for layer in augmentation_layers(operations, seed):
+        features = layer(features)
+    # Flips may hand on floats: the model takes what it was built for.
+    features = keras.ops.cast(features, model.inputs[0].dtype)
+    return keras.Model(inputs, model(features), name=f"augmented_{model.name}")

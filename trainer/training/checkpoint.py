@@ -1,0 +1,228 @@
+"""Checkpoints: written whole by the chief, read by all, trusted only by the run that made them."""
+
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from trainer import files
+from trainer.config import TrainingConfig
+from trainer.data.schema import Dataset, join
+from trainer.errors import InputError
+from trainer.training import rejoin
+from trainer.training.cluster import Cluster
+from trainer.training.progress import Progress
+
+_LIST = "checkpoint"
+"""TensorFlow's list of those that are whole."""
+
+KEPT = 2
+"""Checkpoints kept: should the newest be damaged, a run goes on from the one before."""
+
+_DAMAGED = (
+    tf.errors.DataLossError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    IndexError,  # A short file, to TensorFlow's reader.
+)
+
+
+class Checkpoints:
+    """The checkpoints of a run, under `<base_output_directory>/checkpoints`.
+
+    Every replica calls `save`, as tf.distribute asks; what the others write goes to a
+    temporary folder of theirs.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str,
+        cluster: Cluster,
+        progress: Progress,
+        model: Sequence[keras.Variable],
+        variables: Sequence[keras.Variable],
+        factor: tf.Variable,
+    ) -> None:
+        self._progress = progress
+        self._factor = factor
+        values = [variable.value for variable in variables]
+        self._directory = directory
+        target = directory
+        self._temporary = None
+        if not cluster.is_chief:
+            self._temporary = tempfile.TemporaryDirectory(prefix="checkpoints-")
+            target = self._temporary.name
+        self._latest = tf.train.CheckpointManager(
+            tf.train.Checkpoint(variables=values, factor=factor, progress=_State(progress)),
+            target,
+            max_to_keep=KEPT,
+        )
+        self._best = tf.train.CheckpointManager(
+            tf.train.Checkpoint(variables=[variable.value for variable in model]),
+            join(target, "best"),
+            max_to_keep=1,
+        )
+
+    def restore(self) -> bool:
+        """Restores variables and progress from the newest checkpoint; False without one."""
+        newest = _newest(self._directory)
+        if newest is None:
+            return False
+        self._latest.checkpoint.restore(newest).assert_consumed()
+        return True
+
+    def save(self) -> None:
+        """Keeps variables and progress, so that a restarted job goes on from here."""
+        self._factor.assign(self._progress.factor)
+        self._latest.save(
+            checkpoint_number=len(self._progress.history) * 10**9
+            + self._progress.phase * 10**8
+            + self._progress.step
+        )
+        rejoin.end_wait()
+
+    def save_best(self) -> None:
+        """Keeps the model's variables as the best of the run."""
+        self._best.save(checkpoint_number=self._progress.epoch)
+
+    def restore_best(self) -> None:
+        """Gives the model's variables the values that `save_best` kept last."""
+        best = _newest(join(self._directory, "best"))
+        self._best.checkpoint.restore(best).assert_consumed()
+
+
+def drop_damaged(directory: str) -> None:
+    """Takes checkpoints that can't be read off the list, if there is one before them that can.
+
+    The chief calls this before any replica reads the list: all must go on from the same one.
+
+    Raises:
+        InputError: none can be read.
+    """
+    paths = listed(directory)
+    whole = len(paths)
+    while whole and not _is_whole(paths[whole - 1]):
+        whole -= 1
+    if whole == len(paths):
+        return
+    if not whole:
+        raise InputError(
+            f"no checkpoint in {directory} can be read ({', '.join(paths)}); remove that folder "
+            "to train from the start"
+        )
+    names = [path.rpartition("/")[2] for path in paths[:whole]]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    files.write_text(join(directory, _LIST), "\n".join(lines) + "\n")
+    print(f"{paths[-1]} is damaged; going on from {paths[whole - 1]}", flush=True)
+
+
+def _is_whole(path: str) -> bool:
+    """Whether each value of a checkpoint can be read, which checks its checksum."""
+    try:
+        kinds = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
+        for name, dtype in kinds.items():
+            # The reader's own get_tensor tells a checksum from no other error.
+            tf.raw_ops.RestoreV2(
+                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+            )
+    except _DAMAGED:
+        return False
+    return True
+
+
+def progress_in(directory: str) -> Progress:
+    """The progress in the newest checkpoint of `directory`, or that of a new run."""
+    progress = Progress()
+    newest = _newest(directory)
+    if newest is not None:
+        # By it the run knows of which variables the rest of the checkpoint is.
+        tf.train.Checkpoint(progress=_State(progress)).restore(newest).expect_partial()
+    return progress
+
+
+def _newest(directory: str) -> str | None:
+    """The newest checkpoint of `directory`; None where none was ever saved.
+
+    Raises:
+        RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there
+            were none, so that one replica might begin anew while the others go on.
+    """
+    newest = tf.train.latest_checkpoint(directory)
+    if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
+        raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
+    return newest
+
+
+def listed(directory: str) -> list[str]:
+    """Checkpoints of `directory` that are whole, the oldest first: the list comes after them."""
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except tf.errors.OpError:  # The list was replaced while it was read.
+        return []
+    return list(state.all_model_checkpoint_paths) if state else []
+
+
+def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
+    """Gives variables the values of a checkpoint, for a process that has no part in the run.
+
+    Args:
+        path: of the checkpoint.
+        variables: those of the network, which are the first that `Checkpoints` was given.
+
+    Returns:
+        The progress at the checkpoint; None where it was removed, before or meanwhile.
+    """
+    progress = Progress()
+    values = [variable.value for variable in variables]
+    content = tf.train.Checkpoint(variables=values, progress=_State(progress))
+    try:
+        status = content.restore(path)
+    except (tf.errors.OpError, IndexError):  # A short file is an IndexError to its reader.
+        return None
+    status.assert_existing_objects_matched().expect_partial()
+    return progress
+
+
+class _State(tf.train.experimental.PythonState):
+    """Progress as a part of tf.train.Checkpoint."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def serialize(self) -> str:
+        return self._progress.serialize()
+
+    def deserialize(self, string_value: bytes | str) -> None:
+        text = string_value.decode() if isinstance(string_value, bytes) else string_value
+        self._progress.deserialize(text)
+
+
+def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
+    """Makes sure that checkpoints in `directory` are this run's; the chief signs a new one.
+
+    Raises:
+        InputError: they come from another configuration, data set or topology, from which
+            this run could not go on to the result that it would have had from the start.
+    """
+    signature = {
+        **dataclasses.asdict(config),
+        "dataset": hashlib.sha256(dataset.to_json().encode()).hexdigest(),
+        "replicas": cluster.trainers,
+    }
+    path = join(directory, "run.json")
+    found = files.read_json(path)
+    if found is None:
+        if cluster.is_chief:
+            files.write_json(path, signature)
+        return
+    for name, value in signature.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{directory} holds checkpoints of a run with {name}={found.get(name)!r}, not "
+                f"{value!r}; give another --base_output_directory, or remove that folder"
+            )

@@ -1,0 +1,93 @@
+"""A trained Keras model to a SavedModel that takes what the world has: unscaled inputs.
+
+Signatures, each from a batch to `probabilities` (float32 [n, classes]) and `label` (string
+[n], the most probable class):
+
+    serving_default    image: uint8 [n, height, width, channels]; of a table each column by its
+                       name, float32, int64 or string [n], missing values NaN, -1 or ""
+    serving_bytes      image_bytes: string [n], encoded images (JPEG, PNG, BMP, GIF) of any size
+    serving_examples   examples: string [n], serialized tf.Examples as in the records
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.data.read import decoding
+from trainer.data.schema import Dataset
+from trainer.data.tables.inputs import Encoder, columns_of, parse_columns
+from trainer.training import preprocessing
+
+
+def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
+    """Writes `model`, from what decoding.parse gives to logits, as a SavedModel to folder `uri`."""
+    classes = tf.constant(dataset.classes)
+
+    def predict(inputs: Any) -> dict[str, tf.Tensor]:
+        probabilities = tf.nn.softmax(tf.cast(model(inputs, training=False), tf.float32))
+        best = tf.argmax(probabilities, axis=-1)
+        return {"probabilities": probabilities, "label": tf.gather(classes, best)}
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    add = _add_of_table if dataset.is_table else _add_of_images
+    add(archive, predict, dataset)
+    archive.write_out(uri, verbose=False)
+
+
+def _add_of_table(
+    archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
+) -> None:
+    encoder = Encoder(dataset)
+    columns = columns_of(dataset)
+    names = {argument_name(column.name): column.name for column in columns}
+
+    def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(encoder({names[name]: values for name, values in columns.items()}))
+
+    def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return predict(encoder(parse_columns(examples, dataset)))
+
+    raw = {
+        name: tf.TensorSpec([None], column.dtype, name=name)
+        for name, column in zip(names, columns, strict=True)
+    }
+    archive.add_endpoint("serving_default", predict_columns, [raw])
+    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])
+
+
+def argument_name(column: str) -> str:
+    """A column's name as TensorFlow takes names of arguments: `Trip Miles` as Trip_Miles."""
+    name = re.sub(r"\W", "_", column, flags=re.ASCII)
+    return name if name[0].isalpha() else f"column_{name}"
+
+
+def _strings(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.string, name=name)
+
+
+def _add_of_images(
+    archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
+) -> None:
+    image = dataset.feature("image")
+    method = dataset.creation.get("options", {}).get("resize_method", "bilinear")
+
+    def predict_bytes(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
+        images = tf.map_fn(
+            lambda one: preprocessing.pixels(one, image.shape, method),
+            encoded,
+            fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
+        )
+        return predict(images)
+
+    def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = tf.io.parse_example(examples, {image.name: tf.io.FixedLenFeature([], tf.string)})
+        return predict(decoding.decode_images(features[image.name], image))
+
+    pixels = tf.TensorSpec([None, *image.shape], tf.uint8, name=image.name)
+    archive.add_endpoint("serving_default", predict, [pixels])
+    archive.add_endpoint("serving_bytes", predict_bytes, [_strings("image_bytes")])
+    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])

@@ -1,0 +1,102 @@
+"""What is judged, and fetched, once there are records and before a machine costs anything."""
+
+import json
+from collections.abc import Collection
+
+from trainer.config import TrainingConfig, check_batch_size, check_for_parameter_servers
+from trainer.data import storage
+from trainer.data.schema import join, load_to_train
+from trainer.errors import InputError
+from trainer.fields import nearest
+from trainer.machines.worker_pools import MachineOptions, check_strategy
+from trainer.models import build_model, check_model, prepare_model
+
+MOST_PADDING = 0.9
+"""Share of a batch from which it is no batch for so few examples, but a mistake."""
+
+
+def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
+    """Raises InputError where these machines can't train with this config."""
+    check_strategy(config.strategy, machines)
+    check_batch_size(config.batch_size, machines.batch_shares)
+    if machines.ps_count:
+        check_for_parameter_servers(config)
+
+
+def prepare(
+    config: TrainingConfig,
+    machines: MachineOptions,
+    dataset_uri: str,
+    directory: str,
+    class_floors: Collection[str],
+    start: str = "",
+) -> str:
+    """Makes sure that a job can train, and leaves in `directory` what its replicas share.
+
+    Args:
+        dataset_uri: folder of the records.
+        directory: the job's base_output_directory.
+        class_floors: names of classes that the model will be judged by.
+        start: URI of the weights to start from; empty: none.
+
+    Returns:
+        The URI of the job's copy of these weights; empty: none.
+
+    Raises:
+        InputError: the records, the model or its weights can't be trained with.
+    """
+    dataset = load_to_train(dataset_uri)
+    for name in class_floors:
+        if name not in dataset.classes:
+            raise InputError(
+                f"class_floors names {name!r}, which is no class of the records"
+                f"{nearest(name, dataset.classes)}"
+            )
+    check_model(config.model, dataset, config.model_options)
+    # A parameter server's worker reads on from the start where a batch is not full.
+    if not machines.ps_count:
+        _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
+    options = prepare_model(config.model, dataset, config.model_options, directory)
+    if not start:
+        return ""
+    # Only here: they import TensorFlow, which takes seconds.
+    from trainer.training import weights
+
+    copy = weights.keep(start, directory)
+    weights.load(build_model(config.model, dataset, options), copy)
+    return copy
+
+
+def started_from(directory: str) -> str | None:
+    """Return the warm_start of a job that has begun in `directory`; None where none has.
+
+    A resumed job keeps what was decided when it began, whoever is champion by now.
+    """
+    try:
+        signature = storage.read(join(directory, "checkpoints", "run.json"))
+    except FileNotFoundError:
+        return None
+    return json.loads(signature).get("warm_start", "")
+
+
+def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
+    """Warns of a batch that is larger than the split of so many `examples` that fills it.
+
+    A batch always has its full size, for `replicas` to share: what is missing is filled up,
+    and computed in vain.
+
+    Raises:
+        InputError: at least MOST_PADDING of every batch would be in vain.
+    """
+    left = min(examples, config.max_train_examples or examples)
+    padding = 1 - left / config.batch_size
+    if padding <= 0:
+        return
+    fitting = max(replicas, left - left % replicas)
+    message = (
+        f"batch_size={config.batch_size}, but there are {left:,} training examples: "
+        f"{100 * padding:.3g}% of each step is computed in vain; set batch_size={fitting} or less"
+    )
+    if padding >= MOST_PADDING:
+        raise InputError(message)
+    print(f"warning: {message}", flush=True)

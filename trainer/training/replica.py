@@ -1,0 +1,161 @@
+"""What one replica does, by its role."""
+
+import os
+import platform
+import re
+import statistics
+import sys
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer import files
+from trainer.data.schema import join, load_to_train
+from trainer.errors import RETRY_EXIT_CODE, InputError
+from trainer.training import (
+    asynchronous,
+    evaluator,
+    parameter_server,
+    strategies,
+    synchronous,
+    weights,
+)
+from trainer.training.cluster import Cluster, from_environment
+from trainer.training.export import export
+from trainer.training.job import Job
+from trainer.training.run import PeerTerminatedError, TerminatedError, Trained
+
+METRICS = "metrics.json"
+RETRIED = "retry attempts failed"
+PEER_GONE = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,  # A start waits an hour for all to be there.
+)
+
+
+class PeerGoneError(Exception):
+    """Another replica is gone; a fresh process can wait for it and go on from the checkpoint."""
+
+
+def run(job: Job) -> int:
+    """Trains, serves or evaluates, and as the chief exports; returns the process's exit code.
+
+    Raises:
+        InputError: a mistake of the user's.
+        PeerGoneError: another replica is gone.
+    """
+    strategies.check_accelerators(job.accelerator_count, os.environ)
+    strategies.divide_cpu(os.environ)
+    cluster = from_environment(os.environ, job.evaluator_pool)
+    try:
+        if cluster.role == "evaluator":
+            results = join(job.base_output_directory, METRICS)
+            evaluator.evaluate(job, load_to_train(job.dataset), results)
+        else:
+            _train(job, cluster)
+    except TerminatedError as stop:
+        print(f"{cluster.name}: told to stop {stop}; a checkpoint is saved", flush=True)
+        return RETRY_EXIT_CODE
+    except PeerTerminatedError as stop:
+        raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
+    except PEER_GONE as error:
+        # The client of Cloud Storage gives up with an error of the same kind.
+        if RETRIED not in str(error):
+            raise PeerGoneError(
+                f"a peer of {cluster.name} is gone ({_first_line(error)})"
+            ) from None
+        print(f"error: storage does not answer: {_first_line(error)}", file=sys.stderr)
+        return RETRY_EXIT_CODE
+    except tf.errors.ResourceExhaustedError as error:
+        if "No space left" in str(error):
+            raise InputError(
+                f"no room to write to {job.base_output_directory} ({_first_line(error)}); free "
+                "some space and run it again: it goes on from the last whole checkpoint"
+            ) from None
+        raise InputError(
+            f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
+            f"the memory of {cluster.name} ({_first_line(error)}); make one of them smaller, or "
+            "take another machine"
+        ) from None
+    return 0
+
+
+def _train(job: Job, cluster: Cluster) -> None:
+    """Trains, or serves the chief that does; the chief writes the results."""
+    has_servers = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
+    if has_servers and not cluster.is_chief:
+        parameter_server.serve(cluster)
+    if not has_servers:
+        tf.config.experimental.enable_op_determinism()
+    started = time.monotonic()
+    trained = (asynchronous if has_servers else synchronous).train(job, cluster)
+    if cluster.is_chief:
+        _write_results(trained, job, time.monotonic() - started)
+    if not has_servers:
+        _part(trained.strategy, join(job.base_output_directory, METRICS))
+
+
+def _write_results(trained: Trained, job: Job, seconds: float) -> None:
+    """Writes model.keras, model/, and last metrics.json, by which a later step knows the rest."""
+    base = job.base_output_directory
+    weights.save(trained.model, join(base, weights.FILE_NAME))
+    export(trained.model, trained.dataset, join(base, "model"))
+    files.write_json(join(base, METRICS), _metrics(trained, job, seconds))
+    print(f"model exported to {join(base, 'model')}", flush=True)
+
+
+def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
+    history = trained.progress.history
+    row = history[trained.kept_epoch - 1]
+    # The first epoch holds the tracing of the step.
+    steady = [epoch["images_per_second"] for epoch in history[1:] or history]
+    return {
+        "epochs": len(history),
+        "best_epoch": trained.progress.best_epoch,
+        "stopped": trained.progress.stopped,
+        "stopped_phases": [*trained.progress.stops, trained.progress.stopped],
+        "steps": trained.steps,
+        "seconds": seconds,
+        "images_per_second": statistics.median(steady),
+        "strategy": strategies.name_of(trained.strategy),
+        "replicas": trained.replicas,
+        "model": job.config.model,
+        "parameters": trained.model.count_params(),
+        "precision": job.config.precision,
+        "train": {name: row[name] for name in ("loss", "accuracy")},
+        "validation": {
+            name: row[f"validation_{name}"]
+            for name in ("loss", "accuracy")
+            if f"validation_{name}" in row
+        },
+        "versions": {
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "keras": keras.__version__,
+        },
+    }
+
+
+def _part(strategy: tf.distribute.Strategy, results: str) -> None:
+    """Returns when the chief has written its results.
+
+    No replica may leave while another still needs it for a collective. In this last one a
+    peer may be gone as soon as it has what it waited for: that is no failure any more.
+    """
+    try:
+        strategies.meet(strategy)
+    except PEER_GONE:
+        if not tf.io.gfile.exists(results):
+            raise
+
+
+def _first_line(error: Exception) -> str:
+    """The line of an error that says what is gone, or else its first."""
+    text = re.sub(r"\{\{.*?\}\}", "", str(error))
+    lines = text.strip().splitlines() or [type(error).__name__]
+    said = (line.strip() for line in lines if re.search("UNAVAILABLE|abort", line, re.IGNORECASE))
+    return next(said, lines[0])[:300]

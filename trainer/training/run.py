@@ -1,0 +1,236 @@
+"""A run on one replica: phases of epochs, each of them validated and kept in a checkpoint.
+
+Every way of training goes this way. How the steps of an epoch are taken is what they differ
+in: trainer/training/synchronous.py and trainer/training/asynchronous.py.
+"""
+
+import abc
+import dataclasses
+import math
+import signal
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.data.read.reader import InputShare
+from trainer.data.schema import Dataset, join, limited
+from trainer.errors import InputError
+from trainer.models import FINE_TUNED, prepare_model, unfreeze
+from trainer.training import checkpoint, logs, steps
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.network import build_network
+from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.phases import phases
+from trainer.training.progress import Progress
+from trainer.training.strategies import meet, name_of
+
+
+class TerminatedError(Exception):
+    """This replica was told to stop (SIGTERM) and has saved a checkpoint to go on from."""
+
+
+class PeerTerminatedError(Exception):
+    """Another replica was told to stop; all have saved a checkpoint to go on from."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What is left of a run: the model with its final weights, and how it went.
+
+    Attributes:
+        replicas: devices that computed gradients.
+        steps: that were taken.
+        kept_epoch: from 1, whose weights the model has.
+    """
+
+    model: keras.Model
+    dataset: Dataset
+    progress: Progress
+    strategy: tf.distribute.Strategy
+    replicas: int
+    steps: int
+    kept_epoch: int
+
+
+class Run(abc.ABC):
+    """One replica's part of a run; what a way of training adds is abstract.
+
+    Attributes:
+        replicas: devices that compute gradients.
+        share: what this process reads for those of its own.
+        steps: of an epoch.
+        model: from the records' inputs to logits.
+        network: what learns: the model, perhaps behind augmentation.
+        phase: the config of the phase that the run is in.
+    """
+
+    replicas: int
+    share: InputShare
+
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        config = self.config = job.config
+        self.strategy = strategy
+        self.cluster = cluster
+        self.dataset = dataset = limited(dataset, "train", config.max_train_examples)
+        self.steps = steps.steps_per_epoch(dataset, config)
+        self.set_share()
+        self.directory = join(job.base_output_directory, "checkpoints")
+        checkpoint.claim(self.directory, config, dataset, cluster)
+        if cluster.is_chief:
+            checkpoint.drop_damaged(self.directory)
+        meet(strategy)
+        self.progress = checkpoint.progress_in(self.directory)
+        self.model_options = self._prepared_options(job.base_output_directory)
+        self.model, self.network = build_network(config, dataset, self.model_options, strategy)
+        self.phases = phases(config)
+        self._enter_phase()
+        self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
+        self.told_to_stop = False
+
+    @abc.abstractmethod
+    def set_share(self) -> None:
+        """Sets `replicas` and `share`."""
+
+    @abc.abstractmethod
+    def prepare_steps(self) -> None:
+        """Makes what `train_epoch` and `validate` need, for the phase's optimizer."""
+
+    @abc.abstractmethod
+    def train_epoch(self) -> None:
+        """Takes the steps that are left of the epoch, and counts them in `progress`.
+
+        Raises:
+            TerminatedError: `told_to_stop`; a checkpoint is saved.
+        """
+
+    @abc.abstractmethod
+    def validate(self) -> dict[str, float]:
+        """Metrics of the validation split; empty where there are none."""
+
+    def run(self) -> Trained:
+        """Goes on from the newest checkpoint, if there is one, to the end of the last phase."""
+        self._announce(self.checkpoints.restore())
+        previous = signal.signal(signal.SIGTERM, self._on_sigterm)
+        try:
+            self._epochs()
+            while self.phase is not self.phases[-1]:
+                self._next_phase()
+                self._epochs()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        kept = len(self.progress.history)
+        if self.phase.early_stopping_patience and self.progress.best_epoch:
+            kept = self.progress.best_epoch
+            self.checkpoints.restore_best()
+        return Trained(
+            model=self.model,
+            dataset=self.dataset,
+            progress=self.progress,
+            strategy=self.strategy,
+            replicas=self.replicas,
+            steps=self.optimizer_step,
+            kept_epoch=kept,
+        )
+
+    @property
+    def optimizer_step(self) -> int:
+        """Steps of the whole run so far."""
+        return self.progress.epoch * self.steps + self.progress.step
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the best weights are wanted: at the end, or by the phase that follows."""
+        return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
+
+    def _on_sigterm(self, *_: Any) -> None:
+        self.told_to_stop = True
+
+    def _announce(self, restored: bool) -> None:
+        counts = {name: split.examples for name, split in self.dataset.splits.items()}
+        self.log.line(
+            f"{self.config.model} with {self.model.count_params():,} weights, "
+            f"{name_of(self.strategy)} over {self.replicas} replicas, "
+            f"{counts['train']:,} training and {counts['validation']:,} validation examples"
+        )
+        if restored:
+            self.log.line(
+                f"going on from the checkpoint at epoch {self.progress.epoch + 1}, "
+                f"step {self.progress.step}"
+            )
+        self.log.line("compiling the first step")
+
+    def _epochs(self) -> None:
+        """Takes the epochs that are left of the phase."""
+        progress = self.progress
+        last = progress.phase_start + self.phase.epochs
+        while progress.epoch < last and not progress.stopped:
+            self.train_epoch()
+            if progress.end_epoch(self._row(), self.phase) and self.keeps_best:
+                self.checkpoints.save_best()
+            self.checkpoints.save()
+            self.log.epoch(progress, self.optimizer_step)
+
+    def _row(self) -> dict[str, Any]:
+        """The epoch's row of history.csv; raises InputError where training has diverged."""
+        progress = self.progress
+        row = {
+            "epoch": progress.epoch + 1,
+            "phase": progress.phase + 1,
+            **progress.sums.means(),
+            **{f"validation_{name}": value for name, value in self.validate().items()},
+            "learning_rate": float(self.schedule(self.optimizer.iterations)),
+            "images_per_second": progress.sums.examples / max(1e-9, progress.seconds),
+            "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
+            "seconds": progress.seconds,
+        }
+        if not math.isfinite(row["loss"]):
+            raise InputError(
+                f"the loss of epoch {row['epoch']} is not finite; lower "
+                f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
+            )
+        return row
+
+    def _prepared_options(self, base: str) -> dict[str, Any]:
+        """Options of the model, once the chief has fetched what it needs, for all to read."""
+        config = self.config
+        if config.model in FINE_TUNED:
+            if self.cluster.is_chief:
+                prepare_model(config.model, self.dataset, config.model_options, base)
+            meet(self.strategy)
+        return prepare_model(config.model, self.dataset, config.model_options, base)
+
+    def _enter_phase(self) -> None:
+        """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""
+        phase = self.phase = self.phases[self.progress.phase]
+        if self.progress.phase:
+            unfreeze(phase.model, self.model, phase.fine_tune_layers)
+        with self.strategy.scope():
+            self.schedule = Schedule(phase, self.steps * phase.epochs)
+            self.optimizer = create_optimizer(phase, self.schedule)
+            self.optimizer.build(self.model.trainable_variables)
+        self.prepare_steps()
+        self.checkpoints = checkpoint.Checkpoints(
+            directory=self.directory,
+            cluster=self.cluster,
+            progress=self.progress,
+            model=self.model.variables,
+            variables=[*self.network.variables, *self.optimizer.variables],
+            factor=self.schedule.factor,
+        )
+
+    def _next_phase(self) -> None:
+        """Goes on with the best weights so far; killed from here on, a run restarts here."""
+        meet(self.strategy)  # The chief may still be writing them.
+        self.checkpoints.restore_best()
+        self.progress.begin_phase()
+        self._enter_phase()
+        self.checkpoints.save()
+        self.log.line(
+            f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
+            f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
+            f"{len(self.model.variables)} variables learn"
+        )

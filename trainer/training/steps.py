@@ -1,0 +1,216 @@
+"""The steps that every way of training takes: gradients of a batch, and sums over it.
+
+Sums are float32 [3]: cross-entropy in nats, right predictions, examples. Neither label
+smoothing nor class weights enter them, so that training and validation compare.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.config import TrainingConfig
+from trainer.data.read import reader
+from trainer.data.schema import Dataset
+from trainer.training.progress import Sums
+
+
+def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
+    """Steps that count as an epoch: those of a pass over the training split, unless told."""
+    a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
+    return config.steps_per_epoch or a_pass
+
+
+def gradients(
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """A function of a replica's (inputs, labels, weights, examples of the global batch).
+
+    It returns the gradient of each trainable variable of `network`, scaled as `optimizer`
+    wants it and divided by the examples of the global batch, and the sums of this part.
+    """
+    variables = network.trainable_variables
+    class_weights = _class_weights(dataset, config)
+    scale = optimizer.scale_loss
+
+    @tf.function(jit_compile=config.xla or None)
+    def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            logits = network(inputs, training=True)
+            targets = tf.one_hot(labels, len(dataset.classes))
+            smooth = config.label_smoothing
+            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
+            objective = scale(objective / examples)
+        found = tape.gradient(objective, variables)
+        # Of embeddings they come as rows, which neither clipping nor FTRL take alike.
+        return [tf.convert_to_tensor(one) for one in found], sums(logits, labels, weights)
+
+    return compute
+
+
+def training_step(
+    strategy: tf.distribute.Strategy,
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """A function of (inputs, labels, weights, examples of the global batch, stop flag).
+
+    It returns float32 [4], the same on every replica: the sums over the global batch, and
+    the number of replicas that have been told to stop.
+    """
+    variables = network.trainable_variables
+    compute = gradients(network, optimizer, dataset, config)
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local, local_sums = compute(inputs, labels, weights, examples)
+            report = tf.concat([local_sums, [stop]], axis=0)
+            context = tf.distribute.get_replica_context()
+            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
+            optimizer.apply(summed, variables)
+            return report
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return lambda inputs, labels, weights, examples, stop: step(
+        inputs, labels, weights, tf.convert_to_tensor(examples), tf.convert_to_tensor(stop)
+    )
+
+
+def fed(
+    strategy: tf.distribute.Strategy, step: Callable[..., Any]
+) -> Callable[[Any, float, float], tuple[tf.Tensor, float]]:
+    """A function of (an iterator over `distributed` batches, examples, stop flag).
+
+    It takes the next batch and then `step`, one of `training_step`, and returns what that
+    does and the seconds that it waited for the batch. On a lone CPU both are one call:
+    two cost a third more time of a small model's step.
+    """
+    if not _is_lone_cpu(strategy) or not _graphs_tell_time():
+
+        def take(batches: Any, examples: float, stop: float) -> tuple[tf.Tensor, float]:
+            started = time.monotonic()
+            batch = next(batches)
+            waited = time.monotonic() - started
+            return step(*batch, examples, stop), waited
+
+        return take
+
+    @tf.function
+    def both(batches: Any, examples: tf.Tensor, stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        started = tf.timestamp()
+        with tf.control_dependencies([started]):
+            inputs, labels, weights = next(batches)
+        with tf.control_dependencies([weights]):
+            waited = tf.timestamp() - started
+        return step(inputs, labels, weights, examples, stop), waited
+
+    def take_at_once(batches: Any, examples: float, stop: float) -> tuple[tf.Tensor, float]:
+        report, waited = both(batches, tf.constant(examples), tf.constant(stop))
+        return report, float(waited)
+
+    return take_at_once
+
+
+def _is_lone_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process computes gradients on a CPU that is one device."""
+    devices = strategy.extended.worker_devices
+    return len(devices) == 1 and "CPU:" in devices[0]
+
+
+def _graphs_tell_time() -> bool:
+    """Whether an operation may read the clock: not where only deterministic ones may run."""
+    try:
+        tf.timestamp()
+    except tf.errors.FailedPreconditionError:
+        return False
+    return True
+
+
+def evaluation_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[..., Any]:
+    """A function of (inputs, labels, weights) to the sums over the global batch."""
+
+    @tf.function
+    def step(inputs: Any, labels: Any, weights: Any) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local = sums(model(inputs, training=False), labels, weights)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return step
+
+
+class Validation:
+    """The validation split, to be scored with the weights that a model has at each call."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        dataset: Dataset,
+        share: reader.InputShare,
+    ) -> None:
+        self._step = evaluation_step(strategy, model)
+        self._steps = reader.steps_per_epoch(dataset, "validation", share.batch_size)
+        self._batches: Any = None
+        if self._steps:
+            batches = reader.evaluation_batches(dataset, "validation", share)
+            self._batches = distributed(strategy, batches)
+
+    def __call__(self) -> dict[str, float]:
+        """Loss and accuracy, the same on every replica; empty where the split has no example."""
+        if not self._steps:
+            return {}
+        batches = iter(self._batches)
+        total = Sums()
+        for _ in range(self._steps):
+            total.add(*self._step(*next(batches)).numpy().tolist())
+        return total.means()
+
+
+def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
+    """Hands the elements of `batches` to this worker's replicas.
+
+    The number of steps is known, so the data set is called infinite: otherwise each step
+    of a multi-worker job would begin with a collective that asks who still has data.
+    A lone CPU takes them as they are: handing them over costs half a step of a small model.
+    """
+    if _is_lone_cpu(strategy):
+        return batches
+    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
+
+
+def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
+    return tf.stack(
+        [tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights), tf.reduce_sum(weights)]
+    )
+
+
+def _class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
+    """Weight of each class in the objective.
+
+    balanced is scikit-learn's rule: examples / (classes x examples of the class). Plain
+    numbers, which a step that runs on another machine can hold as its own constant.
+    """
+    counts = dataset.splits["train"].class_counts
+    if config.class_weights == "none":
+        return [1.0] * len(counts)
+    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]

@@ -1,0 +1,131 @@
+"""Synchronous training: one loop for one device, several GPUs and several workers.
+
+Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so the step is
+written out: each replica computes the gradient of its part of the global batch, divided by
+the size of the whole; one all-reduce sums the gradients and, in the same message, the
+metrics and a flag that says whether any replica has been told to stop.
+"""
+
+import functools
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.data.read import reader
+from trainer.data.schema import load_to_train
+from trainer.training import steps
+from trainer.training.cluster import Cluster
+from trainer.training.job import Job
+from trainer.training.run import PeerTerminatedError, Run, TerminatedError, Trained
+from trainer.training.strategies import create_strategy
+
+
+def train(job: Job, cluster: Cluster) -> Trained:
+    """Trains as `job` says, going on from its newest checkpoint where there is one.
+
+    Every replica that computes gradients calls this, and gets the same weights.
+
+    Raises:
+        InputError: the data set, the model or the batch size can't be used.
+        TerminatedError: SIGTERM came; all replicas have stopped at the same step.
+        PeerTerminatedError: SIGTERM came to another replica.
+    """
+    strategy = create_strategy(job.config.strategy, cluster)
+    return SynchronousRun(job, cluster, strategy, load_to_train(job.dataset)).run()
+
+
+class SynchronousRun(Run):
+    """A run whose replicas take every step together, each on its part of the global batch."""
+
+    def set_share(self) -> None:
+        cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
+        self.replicas = replicas
+        self.share = reader.InputShare(
+            batch_size=self.config.batch_size,
+            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            workers=cluster.trainers,
+            local_replicas=replicas // cluster.trainers,
+        )
+
+    def prepare_steps(self) -> None:
+        self.train_step = steps.training_step(
+            self.strategy, self.network, self.optimizer, self.dataset, self.config
+        )
+        self.take_step = steps.fed(self.strategy, self.train_step)
+        self.validation = steps.Validation(self.strategy, self.model, self.dataset, self.share)
+
+    def validate(self) -> dict[str, float]:
+        return self.validation()
+
+    def train_epoch(self) -> None:
+        """Takes the steps that are left of the epoch.
+
+        A step's metrics are read while the next one runs, so that an accelerator never
+        waits for the host; a stop therefore takes effect one step later, everywhere alike.
+        """
+        progress = self.progress
+        batches = iter(self.training_input())
+        running = None
+        while progress.step < self.steps:
+            started = time.monotonic()
+            step, waited = self.take_step(
+                batches, self.examples_at(progress.step), float(self.told_to_stop)
+            )
+            progress.waited += waited
+            stop = running is not None and self._finish(running)
+            running = step
+            progress.step += 1
+            every = self.config.checkpoint_steps
+            save = every and self.optimizer_step % every == 0 and progress.step < self.steps
+            if stop or save:
+                stop |= self._finish(running)
+                running = None
+            progress.seconds += time.monotonic() - started
+            if stop or save:
+                self.checkpoints.save()
+            if stop:
+                error = TerminatedError if self.told_to_stop else PeerTerminatedError
+                raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
+            self.log.step(progress, self.optimizer_step)
+        if running is not None:
+            started = time.monotonic()
+            self._finish(running)
+            progress.seconds += time.monotonic() - started
+
+    def _finish(self, step: tf.Tensor) -> bool:
+        """Adds a step's metrics; True where a replica has been told to stop."""
+        loss, correct, examples, stop = step.numpy().tolist()
+        self.progress.sums.add(loss, correct, examples)
+        return stop > 0
+
+    def examples_at(self, step: int) -> float:
+        """Real examples of the epoch's global batch `step`: all but in the last one of a pass."""
+        total = self.dataset.splits["train"].examples
+        position = (self.progress.epoch * self.steps + step) % self._pass_steps
+        return float(min(self.config.batch_size, total - position * self.config.batch_size))
+
+    def training_input(self) -> Any:
+        """What is left of the epoch, for this worker's replicas: parts of one or more passes."""
+        left = self.steps - self.progress.step
+        number, position = divmod(self.optimizer_step, self._pass_steps)
+        parts = []
+        while left > 0:
+            batches = reader.training_batches(
+                self.dataset,
+                self.share,
+                seed=self.config.seed,
+                epoch=number,
+                first_step=position,
+                shuffle_megabytes=self.config.shuffle_megabytes,
+            )
+            parts.append(batches)
+            left -= self._pass_steps - position
+            number, position = number + 1, 0
+        whole = functools.reduce(lambda one, other: one.concatenate(other), parts)
+        return steps.distributed(self.strategy, whole)
+
+    @functools.cached_property
+    def _pass_steps(self) -> int:
+        """Steps of a pass over the training split."""
+        return reader.steps_per_epoch(self.dataset, "train", self.config.batch_size)

@@ -1,0 +1,124 @@
+"""A trained model as a file of Keras beside its SavedModel, and training that starts from one.
+
+save(model, "gs://bucket/job/model.keras")
+start = keep("gs://bucket/job/model", "gs://bucket/next")   # gs://bucket/next/warm_start.keras
+load(model, start)
+"""
+
+import importlib
+import re
+import tempfile
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from trainer import files
+from trainer.data.schema import join
+from trainer.errors import InputError, one_line
+from trainer.models import FINE_TUNED, own
+
+FILE_NAME = "model.keras"
+_SUFFIXES = (".keras", ".weights.h5")
+_KEPT = "warm_start"
+_MISMATCH = re.compile(
+    r"<\w+ name=([^,>]+).*?variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))",
+    re.DOTALL,
+)
+
+
+def save(model: keras.Model, uri: str) -> None:
+    """Write a model, from the records' inputs to logits, whole or not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, FILE_NAME))
+        model.save(file)
+        files.copy_here(file, uri)
+
+
+def keep(start: str, directory: str) -> str:
+    """Copy weights into a job's directory, from which its replicas read them at every start.
+
+    Args:
+        start: URI of a file of Keras, or of a folder: a training job's, or its model/.
+        directory: the job's base_output_directory.
+
+    Returns:
+        The copy's URI.
+
+    Raises:
+        InputError: there are no weights.
+    """
+    found = _file(start)
+    suffix = next(suffix for suffix in _SUFFIXES if found.endswith(suffix))
+    copy = join(directory, f"{_KEPT}{suffix}")
+    if not tf.io.gfile.exists(copy):
+        with tempfile.TemporaryDirectory() as folder:
+            file = str(Path(folder, Path(copy).name))
+            tf.io.gfile.copy(found, file)
+            files.copy_here(file, copy)
+    return copy
+
+
+def load(model: keras.Model, uri: str) -> None:
+    """Give a model the weights of a file.
+
+    Raises:
+        InputError: they are of a model of another shape.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, uri.rpartition("/")[2]))
+        tf.io.gfile.copy(uri, file)
+        try:
+            model.load_weights(file)
+        except (ValueError, KeyError, OSError) as error:
+            found = _MISMATCH.search(str(error))
+            reason = (
+                f"{found[1]!r} has weights of the shape {found[2]}, there {found[3]}"
+                if found
+                else one_line(error)[:300]
+            )
+            raise InputError(
+                f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
+                "train with the model, the options and the classes that they are of"
+            ) from None
+
+
+def load_model(directory: str, name: str) -> keras.Model:
+    """Return the model that a training job left in `directory`, its base_output_directory.
+
+    Args:
+        name: the job's parameter model; the module that builds it defines its layers.
+
+    Raises:
+        InputError: there is none.
+    """
+    if own.is_own(name):
+        own.module_file("model", name)
+        importlib.import_module(name.partition(":")[0])
+    elif name in FINE_TUNED:
+        importlib.import_module("trainer.models.backbones")
+    uri = join(directory, FILE_NAME)
+    if not tf.io.gfile.exists(uri):
+        raise InputError(
+            f"there is no {uri}: the training did not finish, or was before such files"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, FILE_NAME))
+        tf.io.gfile.copy(uri, file)
+        return keras.saving.load_model(file)
+
+
+def _file(start: str) -> str:
+    """Return the URI of the file of weights that `start` means."""
+    if start.endswith(_SUFFIXES):
+        candidates = [start]
+    else:
+        folder = start.rstrip("/")
+        candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
+    for candidate in candidates:
+        if tf.io.gfile.exists(candidate) and not tf.io.gfile.isdir(candidate):
+            return candidate
+    raise InputError(
+        f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained before "
+        "such files were kept must be trained once more"
+    )
