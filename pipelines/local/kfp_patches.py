@@ -47,8 +47,12 @@ class Tasks(Protocol):
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Runs the task's container to its end; returns whether it succeeded."""
 
-    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
-        """The task is over; `outputs` are kfp artifacts and plain values by name."""
+    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
+        """The task is over; returns whether it has succeeded with what it hands on.
+
+        Args:
+            outputs: kfp artifacts and plain values by name.
+        """
 
 
 @contextlib.contextmanager
@@ -87,7 +91,8 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         except BaseException:
             tasks.end(task_name, {}, succeeded=False)
             raise
-        tasks.end(task_name, outputs, succeeded=result is status.Status.SUCCESS)
+        if not tasks.end(task_name, outputs, succeeded=result is status.Status.SUCCESS):
+            result = status.Status.FAILURE
         return outputs, result
 
     class TaskHandler:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.emulator import environment
+from pipelines.emulator import environment, task_rules
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
@@ -92,9 +92,15 @@ class ProcessTasks:
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
 
-    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> None:
+    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
         entry = self._board.tasks[task]
         entry.outputs = dict(outputs)
+        if succeeded:
+            error = task_rules.check_size(outputs)
+            if error:
+                with entry.log.open("a") as log:
+                    log.write(f"InputError: {error}\n")
+            succeeded = not error
         if succeeded:
             self._journal.put(task, outputs)
         if not succeeded:
@@ -104,6 +110,7 @@ class ProcessTasks:
         else:
             self._board.set_state(task, "CACHED")
             self._link(task, outputs)
+        return succeeded
 
     def cancel(self) -> None:
         """Ends what runs, with a grace, and lets nothing start any more."""

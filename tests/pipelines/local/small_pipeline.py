@@ -23,6 +23,8 @@ def create_records(records: dsl.Output[dsl.Dataset], source: str, options: dict)
         os.kill(os.getpid(), signal.Signals[source])
     if source == "broken":
         raise ValueError("shard 3 has no end")
+    if source == "wordy":
+        records.metadata["words"] = "x" * 140_000
     folder = pathlib.Path(records.path)
     folder.mkdir(parents=True)
     if source == "large":

@@ -7,6 +7,7 @@ import pytest
 from kfp import dsl
 
 from pipelines.local.cache import WholeCache
+from tests.pipelines.local.test_execution import start, states
 
 
 def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_holds(tmp_path):
@@ -43,3 +44,11 @@ def test_a_damaged_entry_is_none(tmp_path, text, name):
     assert cache.get("key") == {"digest": "abc"}
     (tmp_path / name).write_text(text)
     assert cache.get("key") is None
+
+
+def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp_path):
+    for _ in range(2):  # What it wrote is no entry of the cache either.
+        result, shown = start(small_package, tmp_path, source="wordy")
+        assert result.state == "FAILED"
+        assert "as JSON, of which Vertex AI takes 131,072; write them to a file" in shown
+        assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
