@@ -22,6 +22,6 @@ def for_errors(console: Console) -> Console:
     return Console(stderr=True) if console.file is sys.stdout else console
 
 
-def cell(text: str) -> Text:
+def cell(text: str, style: str = "") -> Text:
     """Return text for a table's cell, printed as `print_plain` prints it."""
-    return Text(printable(text))
+    return Text(printable(text), style)

@@ -9,6 +9,7 @@ from rich.console import Console
 from pipelines import run_history
 from pipelines.console import print_plain
 from trainer.errors import InputError
+from trainer.report.markup import decimal
 
 _TAIL_BYTES = 1 << 20
 
@@ -28,7 +29,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         print_plain(console, f"replica   {replica['state']:<13}  {_name(replica)}{restarts}")
     for metric in ("accuracy", "roc_auc", "log_loss"):
         if metric in run.metrics:
-            print_plain(console, f"{metric.replace('_', ' '):<9} {run.metrics[metric]:.4f}")
+            print_plain(console, f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")
     if run.verdict:
         print_plain(console, f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}")
     print_plain(console, f"run       {directory}")

@@ -18,8 +18,9 @@ from pipelines.machines.scheduling import SCHEDULING_STRATEGIES, check_duration,
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION, GateOptions
+from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.machines.worker_pools import MachineOptions
 from trainer.models import WIDE, check_images
@@ -247,7 +248,12 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
             else ("rows of a table", "use a source csv:URI, or a model of images")
         )
         raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
-    columns = [str(column.get("name", "")) for column in values.records.columns]
+    records = values.records
+    if is_table and (
+        classes := read_schema(records.columns, records.crosses, records.label).label.classes
+    ):
+        check_floors(values.gate.class_floors, classes)
+    columns = [str(column.get("name", "")) for column in records.columns]
     for name in values.pipeline.slice_columns:
         if name not in columns:
             hint = fields.nearest(name, columns) if columns else "; images have none"

@@ -29,10 +29,15 @@ class Value:
     def __str__(self) -> str:
         if self.value is None:
             return "-"
-        text = f"{self.value:.4g}"
-        return (
-            f"{text} ({self.interval[0]:.4g} to {self.interval[1]:.4g})" if self.interval else text
-        )
+        text = _figure(self.value)
+        if self.interval:
+            text += f" ({_figure(self.interval[0])} to {_figure(self.interval[1])})"
+        return text
+
+
+def _figure(value: float) -> str:
+    """0.99996 as 0.9999, so that 1 means exactly that."""
+    return f"{min(value, 0.9999) if 0.5 < value < 1 else value:.4g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from pipelines.parameters import ParameterSet
 from pipelines.pretrained import check_imagenet
-from trainer.data.record_options import RecordOptions
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION
+from trainer.evaluation.gate import CHAMPION, check_floors
 from trainer.models import FINE_TUNED, read_options
 from trainer.models.model_options import IMAGENET
 
@@ -42,7 +41,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     if kind == "csv" and not is_remote(location):
         changed["source"] = f"csv:{_absolute('source', location)}"
     if "source" in changed:
-        _check_source(dataclasses.replace(records, source=changed["source"]))
+        _check_source(parameters, changed["source"])
     if records.data_dir and not is_remote(records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", records.data_dir))
     if records.records_store and not is_remote(records.records_store):
@@ -67,13 +66,18 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     return changed
 
 
-def _check_source(records: RecordOptions) -> None:
+def _check_source(parameters: ParameterSet, source: str) -> None:
     """Raises InputError, in the words of the step that would find it, for an unfit local source."""
     from trainer.data.sources import csv, images
 
-    kind, _, location = records.source.partition(":")
+    kind, _, location = source.partition(":")
+    records = dataclasses.replace(parameters.records, source=source)
     try:
-        {"csv": csv, "images": images}[kind].check_source(location, records)
+        if kind == "csv":
+            csv.check_source(location, records)
+        else:
+            classes = images.check_source(location, records)
+            check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
         place = error.filename or location
         raise InputError(

@@ -14,7 +14,7 @@ from rich.text import Text
 from pipelines.cloud import runs
 from pipelines.cloud.cloud_errors import CloudError
 from pipelines.cloud.connection import Connection
-from pipelines.console import print_plain
+from pipelines.console import cell, print_plain
 from trainer.errors import InputError
 
 POLLING_SECONDS = 10.0
@@ -60,7 +60,8 @@ def table(job: Any) -> Table:
     tasks = runs.tasks_of(job, now)
     for task in tasks:
         state = Text(task.state, _COLORS.get(task.state, "dim"))
-        grid.add_row(state, task.name, Text(clock(task.seconds), "dim"), Text(task.error, "red"))
+        error = cell(task.error, "red")
+        grid.add_row(state, cell(task.name), Text(clock(task.seconds), "dim"), error)
     if not tasks:
         grid.add_row(Text(runs.state_of(job), "dim"), "no task has started yet")
     return grid
@@ -81,7 +82,7 @@ def _view(console: Console) -> Iterator[tuple[Callable[[Any], None], Callable[[s
         with Live(console=console, auto_refresh=False) as live:
             yield (
                 lambda job: live.update(table(job), refresh=True),
-                lambda line: live.console.print(line, style="yellow", highlight=False),
+                lambda line: live.console.print(cell(line, "yellow")),
             )
         return
     seen: dict[str, str] = {}

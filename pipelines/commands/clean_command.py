@@ -12,7 +12,7 @@ from rich.table import Table
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import Recipe, confirm, of_recipe
-from pipelines.console import print_plain
+from pipelines.console import cell, print_plain
 from trainer.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
@@ -49,7 +49,7 @@ def clean(
 
     table = Table("What", "Name", "", box=None)
     for item in found.items:
-        table.add_row(item.kind, item.name, item.detail)
+        table.add_row(*map(cell, (item.kind, item.name, item.detail)))
     if found.items:
         console.print(table)
     for reason in found.kept:

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from pipelines import run_history
 from pipelines.cloud.cloud_errors import CloudError
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
-from pipelines.console import print_plain
+from pipelines.console import cell, print_plain
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
+from trainer.report.markup import decimal
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -102,15 +102,15 @@ def list_runs(
 def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
     """Print a run: its state and result, then what it was and what it changed."""
     name = next((name for name in _METRICS if name in run.metrics), "")
-    metric = f"{name.replace('_', ' ')} {run.metrics[name]:.4f}" if name else ""
-    line = Text(f"{run.name:<{width}}  ")
+    metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
+    line = cell(f"{run.name:<{width}}  ")
     line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
     took = "" if run.seconds is None else _duration(run.seconds)
-    line.append(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip())
+    line.append(cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
     place = "" if run.place == run_history.HERE else f" on {run.place}"
-    details = Text(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
+    details = cell(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
     # A file or a pipe gets a line for it, however long; a terminal's lines are wrapped.
     console.print(Padding(details, (0, 0, 0, 4), expand=False), soft_wrap=not console.is_terminal)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import RecipeName, confirm
-from pipelines.console import print_plain
+from pipelines.console import cell, print_plain
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
 SettingsOf = Callable[[], Settings]
@@ -51,14 +51,16 @@ def list_schedules(settings: SettingsOf) -> None:
     table = Table("Recipe", "State", "Cron", "Next run", "Started", "Template", box=None)
     for schedule in schedules.listed(Connection(settings().require("project"))):
         labels = schedule.create_pipeline_job_request.pipeline_job.labels
-        table.add_row(
+        next_run = f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else ""
+        values = (
             schedules.recipe_of(schedule),
             schedule.state.name,
             schedule.cron,
-            f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else "",
+            next_run,
             str(schedule.started_run_count),
             f"sha256:{labels.get('template', '')}",
         )
+        table.add_row(*map(cell, values))
     Console().print(table)
 
 

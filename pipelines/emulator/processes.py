@@ -25,14 +25,16 @@ groups, commands = set(), []
 for line in sys.stdin:
     if line[0] == "!":
         commands.append(json.loads(line[1:]))
-        continue
-    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    elif line[0] == ".":
+        commands.clear()
+    else:
+        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
 for group in groups:
     try:
         os.killpg(group, signal.SIGKILL)
     except OSError:
         pass
-for command in commands if groups else ():
+for command in commands:
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 """
 
@@ -63,6 +65,7 @@ class Guardian:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._tell(".\n")
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
@@ -74,7 +77,7 @@ class Guardian:
         self._tell(f"-{group}\n")
 
     def after_death(self, command: Sequence[str]) -> None:
-        """Has `command` run once the groups are killed; if none was left, it does not run."""
+        """Run `command` where this process is killed, once the groups are."""
         self._tell(f"!{json.dumps(list(command))}\n")
 
     def _tell(self, line: str) -> None:

@@ -22,6 +22,8 @@ from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
+DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading an entry raises that is not there, or that something has damaged."""
 
 
 class WholeCache(LocalCache):
@@ -38,7 +40,7 @@ class WholeCache(LocalCache):
             outputs = super().get(key)
             whole = outputs is not None and files_of(outputs) == expected
         # A damaged entry is none: its task runs again, and replaces it.
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        except DAMAGED:
             return None
         return outputs if whole else None
 

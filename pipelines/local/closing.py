@@ -20,6 +20,7 @@ from pipelines.local.view import relative
 from pipelines.run_history import resume_command
 from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
+from trainer.report.markup import decimal
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _ABOUT_DISK = 30
@@ -133,7 +134,9 @@ def show(
     metrics = summary["metrics"]
     names = [name for name in _HEADLINE if name in metrics] or list(metrics)
     if names:
-        figures = ", ".join(f"{name.replace('_', ' ')} {metrics[name]:.4g}" for name in names)
+        figures = ", ".join(
+            f"{name.replace('_', ' ')} {decimal(metrics[name], 4)}" for name in names
+        )
         print_plain(console, f"test set  {figures}")
     if "verdict" in summary:
         reason = summary.get("gate", {}).get("reason")

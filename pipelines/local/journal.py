@@ -43,16 +43,17 @@ class Journal:
         None from the first task on that is not there or not whole: what came after it was made
         of other outputs than it will have now.
         """
-        if not self._path(task).is_file():
-            self._intact = False
         if not self._intact:
             return None
-        from pipelines.local.cache import files_of
+        from pipelines.local.cache import DAMAGED, files_of
 
-        content = json.loads(self._path(task).read_text())
-        outputs = {name: _restored(value) for name, value in content["outputs"].items()}
-        # A later task may have added files: a job's folder fills while it trains.
-        self._intact = content["files"].items() <= files_of(outputs).items()
+        try:
+            content = json.loads(self._path(task).read_text())
+            outputs = {name: _restored(value) for name, value in content["outputs"].items()}
+            # A later task may have added files: a job's folder fills while it trains.
+            self._intact = content["files"].items() <= files_of(outputs).items()
+        except DAMAGED:
+            self._intact = False
         return outputs if self._intact else None
 
     def _path(self, task: str) -> pathlib.Path:

@@ -16,6 +16,10 @@ FLEXIBLE = {
     "scheduling_strategy": "FLEX_START", "chief_machine_type": "g2-standard-8",
     "accelerator_type": "NVIDIA_L4", "accelerator_count": 1,
 }  # fmt: skip
+TABLE = {
+    "source": "csv:trips.csv", "model": "wide_and_deep",
+    "columns": [{"name": "hour", "type": "numeric"}], "label": {"column": "tips", "above": 1},
+}  # fmt: skip
 T4 = {"chief_machine_type": "n1-standard-8", "accelerator_type": "NVIDIA_TESLA_T4"}
 
 
@@ -87,6 +91,10 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
         ({"class_floors": {"cat": 2}}, "class_floors: 'cat' is 2, not a recall from 0 to 1"),
+        (
+            {**TABLE, "class_floors": {"yse": 0.5}},
+            "class_floors names 'yse', which is no class of the records; did you mean 'yes'?",
+        ),
         ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
         ({"timeout": 3600}, "timeout=3600 is not text"),
@@ -94,11 +102,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"timeout": "0.0s"}, "timeout='0.0s' leaves no time to train"),
         ({"model": "wide_and_deep"}, "takes rows of a table, but source='digits'"),
         (
-            {
-                "source": "csv:trips.csv",
-                "columns": [{"name": "hour", "type": "numeric"}],
-                "label": {"column": "tips", "above": 1},
-            },
+            {**TABLE, "model": "small_cnn"},
             "model='small_cnn' takes images, but source='csv:trips.csv'",
         ),
         ({"slice_columns": ["hour"]}, "slice_columns: 'hour' is not one of columns; images have"),

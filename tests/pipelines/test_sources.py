@@ -149,6 +149,13 @@ def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, capf
     assert "has no classes: expected a folder" in in_one_line(capfd, "source=images:photos")
 
 
+def test_a_floor_of_no_class_is_found_before_the_start(photos, capfd):
+    floor = 'class_floors={"rose": 0.5, "tulips": 0.5}'
+    error = in_one_line(capfd, "source=images:photos", floor)
+    assert "class_floors names 'tulips', which is no class of the records; did you mean" in error
+    assert changes(source="images:photos", class_floors={"tulip": 0.5})
+
+
 def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, monkeypatch):
     for number in range(100):
         (photos / "rose" / f"{number}.jpg").touch()

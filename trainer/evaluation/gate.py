@@ -11,12 +11,13 @@ examples that judged the candidate.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.errors import InputError
 from trainer.evaluation import comparison
 from trainer.evaluation.comparison import Comparison, Scores
-from trainer.fields import option
+from trainer.fields import nearest, option
 
 if TYPE_CHECKING:  # the pipeline's parameters are known without TensorFlow
     from trainer.evaluation.scoring import Evaluation
@@ -81,6 +82,16 @@ class GateOptions:
             is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)
             if not is_number or not 0 <= floor <= 1:
                 raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
+
+
+def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
+    """Raises InputError for a floor of what is not among the classes."""
+    for name in class_floors:
+        if name not in classes:
+            raise InputError(
+                f"class_floors names {name!r}, which is no class of the records"
+                f"{nearest(name, classes)}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,6 +244,4 @@ def _missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
             missed.append(f"recall of {row.name!r} {row.recall:.4f} is below its floor {floor:.4f}")
         elif row.recall is None and row.name in options.class_floors:
             missed.append(f"{row.name!r} has a floor, but no test example")
-    for name in options.class_floors.keys() - set(evaluation.classes):
-        missed.append(f"class_floors names {name!r}, which is no class")
     return missed

@@ -7,7 +7,7 @@ from trainer.config import TrainingConfig, check_batch_size, check_for_parameter
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.evaluation.gate import check_floors
 from trainer.machines.worker_pools import MachineOptions, check_strategy
 from trainer.models import build_model, check_model, prepare_model
 
@@ -46,12 +46,7 @@ def prepare(
         InputError: the records, the model or its weights can't be trained with.
     """
     dataset = load_to_train(dataset_uri)
-    for name in class_floors:
-        if name not in dataset.classes:
-            raise InputError(
-                f"class_floors names {name!r}, which is no class of the records"
-                f"{nearest(name, dataset.classes)}"
-            )
+    check_floors(class_floors, dataset.classes)
     check_model(config.model, dataset, config.model_options)
     # A parameter server's worker reads on from the start where a batch is not full.
     if not machines.ps_count:

@@ -116,3 +116,22 @@ def test_only_a_run_that_has_ended_badly_is_resumed(vertex, command):
         assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
         assert message in err
     assert len(sent(vertex)) == 2
+
+
+def test_stored_values_do_not_control_the_terminal(vertex, command, declared):
+    assert command("run", "digits", "--name", "there")[0] == 0
+    assert command("schedule", "apply", "digits")[0] == 0
+    job = vertex.pipeline_jobs["there"]
+    job.display_name = job.labels["recipe"] = "a\x1b[2J"
+    job.job_detail.task_details[0].task_name = "a\x1b[2J"
+    (schedule,) = vertex.schedules.values()
+    schedule.cron = "a\x1b[2J"
+    for words in (
+        ["runs"],
+        ["status", "there"],
+        ["schedule", "list"],
+        ["clean", "--older-than", "0h", "--dry-run"],
+    ):
+        _, out, err = command(*words)
+        assert "\x1b" not in out + err
+        assert r"a\x1b[2J" in out, words

@@ -7,6 +7,7 @@ import pytest
 from kfp import dsl
 
 from pipelines.local.cache import WholeCache
+from pipelines.local.journal import Journal
 from tests.pipelines.local.test_execution import start, states
 
 
@@ -52,3 +53,14 @@ def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp
         assert result.state == "FAILED"
         assert "as JSON, of which Vertex AI takes 131,072; write them to a file" in shown
         assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
+
+
+@pytest.mark.parametrize("text", ["[" * 99_999, "[]", "{}", '{"outputs": 1', "\x00", "null"])
+def test_a_damaged_entry_of_the_journal_is_absent(tmp_path, text):
+    Journal(tmp_path).put("plan", {"digest": "abc"})
+    assert Journal(tmp_path).get("plan") == {"digest": "abc"}
+    (tmp_path / ".completed" / "plan.json").write_text(text)
+    journal = Journal(tmp_path)
+    journal.put("later", {"digest": "def"})
+    assert journal.get("plan") is None
+    assert journal.get("later") is None

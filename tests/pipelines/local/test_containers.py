@@ -88,13 +88,15 @@ def test_an_image_of_other_code_is_told_from_one_of_this(tmp_path, monkeypatch):
     assert containers.changed_since_built("podman", "image", tmp_path) == ""
 
 
-def test_what_a_killed_run_has_left_is_removed_after_its_death(tmp_path):
+@pytest.mark.parametrize("children", [0, 1])
+def test_what_a_killed_run_has_left_is_removed_after_its_death(tmp_path, children):
     script = (
         "import sys, time, pathlib\n"
         "from pipelines.emulator.processes import Guardian, Process\n"
         "with Guardian() as guardian:\n"
         f"    guardian.after_death(['/bin/mkdir', {str(tmp_path / 'removed')!r}])\n"
-        "    Process(['/bin/sleep', '600'], environment={}, log=pathlib.Path(sys.argv[1]),"
+        f"    for _ in range({children}):\n"
+        "        Process(['/bin/sleep', '600'], environment={}, log=pathlib.Path(sys.argv[1]),"
         " guardian=guardian)\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(600)\n"

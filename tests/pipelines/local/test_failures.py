@@ -1,4 +1,8 @@
-from pipelines.local import failures
+from rich.console import Console
+
+from pipelines.local import closing, failures
+from pipelines.local.run_state import Board
+from pipelines.run_comparison import Value
 
 TRACEBACK = """epoch 3 of 10
 Traceback (most recent call last):
@@ -60,3 +64,11 @@ def test_the_last_lines_are_shown_without_the_stack(tmp_path):
 def test_what_rules_a_terminal_is_spelled_out(tmp_path):
     log = log_of(tmp_path, "Reading \x1b[2Ja\x07b\tof 3\n")
     assert failures.progress(log) == r"Reading \x1b[2Ja\x07b of 3"
+
+
+def test_a_metric_below_1_is_not_shown_as_1(tmp_path, capsys):
+    metrics = {"accuracy": 1.0, "roc_auc": 0.999997}
+    summary = {"state": "SUCCEEDED", "metrics": metrics, "report": "", "artifacts": str(tmp_path)}
+    closing.show(Console(), summary, Board([], tmp_path), None, 1.0, tmp_path)
+    assert "test set  accuracy 1.0000, roc auc 0.9999\n" in capsys.readouterr().out
+    assert str(Value(0.99999, (0.98, 1.0))) == "0.9999 (0.98 to 1)"

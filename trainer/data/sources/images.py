@@ -178,9 +178,11 @@ def open_source(rest: str, options: RecordOptions) -> ImageFolder:
     return ImageFolder(rest, options)
 
 
-def check_source(rest: str, options: RecordOptions) -> None:
-    """Raises InputError for what is no folder of classes, before any image is read."""
-    open_source(rest, options).check_classes()
+def check_source(rest: str, options: RecordOptions) -> list[str]:
+    """Return the classes; raises InputError for what is no folder of classes. Reads no image."""
+    source = open_source(rest, options)
+    source.check_classes()
+    return source.classes
 
 
 def _folders(uri: str) -> list[str]:
