@@ -84,6 +84,7 @@ def evaluate_model(
         verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
         details = dict(training.metadata)
         price = details.pop("price", None)
+        recipe_sets = details.pop("recipe_sets", [])
         write_report(
             report.uri,
             evaluation=judged,
@@ -92,6 +93,7 @@ def evaluate_model(
             history=results.history,
             title=title,
             details=details,
+            recipe_sets=recipe_sets,
             verdict=verdict,
             price=JobPrice(**price) if price else None,
             on_vertex=project != LOCAL_PROJECT,

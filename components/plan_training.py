@@ -65,7 +65,9 @@ def plan_training(
     boot_disk_size_gb: int,
     image_uri: str,
     gpu_image_uri: str,
+    scheduling_strategy: str,
     timeout: str,
+    max_wait_duration: str,
     max_cost: float,
     price_per_hour: float,
     rates: dict,
@@ -74,6 +76,7 @@ def plan_training(
     resume_from: str,
     labels: dict,
     run: str,
+    recipe_sets: list,
     class_floors: dict,
     model_name: str,
     project: str,
@@ -99,7 +102,9 @@ def plan_training(
 
     Args:
         records: Records to train on.
+        scheduling_strategy: Strategy by which Vertex AI provides the job's machines.
         timeout: The job's longest running time, in seconds: '3600s'.
+        max_wait_duration: The job's longest wait for machines, with FLEX_START.
         max_cost: Most that the job may cost; the timeout is shortened to fit. 0: no limit.
         price_per_hour: Price of the whole job; 0: from the rates.
         rates: Prices an hour, by machine type, accelerator and GB of disk.
@@ -110,6 +115,7 @@ def plan_training(
             step's own.
         labels: Labels of the job, as a JSON object of text; the run's is added.
         run: Name of the pipeline's run.
+        recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Floors of recall of single classes, which the records must have.
         model_name: Model in the Model Registry whose versions count.
         project: Google Cloud project of the registry.
@@ -127,6 +133,7 @@ def plan_training(
     from trainer.errors import exit_on_input_error
     from trainer.fields import build, pick
     from trainer.machines.price import affordable_timeout, job_price
+    from trainer.machines.scheduling import check_duration, check_scheduling
     from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
     from trainer.training.preparation import check_together, prepare, started_from
 
@@ -135,6 +142,8 @@ def plan_training(
         config = build(TrainingConfig, pick(TrainingConfig, arguments))
         machines = build(MachineOptions, pick(MachineOptions, arguments))
         check_together(config, machines)
+        check_scheduling(scheduling_strategy, machines)
+        check_duration(scheduling_strategy, timeout, max_wait_duration)
         if project != LOCAL_PROJECT:
             check_gpu_image(machines, "give it as gpu_image_uri")
         configuration = configuration_digest(config, machines.training_image)
@@ -152,6 +161,7 @@ def plan_training(
         timeout = affordable_timeout(timeout, max_cost, price_per_hour, pools, rates)
         price = job_price(pools, price_per_hour, rates, rates_of)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
+    training.metadata["recipe_sets"] = recipe_sets
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]

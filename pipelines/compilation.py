@@ -60,7 +60,10 @@ def compiled(recipe: Recipe, image: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
-            pipeline({name: own_steps.load(name) for name in recipe.operation.steps}),
+            pipeline(
+                {name: own_steps.load(name) for name in recipe.operation.steps},
+                sorted(recipe.given),
+            ),
             str(path),
             pipeline_name=f"training-{recipe.name.replace('_', '-').lower()}",
             pipeline_display_name=recipe.name,

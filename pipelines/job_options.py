@@ -7,7 +7,6 @@ from pipelines import resource_names
 from trainer.errors import InputError
 from trainer.fields import option
 
-_DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -25,7 +24,8 @@ class JobOptions:
         help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
         "limit.",
     )
-    # The survivors of synchronous training can't go on with a restarted peer.
+    # Survivors can wait for a restarted peer (trainer/training/rejoin.py). To restart all takes
+    # minutes more, but does not depend on the survivors' noticing that the peer was lost.
     restart_job_on_worker_restart: bool = option(
         True,
         help="Restart the whole training job, from its checkpoint, when a replica restarts.",
@@ -55,12 +55,6 @@ class JobOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "max_wait_duration"):
-            value = getattr(self, name)
-            if not _DURATION.fullmatch(value):
-                raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
-        if not float(self.timeout.removesuffix("s")):
-            raise InputError(f"timeout={self.timeout!r} leaves no time to train; use more")
         for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
             resource_names.check(name, getattr(self, name))
         resource_names.check_tensorboard(self.tensorboard, self.service_account)

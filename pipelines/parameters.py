@@ -14,7 +14,6 @@ from typing import Any
 
 from pipelines import resource_names
 from pipelines.job_options import JobOptions
-from pipelines.machines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions
@@ -22,6 +21,7 @@ from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
+from trainer.machines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions
 from trainer.models import WIDE, check_images
 from trainer.models.own import is_own

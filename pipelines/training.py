@@ -39,12 +39,19 @@ def _step(task: dsl.PipelineTask, title: str, *, cached: bool = False) -> dsl.Pi
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(own_steps: Mapping[str, Any]) -> Any:
-    """Return the pipeline with components of the user's own, by name, behind the evaluation."""
-    return dsl.pipeline(name="training")(with_parameters(training, own_steps))
+def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str]) -> Any:
+    """Return a recipe's pipeline.
+
+    Args:
+        own_steps: components of the user's own, by name, behind the evaluation.
+        recipe_sets: names of the parameters that the recipe sets.
+    """
+    return dsl.pipeline(name="training")(with_parameters(training, own_steps, recipe_sets))
 
 
-def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
+def training(
+    parameters: dict[str, Any], own_steps: Mapping[str, Any], recipe_sets: list[str]
+) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
     # Not cached: what the source holds may change under the same name.
     listed = _step(
@@ -81,7 +88,9 @@ def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
             records=records,
             **pick(TrainingConfig, parameters),
             **pick(MachineOptions, parameters),
+            scheduling_strategy=parameters["scheduling_strategy"],
             timeout=parameters["timeout"],
+            max_wait_duration=parameters["max_wait_duration"],
             max_cost=parameters["max_cost"],
             price_per_hour=parameters["price_per_hour"],
             rates=cost.table().rates,
@@ -90,6 +99,7 @@ def training(parameters: dict[str, Any], own_steps: Mapping[str, Any]) -> None:
             resume_from=parameters["resume_from"],
             labels=parameters["labels"],
             run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            recipe_sets=recipe_sets,
             class_floors=parameters["class_floors"],
             **registry,
         ),

@@ -12,6 +12,7 @@ from trainer.machines.worker_pools import MachineOptions
 
 ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
 ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}
+ALWAYS |= {"recipe_sets": [], "scheduling_strategy": "STANDARD", "max_wait_duration": "86400s"}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):

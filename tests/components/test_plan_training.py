@@ -36,6 +36,21 @@ def test_a_floor_of_an_unknown_class_is_found_before_training(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"timeout": "518401s"}, "more than the 7 days that a pipeline's task lasts; set timeout"),
+        ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
+        ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides machines"),
+    ],
+)
+def test_a_run_of_the_console_is_held_to_the_schedulers_rules(tmp_path, capsys, changes, message):
+    with pytest.raises(SystemExit) as raised:
+        plan(tmp_path, **changes)
+    assert raised.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path):
     config = TrainingConfig(epochs=3, batch_size=66, model_options={"units": 8})
     changes = {"epochs": 3, "batch_size": 66, "model_options": {"units": 8}}

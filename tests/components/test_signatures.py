@@ -37,6 +37,9 @@ KFP_TYPES = {
             plan_training,
             {"records", "timeout", "max_cost", "price_per_hour", "rates", "rates_of"}
             | {
+                "scheduling_strategy",
+                "max_wait_duration",
+                "recipe_sets",
                 "skip_if_unchanged",
                 "resume_from",
                 "labels",

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
-from pipelines.machines.scheduling import SCHEDULING_STRATEGIES
 from pipelines.parameters import GROUPS, PARAMETERS, SOURCES, checked
 from trainer import fields
 from trainer.errors import InputError
+from trainer.machines.scheduling import SCHEDULING_STRATEGIES
 
 REGION = "projects/p/locations/us-central1"
 KEY = f"{REGION}/keyRings/r/cryptoKeys/k"

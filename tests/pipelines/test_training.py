@@ -30,6 +30,12 @@ def pipeline():
     return yaml.safe_load(compilation.compiled(recipe.load("digits"), IMAGE))
 
 
+def test_the_report_is_told_what_the_recipe_sets(pipeline):
+    inputs = executed_tasks(pipeline)["plan-training"]["inputs"]["parameters"]
+    sets = inputs["recipe_sets"]["runtimeValue"]["constant"]
+    assert sets == sorted(recipe.load("digits").given)
+
+
 def all_tasks(pipeline):
     dags = [pipeline["root"], *pipeline["components"].values()]
     return {

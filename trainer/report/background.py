@@ -1,7 +1,7 @@
 """Sections on where the model comes from: data, recipe, versions, timings."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from markupsafe import Markup
@@ -63,9 +63,9 @@ def balance(dataset: Dataset) -> Markup:
     )
 
 
-def recipe(details: dict[str, Any]) -> Markup:
-    """The parameters of the run, as they are named on the command line: those that differ from
-    their default, and folded those that do not."""
+def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> Markup:
+    """Show the run's parameters by name: those that the recipe sets or that differ from their
+    default, and the others folded."""
     if not details:
         return Markup()
     defaults = {
@@ -77,7 +77,11 @@ def recipe(details: dict[str, Any]) -> Markup:
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
     # The image is a place, and stands with the others.
     pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
-    own = [pair for pair in pairs if pair[0] not in defaults or pair[1] != defaults[pair[0]]]
+    own = [
+        (one, value)
+        for one, value in pairs
+        if one in recipe_sets or one not in defaults or value != defaults[one]
+    ]
     rest = [pair for pair in pairs if pair not in own]
     equal = "equal to its default" if len(rest) == 1 else "equal to their default"
     title = f"{count(len(rest), 'more parameter')}, {equal}"
@@ -86,7 +90,9 @@ def recipe(details: dict[str, Any]) -> Markup:
         "Recipe",
         facts(own),
         folded(title, facts(rest)) if rest else Markup(),
-        lead="What differs from the defaults." if own else "Nothing differs from the defaults.",
+        lead="What the recipe sets, and what differs from the defaults."
+        if own
+        else "Nothing differs from the defaults.",
     )
 
 

@@ -1,5 +1,6 @@
 """report.html: a run on one page, which needs nothing but itself."""
 
+from collections.abc import Collection
 from typing import Any
 
 from markupsafe import Markup
@@ -26,6 +27,7 @@ def write_report(
     history: list[dict[str, Any]],
     title: str,
     details: dict[str, Any],
+    recipe_sets: Collection[str] = (),
     verdict: Verdict | None = None,
     price: JobPrice | None = None,
     on_vertex: bool = False,
@@ -40,6 +42,7 @@ def write_report(
         history: rows of history.csv, as numbers or as text; may be empty.
         title: heading of the page.
         details: parameters of the run, by name.
+        recipe_sets: names of those that the recipe sets.
         verdict: of the gate.
         price: of the training job's machines; None where it is not known.
         on_vertex: whether they were used, and the run not one of this machine.
@@ -65,7 +68,7 @@ def write_report(
         tables.columns(dataset),
         background.balance(dataset),
         background.data(dataset),
-        background.recipe(details),
+        background.recipe(details, recipe_sets),
         background.environment(evaluation, training, history, details),
     ]
     subtitle = f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"

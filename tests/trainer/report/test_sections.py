@@ -33,6 +33,11 @@ def test_what_was_set_for_the_run_is_told_apart_from_defaults(tmp_path, evaluate
     assert "2 more parameters, equal to their default" in folded
     assert "xla" in folded and "learning_<wbr>rate" in folded
     assert "chief, 2 workers" in page.text
+    sets = ["learning_rate", "source"]
+    page = report(tmp_path / "set.html", *evaluated(5), details=details, recipe_sets=sets)
+    own, folded = page.section("recipe").split("<details>")
+    assert "learning_<wbr>rate" in own
+    assert "1 more parameter, equal to its default" in folded
 
 
 def test_the_confusion_matrix_shows_every_count(tmp_path, evaluated):

@@ -1,5 +1,6 @@
 """How Vertex AI provides the machines of a training job, and what it wants for that."""
 
+import re
 from decimal import Decimal
 
 from trainer.errors import InputError
@@ -9,6 +10,7 @@ from trainer.machines.worker_pools import MachineOptions
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
 
 _FLEXIBLE = tuple(sorted(name for name, one in accelerators().items() if one.flex_start))
+_DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _LONGEST_SECONDS = 7 * 24 * 3600
 """A pipeline's task is cancelled after 7 days, of which its job may spend some in a queue.
 
@@ -17,12 +19,17 @@ _LONGEST_SECONDS = 7 * 24 * 3600
 
 
 def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
-    """Raises InputError where a job may outlive the pipeline's task that waits for it.
+    """Raises InputError for no duration, or a job that may outlive the pipeline's task.
 
     Args:
         timeout: seconds, as "3600s".
         max_wait: the same; of FLEX_START, 0s waits for ever.
     """
+    for name, value in (("timeout", timeout), ("max_wait_duration", max_wait)):
+        if not _DURATION.fullmatch(value):
+            raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
+    if not Decimal(timeout.removesuffix("s")):
+        raise InputError(f"timeout={timeout!r} leaves no time to train; use more")
     wait = Decimal(max_wait.removesuffix("s"))
     if strategy == "FLEX_START" and not wait:
         raise InputError(
