@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipelines import run_history
-from pipelines.commands import command_line
 from pipelines.run_history import RunRecord
 
 KEYS = [f"digits/{number}" for number in range(100)]
@@ -20,18 +19,6 @@ def no_cloud(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def command(capfd):
-    """Runs a command line in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        code = command_line.run(command_line.app, list(arguments))
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):

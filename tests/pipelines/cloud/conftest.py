@@ -6,7 +6,6 @@ from components import vertex_client
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation
 from pipelines.cloud import watch
-from pipelines.commands import command_line
 from tests.pipelines.cloud.emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
@@ -69,18 +68,6 @@ def vertex(monkeypatch, tmp_path):
         monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
         monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
         yield server
-
-
-@pytest.fixture
-def command(capfd):
-    """Runs a command line in this process: exit code, output, errors."""
-
-    def run(*arguments):
-        code = command_line.run(command_line.app, list(arguments))
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture
