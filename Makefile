@@ -16,7 +16,7 @@ $(READY): requirements.lock
 	@cmp -s requirements.lock $(READY) || { \
 	  test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	  echo "Installing the locked packages into $(VENV) (once, about two minutes)"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock; \
 	}
 	@cp requirements.lock $(READY)
 

@@ -215,7 +215,10 @@ def run_recipe(
 
         return rerun.resume(settings(), recipe, run, name or "", detach=detach)
     if run:
-        raise InputError(f"{run!r} was given beside {recipe!r}; add --resume to go on with a run")
+        raise InputError(
+            f"{run!r} was given beside {recipe!r}; write --set before each parameter, with quotes "
+            "around JSON, or add --resume to go on with a run"
+        )
     loaded = api.load(recipe)
     given = parse_settings(set_)
     loaded.with_values(given, place="--set")

@@ -129,7 +129,10 @@ def test_mistakes_about_runs_are_one_line(command):
         "only --runs-directory can be given": [
             *("run", "mnist", "--local", "--resume", "--name", "x")
         ],
-        "'mnist-1' was given beside 'mnist'; add --resume": ["run", "mnist", "mnist-1", "--local"],
+        "or add --resume to go on with a run": ["run", "mnist", "mnist-1", "--local"],
+        "'batch_size=8' was given beside 'mnist'; write --set before each parameter": [
+            *["run", "mnist", "--local", "--set", "epochs=1", "batch_size=8"],
+        ],
     }
     for message, arguments in wrong.items():
         code, out, err = command(*arguments)
