@@ -112,7 +112,10 @@ def _show(console: Console, run: PastRun, before: PastRun | None, width: int) ->
     place = "" if run.place == run_history.HERE else f" on {run.place}"
     details = cell(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
     # A file or a pipe gets a line for it, however long; a terminal's lines are wrapped.
-    console.print(Padding(details, (0, 0, 0, 4), expand=False), soft_wrap=not console.is_terminal)
+    if console.is_terminal:
+        console.print(Padding(details, (0, 0, 0, 4), expand=False))
+    else:
+        print_plain(console, f"    {details.plain}")
 
 
 def _changes(run: PastRun, before: PastRun | None) -> str:

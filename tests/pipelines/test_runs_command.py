@@ -60,7 +60,8 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
 def test_runs_tell_what_came_of_them_and_what_changed(command):
     leave("digits-1", 1, wrong=KEYS[:5])
     leave("mnist-1", 2, seed=3)
-    leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01)
+    source = "images:/photos/of/may"
+    leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01, source=source)
     code, out, err = command("runs")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -70,7 +71,8 @@ def test_runs_tell_what_came_of_them_and_what_changed(command):
         ["digits-1", "SUCCEEDED"],
     ]
     assert "accuracy 0.9500  accepted     1:05" in lines[4]
-    assert lines[1].endswith("; epochs=3 (was 12), learning_rate=0.01 (was null)")
+    changes = f"epochs=3 (was 12), learning_rate=0.01 (was null), source={source} (was null)"
+    assert lines[1].endswith(f"; {changes}")
     assert all("was" not in line for line in lines[2:])
     assert command("runs", "--recipe", "mnist")[1].split() == " ".join(lines[2:4]).split()
     assert "older runs are left out" in command("runs", "--limit", "1")[1]
