@@ -90,11 +90,14 @@ def load(name: str, *folders: Path) -> Recipe:
     if operation.retraining:
         changed = operation.retraining.parameters
         checked({**given, **changed}, place=f"{path.name}: [retraining] parameters")
+    parameters = checked(given, place=path.name)
+    if "source" not in document:
+        raise InputError(f'{path.name} names no data; add source = "images:FOLDER", or another one')
     return Recipe(
         name=name,
         summary=text.partition("\n")[0].removeprefix("#").strip(),
         given=given,
-        parameters=checked(given, place=path.name),
+        parameters=parameters,
         operation=operation,
     )
 

@@ -7,7 +7,7 @@ from trainer.errors import InputError
 
 
 def load(folder, text):
-    (folder / "mine.toml").write_text(text)
+    (folder / "mine.toml").write_text(f'source = "digits"\n{text}')
     return recipe.load("mine", folder)
 
 

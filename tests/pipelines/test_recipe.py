@@ -43,6 +43,7 @@ def test_changed_values_are_checked_with_the_recipes_others():
         ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
         ("epochs = ", "mine.toml can't be read: Invalid value (at"),
         (f"labels = {'[' * 9_999}", "mine.toml can't be read: it is nested too deeply"),
+        ("epochs = 3", 'mine.toml names no data; add source = "images:FOLDER"'),
         ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
     ],
 )
@@ -56,10 +57,10 @@ def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
 def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.toml").write_text("# Mine\nimage_size = 8\n")
+    (tmp_path / "recipes" / "mine.toml").write_text('# Mine\nsource = "digits"\nimage_size = 8\n')
     assert {"digits", "mine"} <= set(recipe.names())
     assert recipe.load("mine").parameters.records.image_size == 8
-    (tmp_path / "recipes" / "digits.toml").write_text("# Mine, too\n")
+    (tmp_path / "recipes" / "digits.toml").write_text('# Mine, too\nsource = "digits"\n')
     assert recipe.names().count("digits") == 1
     with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a recipe that"):
         recipe.load("digits")

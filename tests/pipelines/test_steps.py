@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 
 def write(folder, step):
     text = f'# Mine\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\nsteps = ["{step}"]\n'
-    (folder / "recipes" / "mine.toml").write_text(text)
+    (folder / "recipes" / "mine.toml").write_text(f'source = "digits"\n{text}')
 
 
 def test_a_step_gets_what_it_names_and_the_image(folder):
