@@ -39,7 +39,7 @@ class Package:
 
     @property
     def has_custom_jobs(self) -> bool:
-        """Whether some task launches a CustomJob."""
+        """Return whether some task launches a CustomJob."""
         executors = self.content["deploymentSpec"]["executors"].values()
         return any(
             LAUNCHER_MODULE in executor.get("container", {}).get("command", [])

@@ -105,7 +105,7 @@ class Dataset:
 
     @property
     def is_table(self) -> bool:
-        """Whether its examples are rows; else they are images."""
+        """Return whether its examples are rows; else they are images."""
         return all(feature.kind != "image" for feature in self.features)
 
     def shard_uri(self, shard: Shard) -> str:

@@ -75,11 +75,11 @@ class Comparison:
 
     @property
     def is_better(self) -> bool:
-        """Whether the candidate is better by more than noise."""
+        """Return whether the candidate is better by more than noise."""
         return self.difference > 0 and self.p_value <= 1 - self.confidence + 1e-12
 
     def is_not_worse(self, margin: float) -> bool:
-        """Whether the candidate is worse by less than `margin`, in units of the metric."""
+        """Return whether the candidate is worse by less than `margin`, in units of the metric."""
         return self.low > -margin
 
 

@@ -134,7 +134,7 @@ class MachineOptions:
         return max(1, self.accelerator_count) * (1 + self.worker_count)
 
     def has_accelerators(self, role: str) -> bool:
-        """Whether replicas of `role` compute gradients, and so get accelerators."""
+        """Return whether replicas of `role` compute gradients, and so get accelerators."""
         return role == "worker" or (role == "chief" and not self.ps_count)
 
 

@@ -225,7 +225,7 @@ def _of_training(
 
 
 def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
-    """Whether the gap of the accuracies is wide, and more than the validation split's chance."""
+    """Return whether the accuracies differ by more than chance on the validation split explains."""
     split = dataset.splits.get("validation")
     best = validation
     if split and split.examples:

@@ -225,7 +225,7 @@ class AsynchronousRun(Run):
 
     @property
     def _decides_by_validation(self) -> bool:
-        """Whether an epoch's metrics are waited for, since what follows hangs on them."""
+        """Return whether an epoch's metrics are waited for, since what follows hangs on them."""
         return bool(self.keeps_best or self.phase.plateau_patience)
 
     def _scored(self) -> dict[int, dict[str, Any]]:

@@ -122,7 +122,7 @@ def drop_damaged(directory: str) -> None:
 
 
 def _is_whole(path: str) -> bool:
-    """Whether each value of a checkpoint can be read, which checks its checksum."""
+    """Return whether each value of a checkpoint can be read, which checks its checksum."""
     try:
         kinds = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
         for name, dtype in kinds.items():

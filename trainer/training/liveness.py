@@ -37,7 +37,7 @@ def _watch(index: int, address: str) -> None:
 
 
 def _is_frozen(address: str) -> bool:
-    """Whether a server takes a connection and says nothing; one that is gone is not frozen."""
+    """Return whether a server accepts a connection and says nothing; False if it is gone."""
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host, int(port)), PATIENCE_SECONDS)

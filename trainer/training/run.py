@@ -143,7 +143,7 @@ class Run(abc.ABC):
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the best weights are wanted: at the end, or by the phase that follows."""
+        """Return whether the best weights are wanted: at the end, or by the phase that follows."""
         return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
 
     def _on_sigterm(self, *_: Any) -> None:

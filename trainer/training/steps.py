@@ -124,13 +124,13 @@ def fed(
 
 
 def _is_lone_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process computes gradients on a CPU that is one device."""
+    """Return whether this process computes gradients on a CPU that is one device."""
     devices = strategy.extended.worker_devices
     return len(devices) == 1 and "CPU:" in devices[0]
 
 
 def _graphs_tell_time() -> bool:
-    """Whether an operation may read the clock: not where only deterministic ones may run."""
+    """Return whether an operation may read the clock: not where only deterministic ones may run."""
     try:
         tf.timestamp()
     except tf.errors.FailedPreconditionError:

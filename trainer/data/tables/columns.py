@@ -95,7 +95,7 @@ class Column:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether it has category ids, by its type or by its buckets."""
+        """Return whether it has category ids, by its type or by its buckets."""
         return self.type != "numeric" or bool(self.boundaries or self.quantiles)
 
     def settings(self) -> dict[str, Any]:

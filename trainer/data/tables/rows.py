@@ -155,7 +155,7 @@ def split(row: bytes) -> list[str]:
 
 
 def _state(row: bytes) -> str:
-    """Whether a row is whole, goes on after a line end within quotes, or is quoted wrongly."""
+    """Return whether a row is whole, continues after a quoted line end, or is quoted wrongly."""
     if row.count(b'"') % 2 == 0 and row.count(b"\n") <= 1:
         return _WHOLE
     try:

@@ -2,7 +2,7 @@
 
 The plan is made here, by the launcher; every shard becomes an element of a Beam pipeline of
 one step, which does what a process of this machine would do. Beam carries names alone, the
-examples of a shard travel as a file (parcels.py), and a worker that finds the shard already
+examples of a shard travel as a file (dataflow_tasks.py), and a worker that finds the shard already
 written leaves it as it is: killed and run again, whole shards are kept.
 
 Apache Beam is imported where a run begins: no other run pays for it.

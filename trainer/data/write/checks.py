@@ -60,7 +60,7 @@ def check_rejections(
 
 
 def is_hopeless(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
-    """Whether `check_rejections` will fail, with enough examples to name, whatever follows."""
+    """Return whether `check_rejections` is sure to fail and has enough examples to name."""
     rejected, judged = _judged(rejections, given)
     return len(rejected) >= NAMED and len(rejected) > options.max_rejected_fraction * judged
 

@@ -46,7 +46,7 @@ class DataflowJob:
 
     @property
     def sees_this_machine(self) -> bool:
-        """Whether its workers have this machine's folders: a service that runs here, in tests."""
+        """Return whether its workers share this machine's folders, as in tests."""
         return urlsplit(self.endpoint).hostname == "localhost"
 
 

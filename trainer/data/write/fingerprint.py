@@ -44,7 +44,7 @@ class Fingerprint(NamedTuple):
 
 
 def is_pattern(location: str) -> bool:
-    """Whether a table's location stands for all files that match it."""
+    """Return whether a table's location stands for all files that match it."""
     return any(sign in location for sign in "*?[")
 
 

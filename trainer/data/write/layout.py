@@ -1,4 +1,4 @@
-"""Which shards a plan becomes. It hangs on the data, the options and the store alone.
+"""Cut a plan into shards. Depends only on the data, the options and the store.
 
 Never on the machine. Without a store that has earlier records, a split is cut into shards of
 equal length. With one, shards of those that still hold stay, and what is left is cut.

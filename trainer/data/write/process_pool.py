@@ -72,7 +72,7 @@ class Spares:
 
     @property
     def ready(self) -> bool:
-        """Whether all of them have imported what they need, or have died of it."""
+        """Return whether all of them have imported what they need, or have died of it."""
         return bool(self._waiting) and all(connection.poll() for connection in self._waiting)
 
     def take(self) -> tuple[Connection, subprocess.Popen]:

@@ -183,7 +183,7 @@ class ShardWriter:
 
 
 def is_whole(folder: str, shard: Shard) -> bool:
-    """Whether a shard's file has the bytes that were noted."""
+    """Return whether a shard's file has the bytes that were noted."""
     uri = join(folder, shard.file)
     if not storage.exists(uri) or storage.size(uri) != shard.bytes:
         return False

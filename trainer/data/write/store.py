@@ -64,7 +64,7 @@ class StoredShard:
         return self.result.shard.file.partition("-")[0]
 
     def is_there(self) -> bool:
-        """Whether its file has the size that it was written with."""
+        """Return whether its file has the size that it was written with."""
         try:
             return storage.size(self.uri) == self.result.shard.bytes
         except OSError:
