@@ -11,7 +11,7 @@ import pytest
 from pipelines.emulator.rules import as_markdown, rules
 from tests.pipelines.emulator.conftest import ROOT
 
-PAGES = os.environ.get("VERTEX_PAGES_DIR", "")
+PAGES = os.environ.get("VERTEX_PAGES", "")
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def test_the_page_is_what_the_rules_print():
     assert (ROOT / "docs" / "vertex-rules.md").read_text() == as_markdown()
 
 
-@pytest.mark.skipif(not PAGES, reason="VERTEX_PAGES_DIR does not name the pages' folder")
+@pytest.mark.skipif(not PAGES, reason="VERTEX_PAGES does not name the pages' folder")
 def test_each_page_has_the_words_that_are_quoted():
     missing = []
     for rule in rules():
