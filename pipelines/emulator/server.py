@@ -68,7 +68,7 @@ class Emulator:
         self._folder = tempfile.TemporaryDirectory(prefix="emulator-", dir=short)
         self.folder = self._folder.name
 
-        class Handler(_Handler):
+        class Handler(RequestHandler):
             emulator = self
 
         self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -194,8 +194,8 @@ class Emulator:
         return grpc.unary_unary_rpc_method_handler(handle, parse, _serialized)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request."""
+class RequestHandler(http.server.BaseHTTPRequestHandler):
+    """Answers a request with what `emulator.answer` returns: code, content type and body."""
 
     emulator: Emulator
     protocol_version = "HTTP/1.1"

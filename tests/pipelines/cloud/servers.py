@@ -6,6 +6,8 @@ import re
 import threading
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from pipelines.emulator.server import RequestHandler
+
 
 class ApiError(Exception):
     """An error that the server answers with."""
@@ -15,7 +17,7 @@ class ApiError(Exception):
         self.code, self.status, self.message = code, status, message
 
 
-class DropError(Exception):
+class DropError(ConnectionError):
     """The connection is closed without an answer."""
 
 
@@ -33,31 +35,8 @@ class Server:
         self.requests = []
         self._faults = []
         self._lock = threading.RLock()
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_):
-                pass
-
-            def serve(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length)
-                try:
-                    code, kind, content = outer._answer(self.command, self.path, self.headers, body)
-                except DropError:
-                    self.close_connection = True
-                    return
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = serve  # noqa: N815
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (RequestHandler,), {"emulator": self})
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -89,7 +68,7 @@ class Server:
         """The parsed requests of a name."""
         return [request for other, request in self.requests if other == name]
 
-    def _answer(self, method, path, headers, body):
+    def answer(self, method, path, headers, body):
         url = urlsplit(path)
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         try:
