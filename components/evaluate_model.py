@@ -44,7 +44,8 @@ def evaluate_model(
         model: SavedModel to judge.
         records: Records whose test split judges it.
         training: Directory where the job wrote metrics.json and history.csv; its metadata are
-            the parameters of the job and, where it is known, its price.
+            the parameters of the job, which of all the recipe sets and, where it is known, its
+            price.
         title: Heading of the report.
         slice_columns: Columns of a table to cut the split by; empty: those of few values.
         model_name: Model in the Model Registry whose champion is met; empty for none.
@@ -82,7 +83,9 @@ def evaluate_model(
         current = find_champion(model_name, project, location, os.environ)
         rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
         verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
-        details = dict(training.metadata)
+        details = dataset.creation.get("options", {}) | training.metadata
+        details |= dataclasses.asdict(options)
+        details |= {"slice_columns": slice_columns, "model_name": model_name}
         price = details.pop("price", None)
         recipe_sets = details.pop("recipe_sets", [])
         write_report(

@@ -162,6 +162,7 @@ def plan_training(
         price = job_price(pools, price_per_hour, rates, rates_of)
     training.metadata.update(pick(TrainingConfig, arguments) | pick(MachineOptions, arguments))
     training.metadata["recipe_sets"] = recipe_sets
+    training.metadata.update({name: arguments[name] for name in recipe_sets if name in arguments})
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]

@@ -151,6 +151,25 @@ def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_
     json.dumps([artifact.metadata for artifact in artifacts.values()], allow_nan=False)
 
 
+def test_the_report_lists_what_was_set_of_data_training_and_gate(tmp_path):
+    options = {"source": "images:photos", "image_size": 64, "channels": 3}
+    changes = {"creation": {"given": 2, "options": options}}
+    write_records(
+        tmp_path / "records", CLASSES, np.array([0, 1]), np.eye(2, dtype=np.uint8), changes=changes
+    )
+    write_model(tmp_path / "model", CLASSES)
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "metrics.json").write_text("{}")
+    (tmp_path / "training" / "history.csv").write_text("epoch\n1\n")
+    evaluate(tmp_path, tmp_path, min_accuracy=0.25)
+    recipe = (tmp_path / "report.html").read_text().split('<section id="recipe">')[1]
+    own = recipe.split("<details>")[0]
+    for name, value in (("source", "images:photos"), ("image_<wbr>size", "64"), ("optimizer", "")):
+        assert f"<dt>{name}</dt><dd>{value}" in own
+    assert "<dt>min_<wbr>accuracy</dt><dd>0.25" in own
+    assert "<dt>channels" not in own and "confidence" not in own
+
+
 def test_the_answers_to_the_test_split_are_kept(folder, tmp_path):
     outputs, artifacts = evaluate(folder, tmp_path)
     assert artifacts["predictions"].uri == str(tmp_path / "predictions.csv")

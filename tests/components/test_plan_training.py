@@ -75,6 +75,10 @@ def test_the_parameters_of_the_job_are_metadata_of_its_directory(tmp_path):
     _, _, training = plan(tmp_path, epochs=3, worker_count=1)
     assert training.metadata["epochs"] == 3
     assert training.metadata["worker_count"] == 1
+    assert "timeout" not in training.metadata
+    _, _, training = plan(tmp_path, recipe_sets=["source", "timeout"], timeout="3600s")
+    assert training.metadata["timeout"] == "3600s"
+    assert "source" not in training.metadata
 
 
 @pytest.mark.parametrize(

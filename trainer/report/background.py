@@ -7,7 +7,9 @@ from typing import Any
 from markupsafe import Markup
 
 from trainer.config import TrainingConfig
+from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
+from trainer.evaluation.gate import GateOptions
 from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
 from trainer.machines.worker_pools import MachineOptions
@@ -70,7 +72,7 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> Markup:
         return Markup()
     defaults = {
         field.name: default_of(field)
-        for options in (TrainingConfig, MachineOptions)
+        for options in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)
         for field in dataclasses.fields(options)
     }
     order = {parameter: place for place, parameter in enumerate(defaults)}
@@ -80,7 +82,7 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> Markup:
     own = [
         (one, value)
         for one, value in pairs
-        if one in recipe_sets or one not in defaults or value != defaults[one]
+        if one in recipe_sets or value not in (defaults.get(one), "", [], {})
     ]
     rest = [pair for pair in pairs if pair not in own]
     equal = "equal to its default" if len(rest) == 1 else "equal to their default"

@@ -33,11 +33,15 @@ def test_what_was_set_for_the_run_is_told_apart_from_defaults(tmp_path, evaluate
     assert "2 more parameters, equal to their default" in folded
     assert "xla" in folded and "learning_<wbr>rate" in folded
     assert "chief, 2 workers" in page.text
-    sets = ["learning_rate", "source"]
+    details |= {"source": "images:photos", "image_size": 224, "channels": 3, "min_accuracy": 0.5}
+    sets = ["learning_rate", "image_size", "timeout"]
     page = report(tmp_path / "set.html", *evaluated(5), details=details, recipe_sets=sets)
     own, folded = page.section("recipe").split("<details>")
-    assert "learning_<wbr>rate" in own
-    assert "1 more parameter, equal to its default" in folded
+    for name in ("learning_<wbr>rate", "source", "image_<wbr>size", "min_<wbr>accuracy"):
+        assert f"<dt>{name}</dt>" in own
+    assert own.index("source") < own.index("epochs") < own.index("min_<wbr>accuracy")
+    assert "2 more parameters, equal to their default" in folded
+    assert "channels" in folded and "xla" in folded
 
 
 def test_the_confusion_matrix_shows_every_count(tmp_path, evaluated):
