@@ -181,7 +181,7 @@ class _Pipeline:
     def _given(
         self, place: str, kind: str, component: dict[str, Any], source: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """The definition of what an input is given; None for a constant."""
+        """Return the definition of what an input is given; None for a constant or a state."""
         singular = "Parameter" if kind == "parameters" else "Artifact"
         if f"taskOutput{singular}" in source:
             output = source[f"taskOutput{singular}"]
@@ -195,7 +195,7 @@ class _Pipeline:
                     f"{place}: takes {key!r}, which is none of the enclosing {kind}"
                 )
             return definitions[key]
-        if "runtimeValue" in source:
+        if "runtimeValue" in source or "taskFinalStatus" in source:
             return None
         raise InvalidPipelineError(
             f"{place}: is given {', '.join(source)} where one of the {kind} is meant"

@@ -2,6 +2,8 @@
 
 expected_minutes = 12
 
+notify = ["team@example.com"]     # told by e-mail how each run has ended
+
 steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
 
 [[fallbacks]]                     # tried in turn where there are no such machines
@@ -26,6 +28,8 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.machines.worker_pools import MachineOptions
 
+_ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
+_MOST_ADDRESSES = 3
 _CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
 _CRON_NUMBER = re.compile(r"(?<![/\w])[0-9]+")
 """A number that is not a step, such as the 15 of */15."""
@@ -101,6 +105,7 @@ class Operation:
 
     Attributes:
         expected_minutes: of the training job, for its price; 0: nobody has said.
+        notify: addresses to which Vertex AI sends an e-mail when a run ends, however it ends.
         steps: components of the user's own, each as MODULE:NAME.
         fallbacks: values of parameters, one set after the other, for a run whose machines
             are not to be had.
@@ -108,6 +113,7 @@ class Operation:
     """
 
     expected_minutes: float = 0.0
+    notify: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     fallbacks: tuple[dict[str, Any], ...] = ()
     retraining: Schedule | None = None
@@ -125,6 +131,8 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     values = dict(document)
     minutes = fields.convert("expected_minutes", values.pop("expected_minutes", 0.0), float)
     fields.check("expected_minutes", minutes, {"minimum": 0})
+    notify = fields.convert("notify", values.pop("notify", []), list)
+    check_addresses(notify)
     own = [
         fields.convert("steps", name, str)
         for name in fields.convert("steps", values.pop("steps", []), list)
@@ -151,11 +159,24 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
             raise InputError(f"[retraining]: {error}") from None
     operation = Operation(
         expected_minutes=minutes,
+        notify=tuple(notify),
         steps=tuple(own),
         fallbacks=tuple(fallbacks),
         retraining=retraining,
     )
     return values, operation
+
+
+def check_addresses(addresses: list[Any]) -> None:
+    """Raise InputError for what is no list of up to three e-mail addresses."""
+    for address in addresses:
+        if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+            raise InputError(f"notify: {address!r} is no e-mail address, such as team@example.com")
+    if len(addresses) > _MOST_ADDRESSES:
+        raise InputError(
+            f"notify names {len(addresses)} addresses, and Vertex AI writes to "
+            f"{_MOST_ADDRESSES} at most; name a mailing list"
+        )
 
 
 def _text(value: Any) -> Any:

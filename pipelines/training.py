@@ -1,9 +1,11 @@
 """The pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
+from google_cloud_pipeline_components.v1.vertex_notification_email import VertexNotificationEmailOp
 from kfp import dsl
 
 from components.collect_training import collect_training
@@ -39,20 +41,39 @@ def _step(task: dsl.PipelineTask, title: str, *, cached: bool = False) -> dsl.Pi
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str]) -> Any:
+def pipeline(
+    own_steps: Mapping[str, Any], recipe_sets: list[str], recipients: Sequence[str] = ()
+) -> Any:
     """Return a recipe's pipeline.
 
     Args:
         own_steps: components of the user's own, by name, behind the evaluation.
         recipe_sets: names of the parameters that the recipe sets.
+        recipients: e-mail addresses that are told how a run has ended.
     """
-    return dsl.pipeline(name="training")(with_parameters(training, own_steps, recipe_sets))
+    function = with_parameters(training, own_steps, recipe_sets, recipients)
+    return dsl.pipeline(name="training")(function)
 
 
 def training(
-    parameters: dict[str, Any], own_steps: Mapping[str, Any], recipe_sets: list[str]
+    parameters: dict[str, Any],
+    own_steps: Mapping[str, Any],
+    recipe_sets: list[str],
+    recipients: Sequence[str],
 ) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
+    with contextlib.ExitStack() as stack:
+        # KFP has no exit handler that a parameter could switch off.
+        if recipients:
+            mail = VertexNotificationEmailOp(recipients=list(recipients))
+            mail.set_display_name("Send an e-mail")
+            stack.enter_context(dsl.ExitHandler(mail, name="run"))
+        _add_steps(parameters, own_steps, recipe_sets)
+
+
+def _add_steps(
+    parameters: dict[str, Any], own_steps: Mapping[str, Any], recipe_sets: list[str]
+) -> None:
     # Not cached: what the source holds may change under the same name.
     listed = _step(
         fingerprint_source(source=parameters["source"], data_dir=parameters["data_dir"]),

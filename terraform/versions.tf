@@ -39,6 +39,7 @@ resource "google_project_service" "this" {
     "iamcredentials.googleapis.com",
     "logging.googleapis.com",
     "monitoring.googleapis.com",
+    "pubsub.googleapis.com",
     "storage.googleapis.com",
     "sts.googleapis.com",
   ])

@@ -11,6 +11,7 @@ from trainer.errors import InputError
 from trainer.fields import convert, nearest
 
 LAUNCHER_MODULE = "google_cloud_pipeline_components.container.v1.custom_job.launcher"
+MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 
 _TYPES: dict[str, type] = {
     "NUMBER_INTEGER": int,
@@ -54,7 +55,8 @@ class Package:
             for executor in self.content["deploymentSpec"]["executors"].values()
             if "container" in executor
         ]
-        return next((c["image"] for c in containers if LAUNCHER_MODULE not in c["command"]), "")
+        google = {LAUNCHER_MODULE, MAIL_MODULE}
+        return next((c["image"] for c in containers if not google & {*c["command"]}), "")
 
     @property
     def tasks(self) -> list[PackageTask]:

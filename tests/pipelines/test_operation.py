@@ -46,6 +46,8 @@ parameters = {epochs = 5}
     ("text", "message"),
     [
         ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
+        ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
+        (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
         ('expected_minutes = "long"', "mine.toml: expected_minutes='long' is not a finite"),
         ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not about machines"),
         (
