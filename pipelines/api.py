@@ -67,7 +67,7 @@ def plan(
     if parameters.machines.accelerator_count:
         gpu_image.check(parameters.machines, settings.load({}, os.environ))
     minutes = minutes or recipe.operation.expected_minutes
-    planning.show(parameters, minutes, rates, Console())
+    planning.show(parameters, minutes, rates, Console(), recipe.operation.step_machines)
     return worker_pool_specs(parameters.machines, to_flags(parameters.training))
 
 

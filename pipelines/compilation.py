@@ -63,7 +63,7 @@ def compiled(recipe: Recipe, image: str) -> str:
             pipeline(
                 {name: own_steps.load(name) for name in recipe.operation.steps},
                 sorted(recipe.given),
-                recipe.operation.notify,
+                recipe.operation,
             ),
             str(path),
             pipeline_name=f"training-{recipe.name.replace('_', '-').lower()}",

@@ -6,6 +6,9 @@ notify = ["team@example.com"]     # told by e-mail how each run has ended
 
 steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
 
+[step_machines]                   # Vertex AI picks the closest machine type
+records = {cpus = 32, memory_gb = 128}
+
 [[fallbacks]]                     # tried in turn where there are no such machines
 accelerator_type = "NVIDIA_L4"
 
@@ -100,6 +103,14 @@ class Schedule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StepMachine:
+    """What a step of the pipeline may use; the defaults are Vertex AI's, an e2-standard-4."""
+
+    cpus: int = option(4, help="CPUs.", minimum=1, maximum=96)
+    memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
     """How a recipe is run on Vertex AI.
 
@@ -107,6 +118,9 @@ class Operation:
         expected_minutes: of the training job, for its price; 0: nobody has said.
         notify: addresses to which Vertex AI sends an e-mail when a run ends, however it ends.
         steps: components of the user's own, each as MODULE:NAME.
+        step_machines: by step, records or evaluation. Compiled into the pipeline: KFP also takes
+            parameters there, by an input that the component does not declare, and no page says
+            that Vertex AI resolves it.
         fallbacks: values of parameters, one set after the other, for a run whose machines
             are not to be had.
         retraining: None where the recipe declares none.
@@ -115,10 +129,12 @@ class Operation:
     expected_minutes: float = 0.0
     notify: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    step_machines: dict[str, StepMachine] = dataclasses.field(default_factory=dict)
     fallbacks: tuple[dict[str, Any], ...] = ()
     retraining: Schedule | None = None
 
 
+_SIZED_STEPS = ("records", "evaluation")
 _FALLBACK = {field.name for field in dataclasses.fields(MachineOptions)} | {"scheduling_strategy"}
 
 
@@ -138,6 +154,16 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         for name in fields.convert("steps", values.pop("steps", []), list)
     ]
     steps.check(own)
+    sizes = fields.convert("step_machines", values.pop("step_machines", {}), dict)
+    for name in sizes:
+        if name not in _SIZED_STEPS:
+            raise InputError(
+                f"[step_machines]: {name!r} is no step{fields.nearest(name, _SIZED_STEPS)}"
+            )
+    try:
+        machines = {name: fields.build(StepMachine, size) for name, size in sizes.items()}
+    except InputError as error:
+        raise InputError(f"[step_machines]: {error}") from None
     fallbacks = fields.convert("fallbacks", values.pop("fallbacks", []), list)
     for number, fallback in enumerate(fallbacks, 1):
         place = f"fallbacks[{number}]"
@@ -161,6 +187,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         expected_minutes=minutes,
         notify=tuple(notify),
         steps=tuple(own),
+        step_machines=machines,
         fallbacks=tuple(fallbacks),
         retraining=retraining,
     )

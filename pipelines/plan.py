@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pipelines.console import print_plain
 from pipelines.machines import cost
+from pipelines.operation import StepMachine
 from pipelines.parameters import ParameterSet
 from trainer.config import to_flags
 from trainer.machines.machine_types import disk_types
@@ -34,12 +35,14 @@ def show(
     minutes: float,
     rates: Sequence[str],
     console: Console,
+    step_machines: Mapping[str, StepMachine] | None = None,
 ) -> None:
     """Prints machines, quota and price of a run.
 
     Args:
         minutes: that the training job is expected to run; 0: not known.
         rates: prices an hour in place of the table's, as `cost.parse_rates` takes them.
+        step_machines: of the steps that do not run on Vertex AI's default machine.
 
     Raises:
         InputError: max_cost pays for less than a minute, or a rate is none.
@@ -66,6 +69,7 @@ def show(
     say(_quotas(pools, preemptible=strategy in cost.PREEMPTIBLE_STRATEGIES))
     say()
     say(priced)
+    say(_steps(step_machines or {}, prices))
     if not minutes:
         say([("", "the recipe has no expected_minutes; give --minutes for the price of a run")])
     say(_cut_off(parameters, pools, prices, timeout, minutes))
@@ -104,6 +108,17 @@ def _prices(
         longest = cost.money(price * seconds / 3600)
         yield name, f"{line}, {longest} at most, when it is ended after {_duration(seconds)}"
     yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
+
+
+def _steps(machines: Mapping[str, StepMachine], prices: cost.PriceTable) -> Iterator[Line]:
+    for step, size in machines.items():
+        name = cost.closest(size.cpus, size.memory_gb, prices)
+        hour = cost.money(Decimal(str(prices.rates[name])))
+        yield (
+            "step",
+            f"{step}: {hour} {prices.currency} an hour for {size.cpus} CPUs and {size.memory_gb} "
+            f"GB, as the cheapest type with as much, {name}; Vertex AI picks the closest",
+        )
 
 
 def _own_price(parameters: ParameterSet) -> Decimal:

@@ -1,7 +1,7 @@
 """The pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
@@ -18,6 +18,7 @@ from components.skip_training import skip_training
 from pipelines import own_steps as steps
 from pipelines.job_options import JobOptions
 from pipelines.machines import cost
+from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import with_parameters
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions
@@ -32,26 +33,32 @@ RETRIES = 2
 """Further tries of a step that has failed."""
 
 
-def _step(task: dsl.PipelineTask, title: str, *, cached: bool = False) -> dsl.PipelineTask:
+def _step(
+    task: dsl.PipelineTask,
+    title: str,
+    *,
+    cached: bool = False,
+    machine: StepMachine | None = None,
+) -> dsl.PipelineTask:
     """Name a step that ends in the same outputs however often it runs, and let it be retried.
 
     The training job is none of these: Vertex AI restarts its replicas itself.
     """
+    if machine:
+        task.set_cpu_limit(str(machine.cpus)).set_memory_limit(f"{machine.memory_gb}G")
     task.set_display_name(title).set_caching_options(cached)
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(
-    own_steps: Mapping[str, Any], recipe_sets: list[str], recipients: Sequence[str] = ()
-) -> Any:
+def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str], operation: Operation) -> Any:
     """Return a recipe's pipeline.
 
     Args:
         own_steps: components of the user's own, by name, behind the evaluation.
         recipe_sets: names of the parameters that the recipe sets.
-        recipients: e-mail addresses that are told how a run has ended.
+        operation: who is told how a run has ended, and the machines of steps.
     """
-    function = with_parameters(training, own_steps, recipe_sets, recipients)
+    function = with_parameters(training, own_steps, recipe_sets, operation)
     return dsl.pipeline(name="training")(function)
 
 
@@ -59,20 +66,23 @@ def training(
     parameters: dict[str, Any],
     own_steps: Mapping[str, Any],
     recipe_sets: list[str],
-    recipients: Sequence[str],
+    operation: Operation,
 ) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
     with contextlib.ExitStack() as stack:
         # KFP has no exit handler that a parameter could switch off.
-        if recipients:
-            mail = VertexNotificationEmailOp(recipients=list(recipients))
+        if operation.notify:
+            mail = VertexNotificationEmailOp(recipients=list(operation.notify))
             mail.set_display_name("Send an e-mail")
             stack.enter_context(dsl.ExitHandler(mail, name="run"))
-        _add_steps(parameters, own_steps, recipe_sets)
+        _add_steps(parameters, own_steps, recipe_sets, operation.step_machines)
 
 
 def _add_steps(
-    parameters: dict[str, Any], own_steps: Mapping[str, Any], recipe_sets: list[str]
+    parameters: dict[str, Any],
+    own_steps: Mapping[str, Any],
+    recipe_sets: list[str],
+    machines: Mapping[str, StepMachine],
 ) -> None:
     # Not cached: what the source holds may change under the same name.
     listed = _step(
@@ -96,6 +106,7 @@ def _add_steps(
         ),
         "Create TFRecords",
         cached=True,
+        machine=machines.get("records"),
     ).outputs["records"]
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
@@ -167,6 +178,7 @@ def _add_steps(
                 **pick(GateOptions, parameters),
             ),
             "Evaluate and compare with the champion",
+            machine=machines.get("evaluation"),
         )
 
         candidate = {

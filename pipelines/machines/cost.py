@@ -24,8 +24,8 @@ SPOT_STRATEGIES = ("SPOT",)
 PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
 """What counts against the quota of preemptible machines."""
 NOT_INCLUDED = (
-    "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4), Cloud "
-    "Storage, images, logs, TensorBoard, network, taxes"
+    "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
+    "above), Cloud Storage, images, logs, TensorBoard, network, taxes"
 )
 _SERVICE = "aiplatform.googleapis.com"
 _HOURS_A_MONTH = 730
@@ -47,6 +47,7 @@ class PriceTable:
         region: where they hold.
         date: when the table was last checked.
         run: fee for each pipeline run.
+        sizes: vCPUs and GB of memory of each machine type without accelerators.
     """
 
     rates: dict[str, float]
@@ -57,6 +58,7 @@ class PriceTable:
     region: str
     date: str
     run: Decimal
+    sizes: dict[str, tuple[int, float]]
 
     def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
         """The table with rates of the user's own, which hold for spot machines, too."""
@@ -103,6 +105,12 @@ def table(path: Path = PATH) -> PriceTable:
         region=content["region"],
         date=content["date"],
         run=content["pipeline"]["run"],
+        sizes={
+            f"{line['name']}-{kind}-{vcpus}": (vcpus, float(vcpus * gb))
+            for line in content["series"]
+            for kind, gb in line.get("memory", {}).items()
+            for vcpus in line["vcpus"][kind]
+        },
     )
 
 
@@ -131,6 +139,12 @@ def doubts(pools: Sequence[Mapping[str, Any]], prices: PriceTable) -> dict[str, 
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
     """Price of worker pools for an hour; raises InputError as `hourly_price` does."""
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
+
+
+def closest(cpus: int, memory_gb: int, prices: PriceTable) -> str:
+    """Return the cheapest machine type that has so much; the largest where none has."""
+    fitting = [name for name, (has, gb) in prices.sizes.items() if has >= cpus and gb >= memory_gb]
+    return min(fitting or prices.sizes, key=lambda name: (prices.rates[name], name))
 
 
 def money(amount: Decimal) -> str:

@@ -46,6 +46,18 @@ parameters = {epochs = 5}
     ("text", "message"),
     [
         ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
+        (
+            "[step_machines]\nrecord = {cpus = 8}",
+            "mine.toml: [step_machines]: 'record' is no step;",
+        ),
+        (
+            "[step_machines]\nrecords = {cpus = 97}",
+            "mine.toml: [step_machines]: cpus=97 is out of range: it must be at most 96",
+        ),
+        (
+            "[step_machines]\nevaluation = {memory_gb = 625}",
+            "[step_machines]: memory_gb=625 is out of range: it must be at most 624",
+        ),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
         ('expected_minutes = "long"', "mine.toml: expected_minutes='long' is not a finite"),

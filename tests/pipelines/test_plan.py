@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 import pytest
+import yaml
 
-from pipelines import recipe
+from pipelines import compilation, recipe
 from pipelines.commands import command_line
 from pipelines.compilation import planned_worker_pools
 from pipelines.machines import cost
@@ -107,3 +108,21 @@ def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, mon
     assert "FLEX_START is billed below on demand, at prices that are not in the table" in shown
     assert command_line.run(command_line.app, l4) == 0
     assert "preemptible" not in capsys.readouterr().out
+
+
+def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.toml").write_text(
+        'source = "digits"\n[step_machines]\nrecords = {cpus = 30, memory_gb = 100}\n'
+    )
+    text = compilation.compiled(recipe.load("mine"), "image:1")
+    executors = yaml.safe_load(text)["deploymentSpec"]["executors"]
+    sized = {name: one["container"].get("resources") for name, one in executors.items()}
+    assert [name for name, resources in sized.items() if resources] == ["exec-create-tfrecords"]
+    assert sized["exec-create-tfrecords"]["resourceCpuLimit"] == "30"
+    assert sized["exec-create-tfrecords"]["resourceMemoryLimit"] == "100G"
+    (line,) = shown_by(capsys, "mine")["step"]
+    hour = cost.table().rates["e2-standard-32"]
+    assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB")
+    assert "e2-standard-32" in line
