@@ -30,7 +30,6 @@ METRICS = ("accuracy", "log_loss")
 _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers that one round of resampling holds
-_BISECTIONS = 60  # of [-1, 1], down to 2e-18
 
 
 class Scores(NamedTuple):
@@ -85,9 +84,14 @@ class Comparison:
 
 def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
     """The scores of answers: labels int64 [n], probabilities float32 [n, classes]."""
+    return Scores(probabilities.argmax(axis=1) == labels, log_losses(labels, probabilities))
+
+
+def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Negative log-likelihoods, float64 [n], in nats; clipped at float32's epsilon, as
+    scikit-learn's log_loss clips."""
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    epsilon = float(np.finfo(np.float32).eps)  # as trainer.evaluation.metrics.log_loss clips
-    return Scores(probabilities.argmax(axis=1) == labels, -np.log(np.clip(own, epsilon, 1.0)))
+    return -np.log(np.clip(own, float(np.finfo(np.float32).eps), 1.0))
 
 
 def compare(
@@ -136,13 +140,9 @@ def compare(
 
 def mcnemar(candidate_only: int, champion_only: int) -> float:
     """P(X >= candidate_only) of a binomial X over the discordant examples, each with odds 1:1."""
-    n = candidate_only + champion_only
-    if not candidate_only:
-        return 1.0
-    logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    k = np.arange(candidate_only, n + 1)
-    tail = np.exp(logarithms[n] - logarithms[k] - logarithms[n - k] - n * np.log(2.0))
-    return float(min(1.0, tail.sum()))
+    from scipy import stats  # half a second, which the command line must not wait for
+
+    return float(stats.binom.sf(candidate_only - 1, candidate_only + champion_only, 0.5))
 
 
 def tango_interval(
@@ -150,8 +150,10 @@ def tango_interval(
 ) -> tuple[float, float]:
     """Bounds of the difference of two paired shares, each holding with `confidence`.
 
-    The differences that Tango's score test does not reject, found by bisection.
+    Between them are the differences that Tango's score test does not reject.
     """
+    from scipy import optimize
+
     z = statistics.NormalDist().inv_cdf(confidence)
     b, c = candidate_only, champion_only
     estimate = (b - c) / n
@@ -168,16 +170,12 @@ def tango_interval(
             return float(np.sign(distance) * np.inf) if distance else 0.0
         return float(distance / np.sqrt(variance))
 
-    def bound(inside: float, outside: float, target: float) -> float:
-        for _ in range(_BISECTIONS):
-            middle = (inside + outside) / 2
-            if abs(score(middle)) <= target:
-                inside = middle
-            else:
-                outside = middle
-        return inside
+    def bound(end: float) -> float:
+        if estimate == end:
+            return end
+        return float(optimize.bisect(lambda delta: score(delta) + end * z, end, estimate))
 
-    return bound(estimate, -1.0, z), bound(estimate, 1.0, z)
+    return bound(-1.0), bound(1.0)
 
 
 def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:

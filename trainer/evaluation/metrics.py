@@ -6,10 +6,10 @@ is undefined, such as the recall of a class without an example, is None, never N
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from trainer.evaluation.ranking import Ranking
@@ -18,8 +18,6 @@ CALIBRATION_BINS = 15
 CURVE_POINTS = 200
 CURVES_SHOWN = 10
 WORST_SHOWN = 4
-
-_Z95 = 1.959963984540054  # the normal distribution's 0.975 quantile
 
 
 class RocCurve(NamedTuple):
@@ -73,14 +71,8 @@ class Bin:
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
-    share, z2 = successes / trials, _Z95**2
-    center = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    half /= 1 + z2 / trials
-    # At the ends the bound is 0 or 1 exactly, which rounding would miss.
-    low = center - half if successes else 0.0
-    high = center + half if successes < trials else 1.0
-    return low, high
+    low, high = stats.binomtest(successes, trials).proportion_ci(0.95, "wilson")
+    return float(low), float(high)
 
 
 def top_k_of(classes: int) -> int | None:
@@ -97,13 +89,6 @@ def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> flo
     before = np.arange(probabilities.shape[1])[None, :] < labels[:, None]
     rank = (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
     return float((rank < k).mean())
-
-
-def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Mean negative log-likelihood, in nats; probabilities are clipped at float32's epsilon."""
-    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    epsilon = float(np.finfo(np.float32).eps)
-    return float(-np.log(np.clip(own, epsilon, 1.0)).mean())
 
 
 def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:

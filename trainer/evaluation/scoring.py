@@ -19,6 +19,7 @@ from sklearn.metrics import confusion_matrix
 from trainer.data import schema
 from trainer.errors import InputError
 from trainer.evaluation import metrics
+from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
@@ -209,7 +210,7 @@ def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) 
         "accuracy_interval": metrics.wilson_interval(int(correct.sum()), len(labels)),
         "top_k": k,
         "top_k_accuracy": metrics.top_k_accuracy(labels, probabilities, k) if k else None,
-        "log_loss": metrics.log_loss(labels, probabilities),
+        "log_loss": float(log_losses(labels, probabilities).mean()),
         "precision": metrics.mean([row.precision for row in rows]),
         "recall": metrics.mean([row.recall for row in rows]),
         "f1": metrics.mean([row.f1 for row in rows]),
