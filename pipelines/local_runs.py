@@ -23,7 +23,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     print_plain(console, f"recipe    {run.recipe}")
     print_plain(console, f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
     for task in _tasks(directory):
-        print_plain(console, f"task      {task['state']:<13}  {task['name']}")
+        print_plain(console, f"task      {task['state']:<13}  {task['display_name']}")
     for replica in _replicas(directory):
         restarts = f", restarts: {replica['restarts']}" if replica["restarts"] else ""
         print_plain(console, f"replica   {replica['state']:<13}  {_name(replica)}{restarts}")
@@ -40,7 +40,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
-    """Print the last lines of a replica, or of the task or replica that failed.
+    """Print the last lines of a replica, or why a run failed and those of the task or replica.
 
     Args:
         replica: such as chief-0 or workerpool0-0; "all": every one; None: the one that failed,
@@ -49,15 +49,24 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     Raises:
         InputError: there is no such run, or it has no such replica.
     """
-    from pipelines.local.failures import tail
+    from pipelines.local.failures import tail, without_noise
 
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
     logs = _chosen(directory, replica)
     console = Console()
+    error = run.error if replica is None else ""
+    if error:
+        print_plain(console, f"error: {error}")
     for log in logs:
-        lines = [line for line in tail(log, _TAIL_BYTES) if line.strip()][-count:]
-        for line in lines:
+        lines = [line for line in tail(log, _TAIL_BYTES) if line.strip()]
+        if replica is None:
+            lines = [
+                line
+                for line in without_noise(lines)
+                if not (error and error.endswith(line.removeprefix("error: ")))
+            ]
+        for line in lines[-count:]:
             print_plain(console, f"{log.stem}: {line}" if len(logs) > 1 else line)
     if not logs:
         print_plain(console, f"no lines yet: {directory / 'logs'}")
@@ -84,13 +93,17 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
 
 
 def _tasks(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Return name and state of the tasks, as far as the run has come."""
+    """Return names and state of the tasks, as far as the run has come."""
     try:
         return json.loads((directory / run_history.SUMMARY_FILE_NAME).read_text())["tasks"]
     except OSError:
+        from pipelines.local import package
         from pipelines.local.journal import Journal
 
-        return [{"name": task, "state": "SUCCEEDED"} for task in Journal(directory).tasks]
+        recipe = run_history.read_record(directory).recipe
+        tasks = Journal(directory).tasks
+        names = package.load(directory / f"{recipe}.yaml").display_names if tasks else {}
+        return [{"name": task, "display_name": names[task], "state": "SUCCEEDED"} for task in tasks]
 
 
 def _replicas(directory: pathlib.Path) -> list[dict[str, Any]]:

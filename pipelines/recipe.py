@@ -7,6 +7,7 @@ the accuracy to expect, the time, the cost and the command.
 """
 
 import dataclasses
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +19,20 @@ else:
     import tomli as tomllib
 
 from pipelines.operation import Operation, split
-from pipelines.parameters import ParameterSet, checked
+from pipelines.parameters import PARAMETERS, ParameterSet, checked
+from trainer import fields
 from trainer.errors import InputError
-from trainer.fields import nearest
 
 DIRECTORY = Path(__file__).parent / "recipes"
 OWN_DIRECTORY = Path("recipes")
 """Of the user's own recipes, in the working folder."""
+_TYPES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,7 @@ def load(name: str, *folders: Path) -> Recipe:
     """
     known = _paths(*folders)
     if name not in known:
-        raise InputError(f"no recipe {name!r}{nearest(name, known)}")
+        raise InputError(f"no recipe {name!r}{fields.nearest(name, known)}")
     path, *others = known[name]
     if others:
         raise InputError(
@@ -85,12 +93,12 @@ def load(name: str, *folders: Path) -> Recipe:
         given, operation = split({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
+    parameters = _checked({}, given, place=path.name)
     for number, fallback in enumerate(operation.fallbacks, 1):
-        checked({**given, **fallback}, place=f"{path.name}: fallbacks[{number}]")
+        _checked(given, fallback, place=f"{path.name}: fallbacks[{number}]")
     if operation.retraining:
         changed = operation.retraining.parameters
-        checked({**given, **changed}, place=f"{path.name}: [retraining] parameters")
-    parameters = checked(given, place=path.name)
+        _checked(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
         raise InputError(f'{path.name} names no data; add source = "images:FOLDER", or another one')
     return Recipe(
@@ -100,6 +108,25 @@ def load(name: str, *folders: Path) -> Recipe:
         parameters=parameters,
         operation=operation,
     )
+
+
+def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str) -> ParameterSet:
+    """Check values of TOML as `checked` does, added to `given`; they have TOML's own types.
+
+    Raises:
+        InputError: text or a number where the parameter has another type, too.
+    """
+    for name, value in values.items():
+        kind = fields.type_of(PARAMETERS[name][0], name) if name in PARAMETERS else str
+        is_text = isinstance(value, str)
+        if (is_text and kind is not str) or (kind is bool and not isinstance(value, bool)):
+            found = "text" if is_text else "no truth value"
+            quotes = ", without quotes" if is_text else ""
+            raise InputError(
+                f"{place}: {name} = {json.dumps(value, default=str)} is {found}; give "
+                f"{_TYPES[kind]}{quotes}"
+            )
+    return checked({**given, **values}, place=place)
 
 
 def _paths(*folders: Path) -> dict[str, list[Path]]:

@@ -29,7 +29,8 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 
     Raises:
         InputError: a local folder or file that is not there or can't be used, a class without
-            an image, a table without a column, or no Apache Beam for Dataflow's engine.
+            an image, a table without a column, a data set that is not prepared, or no Apache Beam
+            for Dataflow's engine.
     """
     changed: dict[str, Any] = {}
     records = parameters.records
@@ -44,6 +45,9 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         _check_source(parameters, changed["source"])
     if records.data_dir and not is_remote(records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", records.data_dir))
+    # A container's default folder is its own.
+    if kind == "tfds" and ("data_dir" in changed or not (records.data_dir or in_containers)):
+        _check_source(parameters, records.source)
     if records.records_store and not is_remote(records.records_store):
         changed["records_store"] = str(_writable("records_store", records.records_store))
     training = parameters.training
@@ -68,13 +72,15 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 
 def _check_source(parameters: ParameterSet, source: str) -> None:
     """Raises InputError, in the words of the step that would find it, for an unfit local source."""
-    from trainer.data.sources import csv, images
+    from trainer.data.sources import csv, images, tfds
 
     kind, _, location = source.partition(":")
     records = dataclasses.replace(parameters.records, source=source)
     try:
         if kind == "csv":
             csv.check_source(location, records)
+        elif kind == "tfds":
+            check_floors(parameters.gate.class_floors, tfds.open_source(location, records).classes)
         else:
             classes = images.check_source(location, records)
             check_floors(parameters.gate.class_floors, classes)

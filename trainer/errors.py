@@ -1,6 +1,7 @@
 """The error that a user's mistake becomes, and the exit codes of a failure."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 
@@ -24,9 +25,27 @@ times: "Understand the training service", common errors.
 """
 
 
+_HEADING = re.compile(
+    r'Graph execution error:|Detected at node |<stack traces |File "|\d+ root error'
+)
+
+
 def one_line(text: object) -> str:
     """Text as one line that is safe to show."""
     return printable(" ".join(str(text).split()))
+
+
+def first_line(error: BaseException) -> str:
+    """Return the line of an error that tells its reason.
+
+    In TensorFlow's errors a heading and a trace come before it; a line on a peer or a server that
+    is gone says more than those around it.
+    """
+    text = re.sub(r"\{\{.*?\}\}", "", str(error))
+    lines = [line.strip() for line in text.splitlines()]
+    told = [line for line in lines if line and not _HEADING.match(line)]
+    gone = [line for line in told if re.search("UNAVAILABLE|abort", line, re.IGNORECASE)]
+    return (gone or told or [type(error).__name__])[0][:300]
 
 
 def printable(line: str) -> str:

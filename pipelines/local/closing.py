@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import signal
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ from trainer.report.markup import decimal
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _ABOUT_DISK = 30
 """Lines at the end of a log in which a full disk is looked for."""
+_JOINED = "\xa0"
+"""A space at which no line is broken."""
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
 
@@ -135,12 +138,13 @@ def show(
     names = [name for name in _HEADLINE if name in metrics] or list(metrics)
     if names:
         figures = ", ".join(
-            f"{name.replace('_', ' ')} {decimal(metrics[name], 4)}" for name in names
+            f"{name}_{decimal(metrics[name], 4)}".replace("_", _JOINED) for name in names
         )
-        print_plain(console, f"test set  {figures}")
+        print_plain(console, _wrapped(console, f"test set  {figures}"))
     if "verdict" in summary:
         reason = summary.get("gate", {}).get("reason")
-        print_plain(console, f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}")
+        verdict = f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}"
+        print_plain(console, _wrapped(console, verdict))
     if "registered" in summary:
         print_plain(console, f"registry  {summary['registered']}, {summary['registered_as']}")
     if summary["report"]:
@@ -150,6 +154,19 @@ def show(
     print_plain(console, f"run       {relative(directory)}")
     if state == "CANCELLED":
         print_plain(console, f"resume    {resume_command(directory)}")
+
+
+def _wrapped(console: Console, text: str) -> str:
+    """Break a line between words where a terminal is too narrow for it; a file gets it whole."""
+    if not console.is_terminal:
+        return text.replace(_JOINED, " ")
+    return textwrap.fill(
+        text,
+        max(40, console.width),
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_JOINED, " ")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:

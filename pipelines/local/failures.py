@@ -3,6 +3,7 @@
 import pathlib
 import re
 import signal
+from collections.abc import Iterable, Iterator
 
 from trainer.errors import EXIT_CODE, printable
 
@@ -103,21 +104,22 @@ def warnings(log: pathlib.Path) -> list[str]:
 
 
 def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
-    """Return the last lines of a log with text in them.
-
-    Of a traceback only what was raised; and not the inputs that KFP's executor prints as JSON.
-    """
+    """Return the last lines of a log with text in them; of a traceback only what was raised."""
     kept = []
-    in_traceback = in_inputs = False
-    for line in tail(log):
-        in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in " {}")
-        if in_inputs:
-            continue
-        if line.strip().endswith(_TRACEBACK):
+    in_traceback = False
+    for line in without_noise(tail(log)):
+        if line.endswith(_TRACEBACK):
             in_traceback = True
-        elif in_traceback and (not line.strip() or line[:1].isspace()):
-            continue
-        elif line.strip() and not _NOISE.match(line):
+        elif not in_traceback or not line[:1].isspace():
             in_traceback = False
-            kept.append(line.rstrip())
+            kept.append(line)
     return kept[-count:]
+
+
+def without_noise(lines: Iterable[str]) -> Iterator[str]:
+    """Drop empty lines, the inputs that KFP's executor prints as JSON, and the runtime's notes."""
+    in_inputs = False
+    for line in lines:
+        in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in ("", " ", "{", "}"))
+        if not in_inputs and line.strip() and not _NOISE.match(line):
+            yield line.rstrip()

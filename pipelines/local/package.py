@@ -59,6 +59,16 @@ class Package:
         return next((c["image"] for c in containers if not google & {*c["command"]}), "")
 
     @property
+    def display_names(self) -> dict[str, str]:
+        """The display name of each task, by its key."""
+        dags = [self.content["root"], *self.content["components"].values()]
+        return {
+            key: task.get("taskInfo", {}).get("name", key)
+            for dag in dags
+            for key, task in dag.get("dag", {}).get("tasks", {}).items()
+        }
+
+    @property
     def tasks(self) -> list[PackageTask]:
         """Every task in the order of execution, those of nested DAGs in their place."""
         return list(self._tasks_of(self.content["root"]))
@@ -73,7 +83,7 @@ class Package:
             if "dag" in inner:
                 yield from self._tasks_of(inner)
             else:
-                yield PackageTask(key, tasks[key].get("taskInfo", {}).get("name", key))
+                yield PackageTask(key, self.display_names[key])
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters of a run: the file's defaults, overridden by `parameters`.

@@ -44,6 +44,14 @@ def test_changed_values_are_checked_with_the_recipes_others():
         ("epochs = ", "mine.toml can't be read: Invalid value (at"),
         (f"labels = {'[' * 9_999}", "mine.toml can't be read: it is nested too deeply"),
         ("epochs = 3", 'mine.toml names no data; add source = "images:FOLDER"'),
+        ('epochs = "3"', 'mine.toml: epochs = "3" is text; give a whole number, without quotes'),
+        ('xla = "true"', 'mine.toml: xla = "true" is text; give true or false, without quotes'),
+        ("xla = 1", "mine.toml: xla = 1 is no truth value; give true or false"),
+        ('labels = "{}"', 'mine.toml: labels = "{}" is text; give a table, without quotes'),
+        (
+            'source = "digits"\n[[fallbacks]]\nworker_count = "2"',
+            'mine.toml: fallbacks[1]: worker_count = "2" is text; give a whole number, without',
+        ),
         ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
     ],
 )

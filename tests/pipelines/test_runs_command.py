@@ -52,7 +52,7 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
         "metrics": {"accuracy": accuracy, **interval, "log_loss": 0.1},
         "verdict": "accepted",
         "predictions": str(predictions),
-        "tasks": [{"name": "evaluate-model", "state": "SUCCEEDED"}],
+        "tasks": [{"name": "evaluate-model", "display_name": "Evaluate", "state": state}],
     }
     (directory / "summary.json").write_text(json.dumps(summary))
 
@@ -140,6 +140,22 @@ def test_mistakes_about_runs_are_one_line(command):
         code, out, err = command(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
         assert message in err
+
+
+def test_a_failed_step_is_told_by_its_display_name_and_its_reason(command):
+    leave("digits-1", 1, state="FAILED")
+    summary = json.loads(Path("runs/digits-1/summary.json").read_text())
+    Path("runs/digits-1/summary.json").write_text(
+        json.dumps({**summary, "error": "Evaluate: no model at gs://a"})
+    )
+    logs = Path("runs/digits-1/logs")
+    logs.mkdir()
+    executor = '[KFP Executor 2026-05-04 INFO]: Got executor_input:\n{\n    "inputs": {}\n}\n'
+    text = "Loading the model\nerror: no model at gs://a\n"
+    (logs / "evaluate-model.log").write_text(executor + text)
+    out = command("logs", "digits-1")[1]
+    assert out == "error: Evaluate: no model at gs://a\nLoading the model\n"
+    assert "task      FAILED         Evaluate\n" in command("status", "digits-1")[1]
 
 
 def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):

@@ -38,7 +38,7 @@ def changes(**values):
 def test_a_local_place_becomes_absolute(photos):
     assert changes(source="images:photos") == {"source": f"images:{photos}"}
     assert changes(source=f"images:{photos}") == {"source": f"images:{photos}"}
-    store = changes(source="tfds:mnist", records_store="made/later")
+    store = changes(source="digits", records_store="made/later")
     assert store == {"records_store": str(photos.parent / "made" / "later")}
     (photos / "a.csv").write_text("a,b\n1,2\n")
     for place in ("photos", "photos/a.csv", "pho*/*.csv"):
@@ -50,7 +50,7 @@ def test_a_local_file_of_weights_becomes_absolute(photos):
 
     def options(weights):
         values = {"model": "transfer", "model_options": {"dropout": 0.1, "weights": weights}}
-        return changes(source="tfds:tf_flowers", **values)
+        return changes(source="digits", **values)
 
     absolute = {"dropout": 0.1, "weights": str(photos / "mine.weights.h5")}
     assert options("photos/mine.weights.h5") == {"model_options": absolute}
@@ -79,22 +79,22 @@ def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkey
         models.mkdir(parents=True)
         (models / "resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5").touch()
         options = {"backbone": "ResNet50"}
-        assert changes(source="tfds:mnist", model="transfer", model_options=options) == {}
+        assert changes(source="digits", model="transfer", model_options=options) == {}
 
 
 def test_weights_to_start_from_become_absolute(photos):
     (photos / "model.keras").touch()
-    start = {"source": "tfds:tf_flowers", "warm_start": "photos/model.keras"}
+    start = {"source": "digits", "warm_start": "photos/model.keras"}
     assert changes(**start) == {"warm_start": str(photos / "model.keras")}
     for elsewhere in ("champion", "", "gs://bucket/run/model"):
         assert changes(**{**start, "warm_start": elsewhere}) == {}
     with pytest.raises(InputError, match="warm_start: there is no 'champoin'; give champion, a"):
         changes(**{**start, "warm_start": "champoin"})
     with pytest.raises(InputError, match="warm_start='champion' is that of a model; give its mod"):
-        changes(source="tfds:tf_flowers", warm_start="champion", model_name="")
+        changes(source="digits", warm_start="champion", model_name="")
 
 
-@pytest.mark.parametrize("source", ["digits", "tfds:mnist", "images:gs://bucket/photos"])
+@pytest.mark.parametrize("source", ["digits", "images:gs://bucket/photos"])
 def test_other_sources_are_left_as_they_are(source):
     assert changes(source=source) == {}
 
@@ -180,6 +180,13 @@ def test_a_table_without_a_column_is_found_before_the_start(photos, capfd):
     )  # fmt: skip
     error = in_one_line(capfd, *settings)
     assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
+
+
+def test_a_data_set_that_is_not_prepared_is_found_before_the_start(photos, capfd):
+    error = in_one_line(capfd, f"data_dir={photos}")
+    assert f"no data set 'tf_flowers' is prepared in data_dir='{photos}'; prepare it once" in error
+    given = recipe.load("flowers").with_values({}, place="test")
+    assert on_this_machine(given, in_containers=True) == {}
 
 
 @pytest.mark.parametrize("store", ["photos/rose/a.jpg", "photos/rose/a.jpg/inner", "closed/inner"])

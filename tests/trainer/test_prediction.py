@@ -45,6 +45,20 @@ def test_a_model_without_the_signature_lists_those_it_has(tmp_path):
         evaluate(str(tmp_path / "m"), str(tmp_path))
 
 
+def test_records_that_do_not_fit_the_model_are_told_by_what_is_missing(tmp_path):
+    write_records(tmp_path, NAMES, [0], np.ones((1, 3), np.uint8))
+
+    def parsed(examples):
+        return tf.io.parse_example(examples, {"age": tf.io.FixedLenFeature([1], tf.float32)})
+
+    module = tf.Module()
+    module.f = tf.function(parsed, input_signature=[tf.TensorSpec([None], tf.string)])
+    signatures = {"serving_examples": module.f}
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=signatures)
+    with pytest.raises(InputError, match=r"after 0 of them: Name: .*Feature: age .*not be found"):
+        evaluate(str(tmp_path / "m"), str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

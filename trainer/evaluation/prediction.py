@@ -9,7 +9,7 @@ import tensorflow as tf
 from trainer.data import schema
 from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
+from trainer.errors import InputError, first_line
 from trainer.evaluation.mistakes import MostConfident
 
 SIGNATURE = "serving_examples"
@@ -33,7 +33,7 @@ class ServedModel:
             self._model = tf.saved_model.load(uri)
         except (OSError, tf.errors.OpError) as error:
             raise InputError(
-                f"no SavedModel at {uri} ({_first_line(str(error))}); train and export one first"
+                f"no SavedModel at {uri} ({first_line(error)}); train and export one first"
             ) from None
         signatures = getattr(self._model, "signatures", {})
         if SIGNATURE not in signatures:
@@ -156,7 +156,7 @@ def predict(
     ) as error:
         raise InputError(
             f"the {split} records of {dataset.uri} can't be evaluated with the model at "
-            f"{model.uri}, after {done:,} of them: {_first_line(error.message)}"
+            f"{model.uri}, after {done:,} of them: {first_line(error)}"
         ) from None
     if done != total:
         raise InputError(
@@ -184,7 +184,3 @@ def _labels_and_keys(
             f"{len(dataset.classes)} classes; run create_tfrecords again"
         )
     return labels, parsed[key].numpy().tolist() if key else [b""] * len(labels)
-
-
-def _first_line(message: str) -> str:
-    return message.strip().partition("\n")[0]

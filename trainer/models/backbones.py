@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from trainer import files
-from trainer.errors import InputError
+from trainer.errors import InputError, first_line
 from trainer.models.model_options import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
@@ -74,7 +74,7 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
             backbone = getattr(keras.applications, name)(**arguments)
     # What it dislikes it says by ValueError; what it can't download by a bare Exception.
     except Exception as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         if weights and not isinstance(error, (ValueError, TypeError)):
             raise InputError(
                 f"model_options: weights='imagenet': those of {name} can't be downloaded "
@@ -107,7 +107,7 @@ def _load(backbone: keras.Model, name: str, uri: str) -> None:
             backbone.load_weights(file)
         except (ValueError, KeyError, OSError) as error:
             raise InputError(
-                f"{place} does not fit {name} ({_first_line(error)}); give the weights of just "
+                f"{place} does not fit {name} ({first_line(error)}); give the weights of just "
                 "that backbone without its top, and its backbone_options"
             ) from None
 
@@ -121,7 +121,3 @@ def _impatience() -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]

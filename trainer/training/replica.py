@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import statistics
 import sys
 import time
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.data.schema import join, load_to_train
-from trainer.errors import RETRY_EXIT_CODE, InputError
+from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.training import (
     asynchronous,
     evaluator,
@@ -65,20 +64,18 @@ def run(job: Job) -> int:
     except PEER_GONE as error:
         # The client of Cloud Storage gives up with an error of the same kind.
         if RETRIED not in str(error):
-            raise PeerGoneError(
-                f"a peer of {cluster.name} is gone ({_first_line(error)})"
-            ) from None
-        print(f"error: storage does not answer: {_first_line(error)}", file=sys.stderr)
+            raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
+        print(f"error: storage does not answer: {first_line(error)}", file=sys.stderr)
         return RETRY_EXIT_CODE
     except tf.errors.ResourceExhaustedError as error:
         if "No space left" in str(error):
             raise InputError(
-                f"no room to write to {job.base_output_directory} ({_first_line(error)}); free "
+                f"no room to write to {job.base_output_directory} ({first_line(error)}); free "
                 "some space and run it again: it goes on from the last whole checkpoint"
             ) from None
         raise InputError(
             f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
-            f"the memory of {cluster.name} ({_first_line(error)}); make one of them smaller, or "
+            f"the memory of {cluster.name} ({first_line(error)}); make one of them smaller, or "
             "take another machine"
         ) from None
     return 0
@@ -151,11 +148,3 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     except PEER_GONE:
         if not tf.io.gfile.exists(results):
             raise
-
-
-def _first_line(error: Exception) -> str:
-    """The line of an error that says what is gone, or else its first."""
-    text = re.sub(r"\{\{.*?\}\}", "", str(error))
-    lines = text.strip().splitlines() or [type(error).__name__]
-    said = (line.strip() for line in lines if re.search("UNAVAILABLE|abort", line, re.IGNORECASE))
-    return next(said, lines[0])[:300]

@@ -72,3 +72,31 @@ def test_a_metric_below_1_is_not_shown_as_1(tmp_path, capsys):
     closing.show(Console(), summary, Board([], tmp_path), None, 1.0, tmp_path)
     assert "test set  accuracy 1.0000, roc auc 0.9999\n" in capsys.readouterr().out
     assert str(Value(0.99999, (0.98, 1.0))) == "0.9999 (0.98 to 1)"
+
+
+def test_the_figures_are_broken_between_words_on_a_terminal_alone(tmp_path, capsys):
+    names = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
+    summary = {"state": "SUCCEEDED", "metrics": dict.fromkeys(names, 0.87654), "report": ""}
+    summary |= {
+        "artifacts": str(tmp_path),
+        "verdict": "accepted",
+        "gate": {"reason": "better " * 9},
+    }
+    board = Board([], tmp_path)
+    for terminal in (True, False):
+        console = Console(force_terminal=terminal, width=80, no_color=True)
+        closing.show(console, summary, board, None, 1.0, tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    split = lines.index("          expected calibration error 0.8765")
+    assert lines[split - 1].startswith("test set  accuracy 0.8765, f1")
+    assert lines[split + 2].startswith("          better")
+    assert max(map(len, lines[:5])) <= 80 < min(map(len, lines[7:9]))
+
+
+def test_a_log_is_shown_without_the_inputs_that_the_executor_prints(tmp_path):
+    lines = [
+        "[KFP Executor 2026-11-21 10:00:00,123 INFO]: Got executor_input:",
+        *("{", '    "inputs": {}', "}", "Reading", TRACEBACK.splitlines()[1], "    at", "No: no"),
+        "I0000 00:00:1795260141.206613 7953 port.cc:153] oneDNN custom operations are on.",
+    ]
+    assert list(failures.without_noise(lines)) == lines[4:8]
