@@ -63,7 +63,7 @@ def evaluate_model(
     from components.vertex_client import LOCAL_PROJECT
     from trainer.data import schema
     from trainer.errors import exit_on_input_error
-    from trainer.evaluation import answer_file, champion, gate
+    from trainer.evaluation import answer_file, champion, drift, gate
     from trainer.evaluation.results import load
     from trainer.evaluation.scoring import evaluate
     from trainer.fields import build, pick
@@ -82,6 +82,8 @@ def evaluate_model(
         )
         current = find_champion(model_name, project, location, os.environ)
         rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
+        if current and (moved := drift.line(drift.since(current.artifact_uri, dataset))):
+            print(f"The training data have drifted since {current.name}: {moved}")
         verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
         details = dataset.creation.get("options", {}) | training.metadata
         details |= dataclasses.asdict(options)

@@ -17,6 +17,8 @@ from components.vertex_client import model_client
 from tests.components.artifacts import artifact
 from tests.model_service import ModelService
 from tests.trainer.report_samples import write_model, write_records
+from trainer.data import schema
+from trainer.data.schema import EXTRA_ASSETS
 from trainer.evaluation import answer_file
 from trainer.evaluation.gate import GateOptions
 
@@ -278,6 +280,20 @@ def test_an_equal_model_does_not_displace_the_champion(folder, service, tmp_path
     outputs, _ = evaluate(folder, tmp_path, model_name="flowers")
     assert outputs[1:4] == ("rejected", "", "flowers@1")
     assert "rejected: not better than the champion flowers@1" in capsys.readouterr().out
+
+
+def test_data_that_have_drifted_since_the_champions_are_told(folder, service, tmp_path, capsys):
+    champion = tmp_path / "champion"
+    shutil.copytree(folder / "worse", champion)
+    (champion / EXTRA_ASSETS).mkdir()
+    dataset = schema.load(str(folder / "records"))
+    train = dataclasses.replace(dataset.splits["train"], class_counts=[100, 900])
+    drifted = dataclasses.replace(dataset, splits={**dataset.splits, "train": train})
+    (champion / EXTRA_ASSETS / schema.FILE_NAME).write_text(drifted.to_json())
+    put_champion(service, str(champion))
+    evaluate(folder, tmp_path / "out", model_name="flowers")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
+    assert line.startswith("The training data have drifted since flowers@1: label ")
 
 
 def test_a_champion_that_is_gone_is_said_and_not_stumbled_over(folder, service, tmp_path, capsys):

@@ -12,6 +12,8 @@ from trainer.data import storage
 from trainer.errors import InputError
 
 FILE_NAME = "dataset.json"
+EXTRA_ASSETS = "assets.extra"
+"""Folder in a SavedModel that has the dataset.json of its training."""
 REJECTED_FILE_NAME = "rejected.jsonl"
 SCHEMA_VERSION = 1
 
@@ -31,8 +33,9 @@ class Feature:
         shape: of that tensor, without the batch dimension; images [height, width, channels].
         encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.
         settings: of a column, what the model makes of it: boundaries, values, buckets, ...
-        statistics: of a column, over the training split: mean, deviation, counts of values;
-            and under "missing" the share of missing values by split.
+        statistics: of a column, over the training split: mean, deviation, a hundred quantiles
+            (0.005, 0.015, ...), counts of values; and under "missing" the share of missing values
+            by split.
     """
 
     name: str

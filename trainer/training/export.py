@@ -16,8 +16,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer.data import storage
 from trainer.data.read import decoding
-from trainer.data.schema import Dataset
+from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
 from trainer.data.tables.inputs import Encoder, columns_of, parse_columns
 from trainer.training import preprocessing
 
@@ -36,6 +37,10 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     add = _add_of_table if dataset.is_table else _add_of_images
     add(archive, predict, dataset)
     archive.write_out(uri, verbose=False)
+    # TensorFlow's folder for files that it does not read: what the model was trained on.
+    folder = join(uri, EXTRA_ASSETS)
+    storage.make_folder(folder)
+    storage.write_whole(join(folder, FILE_NAME), dataset.to_json().encode())
 
 
 def _add_of_table(

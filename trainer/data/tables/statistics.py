@@ -18,6 +18,8 @@ from trainer.errors import InputError
 SAMPLE = 1 << 16
 """Values that quantiles are taken from: those of the rows with the smallest hashes."""
 
+_QUANTILES = (np.arange(100) + 0.5) / 100
+
 MAX_DISTINCT = 10**6
 """Different values that learning a vocabulary holds in memory: some 100 MB."""
 
@@ -103,7 +105,7 @@ class ColumnStatistics:
             self.moments.add(values[present])
             if self.column.log:
                 self.scaled.add(np.log1p(np.maximum(values[present], 0.0)))
-            if self.column.quantiles:
+            if self.column.is_number:
                 self.sample.add(hashes[present], values[present])
             if self.column.type == "identity":
                 self.counts.update(values[present].astype(int).astype(str).tolist())
@@ -153,6 +155,11 @@ class ColumnStatistics:
                 "deviation": scaled.deviation,
                 "minimum": self.moments.least if self.moments.count else None,
                 "maximum": self.moments.most if self.moments.count else None,
+                "quantiles": np.quantile(
+                    self.sample.values, _QUANTILES, method="inverted_cdf"
+                ).tolist()
+                if self.moments.count
+                else [],
             }
         if self.column.type == "vocabulary":
             figures["distinct"] = len(self.counts)

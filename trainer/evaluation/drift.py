@@ -1,0 +1,173 @@
+"""Drift: how far the training data of two data sets lie apart, by column and by class.
+
+Everything comes from the statistics in dataset.json; no example is read. Numbers are put into
+bins between the earlier data set's quantiles; what is missing is a bin of its own. For shares p
+and q of n bins:
+
+    population stability index   sum((q - p) * ln(q / p)); 0.1 is said to be small, 0.25 large
+    Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1
+
+Between two samples of one distribution the index is not 0: it is close to (1/n + 1/m) times a
+chi-squared variable (Yurdakul, "Statistical properties of population stability index", 2018),
+from which `noise` is taken.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+from trainer.data import schema, storage
+from trainer.data.schema import Dataset, Feature
+
+LABEL = "label"
+MISSING, OTHER = "(missing)", "(other)"
+_BINS = 10
+_MOST_CATEGORIES = 50
+_FALSE_ALARMS = 0.01
+"""Probability that any of two data sets' columns exceeds its noise without drift."""
+# A hundred quantiles know a bin's share to half a percent, which the index of ten bins shows.
+_RESOLUTION = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """How far a column's values, or the classes, have moved.
+
+    Attributes:
+        name: of the column; LABEL for the classes.
+        index: population stability index.
+        distance: Jensen-Shannon distance.
+        noise: the index that chance alone exceeds in at most 1 of 100 comparisons of data sets.
+        missing: shares of missing values, before and now.
+        bins: by name, shares before and now.
+    """
+
+    name: str
+    index: float
+    distance: float
+    noise: float
+    missing: tuple[float, float]
+    bins: dict[str, tuple[float, float]]
+
+    @property
+    def is_drift(self) -> bool:
+        """Return whether the index is more than noise."""
+        return self.index > self.noise
+
+
+def since(model: str, now: Dataset) -> list[Drift]:
+    """Compare a data set with the one that a model was trained on.
+
+    Args:
+        model: URI of its SavedModel.
+
+    Returns:
+        As `measure` does; nothing where the model does not say what it was trained on.
+    """
+    folder = schema.join(model, schema.EXTRA_ASSETS)
+    if not storage.exists(schema.join(folder, schema.FILE_NAME)):
+        return []
+    return measure(schema.load(folder), now)
+
+
+def measure(before: Dataset, now: Dataset) -> list[Drift]:
+    """Compare the training splits of two data sets.
+
+    Columns that only one of them has, and those of which no distribution is kept (hashed ones and
+    pixels), are left out.
+
+    Returns:
+        The drift of the classes and of each column, the largest index first.
+    """
+    counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
+    names = list(dict.fromkeys([*before.classes, *now.classes]))
+    compared: dict[str, list[dict[str, float]]] = {
+        LABEL: [
+            {name: dict(zip(dataset.classes, count, strict=True)).get(name, 0) for name in names}
+            for dataset, count in zip((before, now), counts, strict=True)
+        ]
+    }
+    rows = [float(sum(count)) for count in counts]
+    earlier = {feature.name: feature for feature in before.features}
+    for feature in now.features:
+        if feature.name in earlier and feature.kind == earlier[feature.name].kind:
+            pair = _histograms(earlier[feature.name], feature, rows)
+            if pair:
+                compared[feature.name] = pair
+    found = [_drift(name, pair, len(compared)) for name, pair in compared.items()]
+    return sorted(found, key=lambda drift: -drift.index)
+
+
+def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
+    """Return how many rows each bin has, before and now; none where no distribution is kept."""
+    missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
+    present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
+    if "quantiles" in before.statistics and "quantiles" in now.statistics:
+        # With the ends open, for what is smaller or larger now.
+        quantiles = [np.array(one.statistics["quantiles"], float) for one in (before, now)]
+        if not all(len(values) for values in quantiles):
+            return []
+        tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
+        edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
+        shares = [_shares(values, edges) for values in quantiles]
+        names = [f"to {edge:g}" for edge in edges] + [f"over {edges[-1]:g}"]
+        pair = [
+            {name: float(share * count) for name, share in zip(names, share_of, strict=True)}
+            for share_of, count in zip(shares, present, strict=True)
+        ]
+    elif "counts" in before.statistics and "counts" in now.statistics:
+        pair = _categories(before.statistics["counts"], now.statistics["counts"], present)
+    else:
+        return []
+    for histogram, count, share in zip(pair, rows, missing, strict=True):
+        histogram[MISSING] = count * share
+    return pair
+
+
+def _shares(quantiles: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the share of values in each of the bins that `edges` part."""
+    below = np.searchsorted(quantiles, edges, side="right") / len(quantiles)
+    return np.diff(np.concatenate([[0.0], below, [1.0]]))
+
+
+def _categories(
+    before: Mapping[str, int], now: Mapping[str, int], present: list[float]
+) -> list[dict[str, float]]:
+    ranked = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
+    names = ranked[:_MOST_CATEGORIES]
+    pair = []
+    for counts, total in zip((before, now), present, strict=True):
+        histogram = {name: float(counts.get(name, 0)) for name in names}
+        histogram[OTHER] = max(0.0, total - sum(histogram.values()))
+        pair.append(histogram)
+    return pair
+
+
+def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
+    kept = [one for one in pair[0] if pair[0][one] or pair[1][one]]
+    counts = np.array([[histogram[one] for one in kept] for histogram in pair])
+    totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    shares = counts / totals
+    # Half an example, where a bin has none.
+    smooth = np.maximum(counts, 0.5) / totals
+    index = float(((smooth[1] - smooth[0]) * np.log(smooth[1] / smooth[0])).sum())
+    freedom = max(len(kept) - 1, 1)
+    quantile = stats.chi2.ppf(1 - _FALSE_ALARMS / columns, freedom)
+    missing = [float(row[kept.index(MISSING)]) if MISSING in kept else 0.0 for row in shares]
+    return Drift(
+        name=name,
+        index=index,
+        distance=float(jensenshannon(*shares, base=2)) if len(kept) > 1 else 0.0,
+        noise=float(quantile * (1 / totals).sum()) + _RESOLUTION,
+        missing=(missing[0], missing[1]),
+        bins={one: (float(p), float(q)) for one, p, q in zip(kept, *shares, strict=True)},
+    )
+
+
+def line(drifts: list[Drift]) -> str:
+    """Return the columns that have drifted and their indices in a line; empty where none has."""
+    moved = [drift for drift in drifts if drift.is_drift]
+    return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in moved)
