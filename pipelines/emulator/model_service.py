@@ -154,7 +154,20 @@ class ModelService:
 
 
 def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.keys() >= {"last", "versions", "evaluations"}
+    """Tell a model's entry, whose versions and evaluations are Google's messages."""
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
+    try:
+        for number, version in entry["versions"].items():
+            if types.Model.from_json(json.dumps(version)).version_id != number:
+                return False
+        for kept in entry["evaluations"].values():
+            for one in kept:
+                types.ModelEvaluation.from_json(json.dumps(one))
+        return entry["last"] >= max(map(int, entry["versions"]), default=0)
+    except (LookupError, TypeError, AttributeError, ValueError, json_format.Error):
+        return False
 
 
 def _entry(content: Content, name: str) -> Content:

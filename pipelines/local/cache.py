@@ -38,17 +38,24 @@ class WholeCache(LocalCache):
         try:
             expected = json.loads(self._files_of(key).read_text())
             outputs = super().get(key)
-            whole = outputs is not None and files_of(outputs) == expected
+            whole = outputs is not None and self._checksums(key, outputs) == expected
         # A damaged entry is none: its task runs again, and replaces it.
         except DAMAGED:
             return None
         return outputs if whole else None
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
-        content = json.dumps(files_of(outputs)).encode()
-        # Runs of one folder may end the same task at the same time.
-        storage.write_whole(str(self._files_of(key)), content, shared=True)
         super().put(key, outputs)
+        # Runs of one folder may end the same task at the same time: the last one's is described.
+        kept = super().get(key)
+        if kept is not None:
+            content = json.dumps(self._checksums(key, kept)).encode()
+            storage.write_whole(str(self._files_of(key)), content, shared=True)
+
+    def _checksums(self, key: str, outputs: Mapping[str, Any]) -> dict[str, str]:
+        """Return a checksum of the entry itself, and of each file that it names."""
+        entry = f"{key}.json"
+        return {**files_of(outputs), entry: storage.sha256(f"{self.cache_root}/{entry}")}
 
     def _files_of(self, key: str) -> pathlib.Path:
         return pathlib.Path(self.cache_root, f"{key}.files.json")

@@ -1,5 +1,6 @@
 """The tasks of a run that have succeeded, kept so that the run can be resumed."""
 
+import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
@@ -34,7 +35,8 @@ class Journal:
 
         self._folder.mkdir(exist_ok=True)
         values = {name: _plain(value) for name, value in outputs.items()}
-        content = json.dumps({"outputs": values, "files": files_of(outputs)}).encode()
+        kept = {"outputs": values, "files": files_of(outputs)}
+        content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
         storage.write_whole(str(self._path(task)), content, shared=True)
 
     def get(self, task: str) -> dict[str, Any] | None:
@@ -49,6 +51,8 @@ class Journal:
 
         try:
             content = json.loads(self._path(task).read_text())
+            if content.pop("sha256") != _sha256(content):
+                raise ValueError("another content than was kept")
             outputs = {name: _restored(value) for name, value in content["outputs"].items()}
             # A later task may have added files: a job's folder fills while it trains.
             self._intact = content["files"].items() <= files_of(outputs).items()
@@ -58,6 +62,10 @@ class Journal:
 
     def _path(self, task: str) -> pathlib.Path:
         return self._folder / f"{task}.json"
+
+
+def _sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -47,6 +47,22 @@ def test_a_damaged_entry_is_none(tmp_path, text, name):
     assert cache.get("key") is None
 
 
+@pytest.mark.parametrize("change", [("abc", "abd"), ("12", "13"), ("5", "6")])
+def test_a_value_that_was_changed_in_the_cache_is_not_believed(tmp_path, change):
+    records = dsl.Dataset(name="records", uri=str(tmp_path / "records"), metadata={"examples": 5})
+    (tmp_path / "records").write_bytes(b"1234")
+    outputs = {"digest": "abc", "count": 12, "records": records}
+    WholeCache(str(tmp_path)).put("key", outputs)
+    Journal(tmp_path).put("plan", outputs)
+    assert WholeCache(str(tmp_path)).get("key") and Journal(tmp_path).get("plan")
+    for entry in (tmp_path / "key.json", tmp_path / ".completed" / "plan.json"):
+        text = entry.read_text()
+        assert change[0] in text
+        entry.write_text(text.replace(*change))
+    assert WholeCache(str(tmp_path)).get("key") is None
+    assert Journal(tmp_path).get("plan") is None
+
+
 def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp_path):
     for _ in range(2):  # What it wrote is no entry of the cache either.
         result, shown = start(small_package, tmp_path, source="wordy")

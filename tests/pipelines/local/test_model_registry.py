@@ -127,6 +127,33 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path):
             upload(client, "one", model_id="digits")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"artifactUri": "', '"artifactUri": 5, "x": "'),
+        ('"versionId": "1"', '"versionId": "2"'),
+        ('"last": 1', '"last": null'),
+        ('"evaluations": {}', '"evaluations": {"1": [{"sliceDimensions": 1}]}'),
+        ('"labels": {', '"labels": [{'),
+    ],
+    ids=lambda change: change[0].split('"')[1],
+)
+def test_a_damaged_file_is_named_and_breaks_no_connection(tmp_path, change):
+    with ModelService(tmp_path, "") as server:
+        client = model_client("local", server.environment)
+        upload(client, "one", model_id="digits")
+        text = (tmp_path / "models.json").read_text()
+        assert change[0] in text
+        (tmp_path / "models.json").write_text(text.replace(*change))
+        for call in (
+            lambda: list(client.list_models(parent=PARENT)),
+            lambda: client.get_model(name=DIGITS),
+            lambda: upload(client, "two", parent_model=DIGITS),
+        ):
+            with pytest.raises(exceptions.BadRequest, match=r"models.json can't be read"):
+                call()
+
+
 def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
     with ModelService(tmp_path, "") as server:
         request = urllib.request.Request(
