@@ -87,6 +87,8 @@ class Containers:
         ]
 
     def __enter__(self) -> "Containers":
+        # A machine that went down has left those of the attempt before.
+        self.__exit__()
         label = f"{LABEL}={self._run}"
         created = _call(self.engine, "network", "create", "--label", label, self._run)
         if created.returncode:

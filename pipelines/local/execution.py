@@ -91,12 +91,11 @@ def run(
         root=root.rstrip("/"),
         code=code_digest(),
     )
-    if in_containers:
-        engine_with(pipeline.image)
+    engine = engine_with(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, recipe, package_path, record.root)
     with locked(directory) as lock:
         write_record(record, directory)
-        return execute(pipeline, record, directory, lock, console or Console())
+        return execute(pipeline, record, directory, lock, console or Console(), engine)
 
 
 def execute(
@@ -105,13 +104,14 @@ def execute(
     directory: pathlib.Path,
     lock: int,
     console: Console,
+    engine: str = "",
 ) -> Run:
     """Executes a run in its folder, from the first task that its journal does not hold.
 
     Args:
         lock: descriptor of the folder's lock, which is held.
+        engine: of containers; empty: components and replicas are processes.
     """
-    engine = engine_with(pipeline.image) if record.in_containers else ""
     arguments, root = record.parameters, record.root
     artifacts = artifacts_of(record, directory)
     logs = directory / "logs"

@@ -22,7 +22,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _NOISE = re.compile(
     r"[IWEF]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
-    r"|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
+    r"|<frozen runpy>|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
 )
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipelines import run_history
 from pipelines.console import print_plain
+from pipelines.emulator.containers import engine_with
 from pipelines.local import folders, package
 from pipelines.local.execution import Run, execute
 from pipelines.local.journal import Journal
@@ -26,8 +27,8 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
         console: where to show the run; default: the standard output.
 
     Raises:
-        InputError: no run's folder, it is still running or has succeeded, or its YAML is not the
-            one that it was started with. Nothing was started.
+        InputError: no run's folder, it is still running or has succeeded, its YAML is not the one
+            that it was started with, or its containers' engine is gone. Nothing was started.
     """
     from pipelines.local.cache import code_digest
 
@@ -42,7 +43,8 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             raise InputError(
                 f"{path} is not the file that {directory.name} was started with; start a new run"
             )
-        if record.code != code_digest():
+        engine = engine_with(pipeline.image) if record.in_containers else ""
+        if not engine and record.code != code_digest():
             print_plain(
                 console,
                 "warning   the code of trainer/ or components/ has changed since the run started: "
@@ -50,4 +52,4 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             )
         folders.set_aside(directory, Journal(directory).tasks)
         folders.point_latest_to(directory)
-        return execute(pipeline, record, directory, lock, console)
+        return execute(pipeline, record, directory, lock, console, engine)

@@ -25,13 +25,17 @@ def make_records(records: dsl.Output[dsl.Dataset], to_path: bool):
 
 @component
 def evaluate(
-    records: dsl.Input[dsl.Dataset], metrics: dsl.Output[dsl.Metrics], report: dsl.Output[dsl.HTML]
+    records: dsl.Input[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    needs: str,
 ) -> NamedTuple("Evaluated", [("accuracy", float)]):
     from google.cloud import storage
 
     client = storage.Client(project=None)
     bucket, _, name = records.uri.removeprefix("gs://").partition("/")
     assert client.bucket(bucket).blob(f"{name}/dataset.json").download_as_bytes()
+    assert not needs or client.bucket(bucket).blob(needs).exists()
     report.uri += ".html"
     bucket, _, name = report.uri.removeprefix("gs://").partition("/")
     client.bucket(bucket).blob(name).upload_from_string("<p>a report</p>")
@@ -40,9 +44,9 @@ def evaluate(
 
 
 @dsl.pipeline(name="remote")
-def remote(to_path: bool = False):
+def remote(to_path: bool = False, needs: str = ""):
     records = make_records(to_path=to_path).set_caching_options(True).output
-    evaluate(records=records).set_caching_options(False)
+    evaluate(records=records, needs=needs).set_caching_options(False)
 
 
 def compile_to(path):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.commands import command_line
-from pipelines.local import run
+from pipelines.local import resume, run
 from tests.gcs.remote_pipeline import compile_to
 from trainer.errors import InputError
 
@@ -63,6 +63,27 @@ def test_artifacts_are_objects_below_the_root_and_the_report_is_here_too(start, 
     server.put(f"{folder_of(result)}/make-records/records/dataset.json", b"{}")
     damaged, _ = start()
     assert states(damaged) == ["SUCCEEDED", "SUCCEEDED"]
+
+
+def test_a_run_below_a_root_is_resumed_there(start, server):
+    needed = uuid.uuid4().hex
+    failed, shown = start(needs=needed)
+    assert states(failed) == ["SUCCEEDED", "FAILED"], shown
+    server.put(needed, b"")
+    resumed = resume(failed.directory)
+    assert (resumed.state, folder_of(resumed)) == ("SUCCEEDED", folder_of(failed))
+    assert states(resumed) == ["CACHED", "SUCCEEDED"]
+    assert "evaluate/report.html" in server.sizes(folder_of(failed))
+    assert (resumed.directory / "report.html").read_text() == "<p>a report</p>"
+
+
+def test_records_gone_from_the_bucket_are_written_again_on_resuming(start, server):
+    needed = uuid.uuid4().hex
+    failed, _ = start(needs=needed)
+    server.put(needed, b"")
+    server.put(f"{folder_of(failed)}/make-records/records/dataset.json", b"{}")
+    resumed = resume(failed.directory)
+    assert states(resumed) == ["SUCCEEDED", "SUCCEEDED"]
 
 
 def test_a_component_that_writes_to_the_mount_fails_instead_of_losing_its_data(start):

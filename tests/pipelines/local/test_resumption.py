@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from pipelines import run_history
-from pipelines.local import resume
+from pipelines.local import resume, run
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
 from tests.pipelines.local.test_execution import start, states
 from tests.pipelines.local.test_interruption import children_of, started
@@ -88,6 +90,48 @@ def test_a_task_whose_files_are_gone_is_run_again(small_package, tmp_path):
     # The chief fails again, of course; what came before it was made anew.
     assert list(states(result).values())[:3] == ["SUCCEEDED", "SUCCEEDED", "FAILED"]
     assert (records / "dataset.json").exists()
+
+
+ENGINE = """#!/bin/sh
+here=$(dirname "$0")
+for last; do :; done
+case "$1 $2" in
+  "network create") mkdir "$here/$last" ;;
+  "network rm") rmdir "$here/$last" ;;
+  "run "*)
+    test -e "$here/broken" && exit 125
+    while [ "$1" != --entrypoint ]; do shift; done
+    command=$2
+    shift 3
+    exec "$command" "$@" ;;
+esac
+"""
+"""Stands for docker: it runs commands without containers, or none while it is broken."""
+
+
+def test_a_run_in_containers_is_resumed_in_containers(records_package, tmp_path, monkeypatch):
+    engine = tmp_path / "bin" / "docker"
+    engine.parent.mkdir()
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    broken = engine.parent / "broken"
+    broken.touch()
+    own = f"{engine.parent}:{Path(sys.executable).parent}"
+    monkeypatch.setenv("PATH", own, prepend=os.pathsep)
+    options = {"parameters": {}, "runs_directory": tmp_path / "runs", "in_containers": True}
+    failed = run(records_package, recipe="records", **options)
+    assert failed.state == "FAILED"
+    engine.rename(tmp_path / "gone")
+    with pytest.raises(InputError, match="--in-containers needs docker or podman: docker "):
+        resume(failed.directory)
+    assert run_history.load(failed.directory).state == "FAILED"
+    (tmp_path / "gone").rename(engine)
+    broken.unlink()
+    # The network of an attempt that ended with the machine.
+    (engine.parent / failed.directory.name).mkdir()
+    resumed = resume(failed.directory)
+    assert (resumed.state, resumed.directory) == ("SUCCEEDED", failed.directory)
+    assert list(engine.parent.iterdir()) == [engine]
 
 
 def test_runs_are_listed_the_latest_first(small_package, tmp_path):
