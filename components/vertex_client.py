@@ -87,6 +87,8 @@ def service(
 
         # A generated client's own gRPC is always encrypted.
         channel = grpc.insecure_channel(urlsplit(endpoint).netloc)
+        if credentials:
+            channel = grpc.intercept_channel(channel, _authorizing(credentials, endpoint))
         client = kind(transport=kind.get_transport_class("grpc")(channel=channel))
     else:
         client = kind(
@@ -95,6 +97,23 @@ def service(
             client_options=ClientOptions(api_endpoint=endpoint),
         )
     return Service(client, retry or make_retry())
+
+
+def _authorizing(credentials: Any, endpoint: str) -> Any:
+    """Return an interceptor that sends credentials over plain gRPC, which refuses its own."""
+    import grpc
+
+    headers: dict[str, str] = {}
+    credentials.before_request(None, "POST", endpoint, headers)
+
+    class Authorizing(grpc.UnaryUnaryClientInterceptor):
+        """Adds the headers to the metadata of each call."""
+
+        def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
+            metadata = [*(details.metadata or ()), *headers.items()]
+            return call(details._replace(metadata=metadata), request)
+
+    return Authorizing()
 
 
 def model_client(location: str, environment: Mapping[str, str]) -> Any:

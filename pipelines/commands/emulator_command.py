@@ -21,6 +21,7 @@ def emulator(
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
+    from pipelines.emulator.custom_job_files import CustomJobFiles
     from pipelines.emulator.metadata_service import MetadataService
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.operations import Operations
@@ -39,15 +40,17 @@ def emulator(
         clock, operations = Clock(), Operations(seconds=1.0)
         engine = PipelineEngine(place, guardian, clock)
         stack.callback(engine.close)
-        pipelines = PipelineService(engine, operations, clock)
-        schedules = ScheduleService(pipelines, operations, clock)
+        jobs = CustomJobFiles(place, guardian)
+        stack.enter_context(jobs.service)
+        pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
+        schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
         server = stack.enter_context(
             Emulator(
                 pipelines,
                 schedules,
-                RunResources(operations, engine),
+                RunResources(operations, jobs),
                 ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri),
-                MetadataService(operations),
+                MetadataService(operations, pipelines.pipeline_jobs),
                 operations,
                 ArtifactRegistry(),
                 CloudStorage(FolderBuckets(place / "buckets")),

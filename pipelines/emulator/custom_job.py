@@ -19,6 +19,8 @@ CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
 STATE_FILE_NAME = "job.json"
 REQUEST_FILE_NAME = "custom_job.json"
+CANCEL_FILE_NAME = "cancel"
+"""In a job's folder, asks from another process for its end."""
 TASK_LABEL = "vertex-ai-pipelines-task"
 _POLL_SECONDS = 0.05
 
@@ -76,6 +78,7 @@ class CustomJob:
             self.directory.mkdir(parents=True, exist_ok=True)
             text = type(self.request).to_json(self.request)
             (self.directory / REQUEST_FILE_NAME).write_text(text)
+            (self.directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
             self._set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
@@ -92,7 +95,8 @@ class CustomJob:
         """Blocks until the job is decided; returns its state and error."""
         seconds = self._spec.scheduling.timeout.total_seconds()
         deadline = time.monotonic() + seconds if seconds else float("inf")
-        while not self._cancelled.wait(_POLL_SECONDS):
+        asked = self.directory / CANCEL_FILE_NAME
+        while not (self._cancelled.wait(_POLL_SECONDS) or asked.exists()):
             if time.monotonic() > deadline:
                 return "FAILED", (
                     f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "

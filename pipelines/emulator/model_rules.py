@@ -8,6 +8,7 @@ from pipelines.emulator.field_rules import check_display_name, check_form, check
 from pipelines.emulator.labels import check_labels
 
 DEFAULT = "default"
+_CHANGEABLE = ("display_name", "description", "version_description", "labels")
 _MODEL_ID = re.compile(r"[a-z_][a-z0-9_-]{0,62}")
 _ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
 
@@ -46,13 +47,30 @@ def check_id(model_id: str) -> None:
         raise invalid(f"model_id {model_id!r} is not up to 63 of a-z, 0-9, _ and -")
 
 
-def check_not_default(version: dict[str, Any], name: str) -> None:
-    """Refuse to delete the version with the alias default, which only its model can go with.
+def check_not_only(versions: dict[str, Any], name: str) -> None:
+    """Refuse to delete the only version of a model: the model itself is deleted then.
 
     https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/deleteVersion
     """
-    if DEFAULT in version.get("versionAliases", []):
-        raise ApiError("FAILED_PRECONDITION", f"{name} is the default version of its model")
+    if len(versions) == 1:
+        raise ApiError("FAILED_PRECONDITION", f"{name} is the only version of its model")
+
+
+def check_update(request: Any, etag: str) -> None:
+    """Refuse an update without a mask, of a field that is fixed, or of an older state.
+
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/patch
+
+    Args:
+        etag: of the present state; a request without one overwrites whatever is there.
+    """
+    if not request.update_mask.paths:
+        raise invalid("update_mask is required")
+    for path in request.update_mask.paths:
+        if path.partition(".")[0] not in _CHANGEABLE:
+            raise invalid(f"{path} can't be updated; only {', '.join(_CHANGEABLE)}")
+    if request.model.etag not in ("", etag):
+        raise ApiError("ABORTED", f"{request.model.name} has changed since etag was read")
 
 
 def check_not_deployed(version: dict[str, Any], name: str) -> None:
@@ -88,3 +106,12 @@ def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
             versions[holder]["versionAliases"] = kept
         if alias == taken:
             versions[number]["versionAliases"].append(alias)
+
+
+def pass_on_default(versions: dict[str, Any], number: str) -> None:
+    """Give the alias default of a version, which is about to be deleted, to the newest other one.
+
+    https://cloud.google.com/vertex-ai/docs/model-registry/model-alias#delete_a_model_alias
+    """
+    if DEFAULT in versions[number].get("versionAliases", []):
+        give(versions, max((one for one in versions if one != number), key=int), [DEFAULT])

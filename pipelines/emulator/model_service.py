@@ -5,6 +5,7 @@ https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.mod
 """
 
 import datetime
+import hashlib
 import json
 import pathlib
 from collections.abc import Callable
@@ -93,6 +94,21 @@ class ModelService:
         models, token = page(found, request, self.page_size)
         return types.ListModelVersionsResponse(models=models, next_page_token=token)
 
+    def update_model(self, request: Any) -> Any:
+        """Change the fields of a version that the mask names."""
+        from google.cloud.aiplatform_v1 import types
+
+        name = request.model.name
+        with self._file.change() as content:
+            entry, number = _version(content, name)
+            model_rules.check_update(request, self._message(entry["versions"][number]).etag)
+            model = types.Model.from_json(json.dumps(entry["versions"][number]))
+            request.update_mask.MergeMessage(request.model._pb, model._pb, True, True)
+            model_rules.check(model, name.partition("/models/")[0])
+            model.version_update_time = datetime.datetime.now(datetime.timezone.utc)
+            entry["versions"][number] = _to_json(model)
+        return self._message(entry["versions"][number])
+
     def merge_version_aliases(self, request: Any) -> Any:
         """Give aliases to a version, and take those that begin with `-`."""
         model_rules.check_version(request.name)
@@ -105,8 +121,9 @@ class ModelService:
         model_rules.check_version(request.name)
         with self._file.change() as content:
             entry, number = _version(content, request.name)
-            model_rules.check_not_default(entry["versions"][number], request.name)
+            model_rules.check_not_only(entry["versions"], request.name)
             model_rules.check_not_deployed(entry["versions"][number], request.name)
+            model_rules.pass_on_default(entry["versions"], number)
             del entry["versions"][number]
             entry["evaluations"].pop(number, None)
         return self._operations.start(request.name)
@@ -150,6 +167,7 @@ class ModelService:
 
         model = types.Model.from_json(json.dumps(content))
         model.artifact_uri = self._uri(model.artifact_uri)
+        model.etag = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         return model
 
 

@@ -3,12 +3,14 @@
 import datetime
 import json
 import pathlib
+import shutil
 import sys
 from typing import Any
 
-from pipelines.emulator import environment
+from pipelines.emulator import custom_job_files, environment
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.custom_job import REQUEST_FILE_NAME, STATE_FILE_NAME
+from pipelines.emulator.custom_job import STATE_FILE_NAME
+from pipelines.emulator.custom_job_files import time_of
 from pipelines.emulator.processes import Guardian, Process
 
 _STATES = {"CACHED": "SKIPPED", "CANCELLED": "CANCELLED"}
@@ -22,15 +24,16 @@ class PipelineEngine:
     its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
 
     Args:
-        folder: keeps runs and buckets.
+        folder: keeps runs and buckets, those of an earlier process, too.
     """
 
     def __init__(self, folder: pathlib.Path, guardian: Guardian, clock: Clock) -> None:
         self._folder, self._guardian, self._clock = folder, guardian, clock
         self._processes: dict[str, Process] = {}
-        self._places: dict[str, str] = {}
-        self._numbers: dict[pathlib.Path, int] = {}
-        self.jobs: dict[str, Any] = {}
+        self._places = {
+            str(path.parent / "artifacts"): json.loads(path.read_text())["place"]
+            for path in folder.glob("runs/*/request.json")
+        }
 
     def start(self, job: Any) -> None:
         from google.protobuf import json_format
@@ -39,12 +42,15 @@ class PipelineEngine:
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self._folder / "runs" / job_id
         artifacts = directory / "artifacts"
+        # What a job of this name that has been deleted since has left.
+        shutil.rmtree(directory, ignore_errors=True)
         artifacts.mkdir(parents=True)
         root = job.runtime_config.gcs_output_directory.rstrip("/")
         link = self._folder / "buckets" / root.removeprefix("gs://") / project / job_id
         link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
         link.symlink_to(artifacts)
-        self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
+        place = self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
         recipe = job.labels.get("recipe", "pipeline")
         (directory / f"{recipe}.yaml").write_text(json.dumps(document["pipelineSpec"]))
         parameters = document.get("runtimeConfig", {}).get("parameterValues", {})
@@ -53,9 +59,9 @@ class PipelineEngine:
             "parameters": {name: self._local(value) for name, value in parameters.items()},
             "project": project,
             "location": location,
+            "place": place,
         }
         (directory / "request.json").write_text(json.dumps(request))
-        self.jobs[job_id] = job
         self._processes[job_id] = Process(
             [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
             environment=environment.of_component(),
@@ -64,7 +70,8 @@ class PipelineEngine:
         )
 
     def cancel(self, job: Any) -> None:
-        self._processes[_id(job)].terminate()
+        if _id(job) in self._processes:
+            self._processes[_id(job)].terminate()
 
     def close(self) -> None:
         """End what still runs."""
@@ -78,7 +85,8 @@ class PipelineEngine:
         context = f"{parent}/metadataStores/default/contexts/{_id(job)}"
         job.job_detail.pipeline_run_context.name = context
         directory = self._folder / "runs" / _id(job)
-        over = self._processes[_id(job)].finished.is_set()
+        process = self._processes.get(_id(job))
+        over = process is None or process.finished.is_set()
         try:
             summary = json.loads((directory / "summary.json").read_text() or "{}")
         except (OSError, ValueError):
@@ -94,30 +102,6 @@ class PipelineEngine:
         del job.job_detail.task_details[:]
         job.job_detail.task_details.extend(self._tasks(job, directory, summary if over else {}))
 
-    def custom_jobs(self) -> dict[str, Any]:
-        """Return the CustomJobs of all runs, by ID, as their folders have them."""
-        found = {}
-        for job_id, job in self.jobs.items():
-            for path in sorted((self._folder / "runs" / job_id).glob(f"logs/*/{STATE_FILE_NAME}")):
-                message = self._custom_job(job, path.parent)
-                found[_id(message)] = message
-        return found
-
-    def log_entries(self) -> list[dict[str, Any]]:
-        """Return the lines of all replicas, as Cloud Logging has them."""
-        entries = []
-        for number in self.custom_jobs():
-            folder = next(path for path, one in self._numbers.items() if str(one) == number)
-            for path in sorted(folder.glob("*-*.log")):
-                role, _, index = path.stem.rpartition("-")
-                replica = f"workerpool{environment.ROLES.index(role)}-{index}"
-                labels = {"job_id": number, "task_name": replica}
-                entries += [
-                    {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}
-                    for line in path.read_text(errors="replace").splitlines()
-                ]
-        return entries
-
     def uri(self, path: str) -> str:
         """Return what a path of a run is called in its bucket."""
         for folder, place in self._places.items():
@@ -132,21 +116,6 @@ class PipelineEngine:
         prefix, _, name = value.partition("gs://")
         path = self._folder / "buckets" / name
         return f"{prefix}{path}" if path.exists() else value
-
-    def _custom_job(self, job: Any, folder: pathlib.Path) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        number = self._numbers.setdefault(folder, 1000 + len(self._numbers))
-        message = types.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
-        state = json.loads((folder / STATE_FILE_NAME).read_text())
-        message.name = f"{job.name.partition('/pipelineJobs/')[0]}/customJobs/{number}"
-        message.state = types.JobState[f"JOB_STATE_{state['state']}"]
-        message.create_time = message.start_time = _time_of(folder / REQUEST_FILE_NAME)
-        if state["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"):
-            message.end_time = _time_of(folder / STATE_FILE_NAME)
-        if state["error"]:
-            message.error.code, message.error.message = 3, state["error"]
-        return message
 
     def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
         """Return the details of the tasks that have begun, or of all once the run has ended."""
@@ -171,14 +140,14 @@ class PipelineEngine:
                 state=types.PipelineTaskDetail.State[_STATES.get(state, state)],
             )
             if done.is_file():
-                detail.end_time = _time_of(done)
+                detail.end_time = time_of(done)
                 seconds = datetime.timedelta(seconds=task["seconds"])
                 detail.start_time = detail.end_time - seconds
                 self._put_outputs(detail, json.loads(done.read_text())["outputs"])
             execution = f"{_id(job)}-{task['name']}"
             detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
             if task["name"] == _LAUNCHER_TASK:
-                mine = [self._custom_job(job, path.parent).name
+                mine = [f"{parent}/customJobs/{custom_job_files.number_of(path.parent)}"
                         for path in directory.glob(f"logs/*/{STATE_FILE_NAME}")]  # fmt: skip
                 uris = [{"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
                         for name in mine]  # fmt: skip
@@ -201,7 +170,3 @@ class PipelineEngine:
 
 def _id(resource: Any) -> str:
     return str(resource.name.rpartition("/")[2])
-
-
-def _time_of(path: pathlib.Path) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)

@@ -1,5 +1,6 @@
 """PipelineService: PipelineJobs, which an engine executes."""
 
+import pathlib
 from typing import Any, Protocol
 
 from pipelines.emulator import pipeline_rules
@@ -7,6 +8,7 @@ from pipelines.emulator.api_error import ApiError, not_found
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.labels import filtered
 from pipelines.emulator.operations import PAGE_SIZE, Operations, page
+from pipelines.emulator.resource_files import ResourceFiles
 
 _CANCELLED = 1
 
@@ -27,14 +29,23 @@ class Engine(Protocol):
 class PipelineService:
     """Keeps PipelineJobs.
 
+    Args:
+        folder: keeps them beyond this process; None: memory alone.
+
     Attributes:
         pipeline_jobs: by ID.
     """
 
     page_size = PAGE_SIZE
 
-    def __init__(self, engine: Engine, operations: Operations, clock: Clock) -> None:
-        self.pipeline_jobs: dict[str, Any] = {}
+    def __init__(
+        self,
+        engine: Engine,
+        operations: Operations,
+        clock: Clock,
+        folder: pathlib.Path | None = None,
+    ) -> None:
+        self.pipeline_jobs = ResourceFiles(folder, "PipelineJob")
         self._engine, self._operations, self._clock = engine, operations, clock
         self._number = 0
 
@@ -52,8 +63,8 @@ class PipelineService:
         job.name = f"{request.parent}/pipelineJobs/{job_id}"
         job.state = types.PipelineState.PIPELINE_STATE_PENDING
         job.create_time = job.start_time = self._clock.now()
-        self.pipeline_jobs[job_id] = job
         self._engine.start(job)
+        self.pipeline_jobs[job_id] = job
         return job
 
     def get_pipeline_job(self, request: Any) -> Any:
@@ -82,12 +93,17 @@ class PipelineService:
         pipeline_rules.check_running(job)
         job.state = types.PipelineState.PIPELINE_STATE_CANCELLING
         self._engine.cancel(job)
+        self.pipeline_jobs[job.name.rpartition("/")[2]] = job
 
     def _updated(self, job: Any) -> Any:
-        if pipeline_rules.state_of(job) not in pipeline_rules.ENDED:
+        """Return a job in its present state, which is kept where it is another one."""
+        before = pipeline_rules.state_of(job)
+        if before not in pipeline_rules.ENDED:
             self._engine.update(job)
         if pipeline_rules.state_of(job) == "CANCELLED":
             job.error.code = _CANCELLED
+        if pipeline_rules.state_of(job) != before:
+            self.pipeline_jobs[job.name.rpartition("/")[2]] = job
         return job
 
     def _find(self, name: str) -> Any:

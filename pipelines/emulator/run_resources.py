@@ -5,16 +5,17 @@ import re
 from typing import Any
 
 from pipelines.emulator.api_error import not_found
+from pipelines.emulator.custom_job_files import CustomJobFiles
 from pipelines.emulator.labels import filtered
 from pipelines.emulator.operations import PAGE_SIZE, Operations, page
 from pipelines.emulator.server import HttpRequest
 
 
 class RunResources:
-    """Keeps what an engine puts there.
+    """Serves what is kept in files, or what a test puts there.
 
     Args:
-        engine: has custom_jobs() and log_entries(); None: a test puts them there.
+        files: of the CustomJobs; None: a test sets the attributes.
 
     Attributes:
         custom_jobs: messages by ID.
@@ -24,15 +25,22 @@ class RunResources:
     page_size = PAGE_SIZE
     routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
 
-    def __init__(self, operations: Operations, engine: Any = None) -> None:
+    def __init__(self, operations: Operations, files: CustomJobFiles | None = None) -> None:
         self.custom_jobs: dict[str, Any] = {}
         self.log_entries: list[dict[str, Any]] = []
-        self._operations, self._engine = operations, engine
-        self._deleted: set[str] = set()
+        self._operations, self._files = operations, files
+
+    def create_custom_job(self, request: Any) -> Any:
+        assert self._files
+        return self._files.create(request)
 
     def get_custom_job(self, request: Any) -> Any:
         self._refresh()
         return self._find(request.name)
+
+    def cancel_custom_job(self, request: Any) -> None:
+        assert self._files
+        self._files.cancel(_id(self.get_custom_job(request)))
 
     def list_custom_jobs(self, request: Any) -> Any:
         from google.cloud.aiplatform_v1 import types
@@ -43,9 +51,9 @@ class RunResources:
         return types.ListCustomJobsResponse(custom_jobs=jobs, next_page_token=token)
 
     def delete_custom_job(self, request: Any) -> Any:
-        self._find(request.name)
-        job_id = request.name.rpartition("/")[2]
-        self._deleted.add(job_id)
+        job_id = _id(self.get_custom_job(request))
+        if self._files:
+            self._files.delete(job_id)
         del self.custom_jobs[job_id]
         return self._operations.start(request.name)
 
@@ -65,13 +73,15 @@ class RunResources:
         return {"entries": found[::-1][: content["pageSize"]]}
 
     def _refresh(self) -> None:
-        if self._engine:
-            found = self._engine.custom_jobs().items()
-            self.custom_jobs.update((key, one) for key, one in found if key not in self._deleted)
-            self.log_entries = self._engine.log_entries()
+        if self._files:
+            self.custom_jobs, self.log_entries = self._files.jobs(), self._files.log_entries()
 
     def _find(self, name: str) -> Any:
         job_id = name.rpartition("/")[2]
         if job_id not in self.custom_jobs:
             raise not_found(name)
         return self.custom_jobs[job_id]
+
+
+def _id(resource: Any) -> str:
+    return str(resource.name.rpartition("/")[2])

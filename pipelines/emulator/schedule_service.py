@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import pathlib
 from typing import Any
 
 from pipelines.emulator import cron, pipeline_rules
@@ -9,11 +10,15 @@ from pipelines.emulator.api_error import invalid, not_found
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.operations import PAGE_SIZE, Operations, page
 from pipelines.emulator.pipeline_service import PipelineService
+from pipelines.emulator.resource_files import ResourceFiles
 from pipelines.emulator.server import HttpRequest
 
 
 class ScheduleService:
     """Keeps schedules; `fire` starts what is due.
+
+    Args:
+        folder: keeps them beyond this process; None: memory alone.
 
     Attributes:
         schedules: by ID.
@@ -22,10 +27,16 @@ class ScheduleService:
     page_size = PAGE_SIZE
     routes = (("POST", "/clock:forward", "ForwardClock"),)
 
-    def __init__(self, pipelines: PipelineService, operations: Operations, clock: Clock) -> None:
-        self.schedules: dict[str, Any] = {}
+    def __init__(
+        self,
+        pipelines: PipelineService,
+        operations: Operations,
+        clock: Clock,
+        folder: pathlib.Path | None = None,
+    ) -> None:
+        self.schedules = ResourceFiles(folder, "Schedule")
         self._pipelines, self._operations, self._clock = pipelines, operations, clock
-        self._number = 1000
+        self._number = max(map(int, self.schedules), default=1000)
 
     def create_schedule(self, request: Any) -> Any:
         from google.cloud.aiplatform_v1 import types
@@ -68,6 +79,7 @@ class ScheduleService:
         pipeline_rules.check_schedule(changed)
         schedule._pb.CopyFrom(changed._pb)
         self._plan(schedule)
+        self._keep(schedule)
         return schedule
 
     def delete_schedule(self, request: Any) -> Any:
@@ -81,7 +93,9 @@ class ScheduleService:
     def resume_schedule(self, request: Any) -> None:
         """Let a schedule start runs again: from the next time on, without those it has missed."""
         self._bring(request.name, "PAUSED", "ACTIVE")
-        self._plan(self._find(request.name))
+        schedule = self._find(request.name)
+        self._plan(schedule)
+        self._keep(schedule)
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
         """Wind the clock forward by {"days": N}: not of Vertex AI, but of a rehearsal."""
@@ -97,15 +111,15 @@ class ScheduleService:
         from google.cloud.aiplatform_v1 import types
 
         now = self._clock.now()
-        for schedule in self.schedules.values():
+        for schedule in list(self.schedules.values()):
             if schedule.state.name != "ACTIVE" or schedule.next_run_time > now:
                 continue
             limit = schedule.max_concurrent_active_run_count
             if not limit or len(self._active_runs(schedule)) < limit:
                 request = types.CreatePipelineJobRequest(schedule.create_pipeline_job_request)
                 request.parent = schedule.name.partition("/schedules/")[0]
+                request.pipeline_job.schedule_name = schedule.name
                 job = self._pipelines.create_pipeline_job(request)
-                job.schedule_name = schedule.name
                 schedule.started_run_count += 1
                 response = types.Schedule.RunResponse(
                     scheduled_run_time=schedule.next_run_time, run_response=job.name
@@ -114,6 +128,7 @@ class ScheduleService:
             elif schedule.allow_queueing:
                 continue
             self._plan(schedule)
+            self._keep(schedule)
 
     def _active_runs(self, schedule: Any) -> list[Any]:
         jobs = self._pipelines.pipeline_jobs.values()
@@ -137,6 +152,10 @@ class ScheduleService:
         schedule = self._find(name)
         pipeline_rules.check_state(schedule, old)
         schedule.state = types.Schedule.State[new]
+        self._keep(schedule)
+
+    def _keep(self, schedule: Any) -> None:
+        self.schedules[schedule.name.rpartition("/")[2]] = schedule
 
     def _find(self, name: str) -> Any:
         schedule_id = name.rpartition("/")[2]

@@ -1,10 +1,11 @@
-"""The server of the emulator: one set of resources, in REST on a port and in gRPC on a socket.
+"""The server of the emulator: one set of resources, in REST and gRPC on a port and a socket.
 
     with Emulator(ModelService(folder, operations), operations) as emulator:
         os.environ.update(emulator.environment)   # leads components and commands here
 
-A port of 127.0.0.1 is open to every user of the machine: each request must carry the secret of
-this server as its access token. The socket lies in a folder that its user alone may open.
+The port takes REST and gRPC; the socket, gRPC alone. A port of 127.0.0.1 is open to every user of
+the machine: each request must carry the secret of this server as its access token. The socket lies
+in a folder that its user alone may open.
 """
 
 import concurrent.futures
@@ -24,6 +25,7 @@ import grpc
 
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.grpc_relay import RelayingServer
 from pipelines.emulator.http_rules import Method, methods, to_json, unserved
 
 _LONG_PATH = 80
@@ -71,8 +73,7 @@ class Emulator:
         class Handler(RequestHandler):
             emulator = self
 
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = RelayingServer(Handler, lambda: self._started.result()[2])
         self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._routes = [
@@ -162,7 +163,8 @@ class Emulator:
                 return self.call(name, function, HttpRequest(match, query, headers, body))
         raise unserved(verb, parts.path)
 
-    def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server]:
+    def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
+        """Start the gRPC server; return the methods served, the server and its port."""
         served = []
         for method in methods():
             snake = _snake(method.name)
@@ -179,12 +181,16 @@ class Emulator:
             generic = grpc.method_handlers_generic_handler(service, handlers)
             server.add_generic_rpc_handlers((generic,))
         server.add_insecure_port(self._socket)
+        port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        return served, server
+        return served, server, port
 
     def _handler(self, method: Method, function: Callable[[Any], Any]) -> grpc.RpcMethodHandler:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
             try:
+                if not context.peer().startswith("unix:"):
+                    metadata = dict(context.invocation_metadata())
+                    self._check_token(metadata.get("authorization", ""))
                 return self.call(method.name, function, request)
             except ApiError as error:
                 context.abort(grpc.StatusCode[error.status], str(error))

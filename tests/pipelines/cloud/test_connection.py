@@ -1,17 +1,14 @@
 """The way to the cloud: transports, and how long it is tried."""
 
-import concurrent.futures
 import socket
 import socketserver
 import threading
 
-import grpc
 import pytest
 from google.api_core import exceptions
-from google.cloud.aiplatform_v1 import types
 
 from components import vertex_client
-from components.vertex_client import is_loopback, make_retry
+from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud import reachability
 from pipelines.cloud.cloud_errors import CloudError, is_capacity
 from pipelines.cloud.connection import Connection
@@ -23,36 +20,22 @@ PER_MINUTE = (
 )
 
 
-def test_a_server_of_this_machine_may_speak_plain_grpc(command, monkeypatch):
-    received = []
-
-    def listed(request, context):
-        received.append(request)
-        schedule = types.Schedule(name="projects/1/locations/r/schedules/1", cron="0 3 * * 1")
-        labels = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
-        schedule.create_pipeline_job_request.pipeline_job.labels.update(labels)
-        return types.ListSchedulesResponse(schedules=[schedule])
-
-    method = grpc.unary_unary_rpc_method_handler(
-        listed,
-        types.ListSchedulesRequest.deserialize,
-        types.ListSchedulesResponse.serialize,
-    )
-    service = "google.cloud.aiplatform.v1.ScheduleService"
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-    handler = grpc.method_handlers_generic_handler(service, {"ListSchedules": method})
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        monkeypatch.setenv("VERTEX_AI_ENDPOINT", f"127.0.0.1:{port}")
-        monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
-        code, out, err = command("schedule", "list", "--project", "my-project")
-    finally:
-        server.stop(None)
+def test_an_endpoint_of_this_machine_takes_grpc_with_its_token(vertex, command, monkeypatch):
+    monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
+    code, out, err = command("run", "digits", "--name", "first")
     assert (code, err) == (0, "")
-    assert out.splitlines()[1].split()[:2] == ["digits", "STATE_UNSPECIFIED"]
-    assert received[0].parent == "projects/my-project/locations/us-central1"
+    assert "SUCCEEDED" in out
+    # A long-running operation, and another service.
+    for deed in (["apply", "digits"], ["delete", "digits", "--yes"]):
+        code, _, err = command("schedule", *deed)
+        assert (code, err) == (0, "")
+    assert vertex.schedules == {}
+    monkeypatch.setenv(TOKEN_VARIABLE, "guessed")
+    code, _, err = command("status")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "401" in err
+    assert TOKEN_VARIABLE in err
 
 
 def test_an_api_without_an_endpoint_of_its_own_is_asked_at_the_server_of_this_machine(vertex):

@@ -62,12 +62,13 @@ class Rehearsal:
         raise AssertionError(f"not within {seconds} s")
 
 
-@pytest.fixture
-def rehearsal(tmp_path):
+@contextlib.contextmanager
+def emulated(folder):
+    """A rehearsal with an emulator that keeps its resources in a folder, until the block ends."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines", "emulator"],
-        env=variables, cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env=variables, cwd=folder, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         lines = []
@@ -75,14 +76,20 @@ def rehearsal(tmp_path):
             lines.append(line)
             if line.startswith("# Ready"):
                 break
-        (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
-        yield Rehearsal(tmp_path, "".join(lines))
+        yield Rehearsal(folder, "".join(lines))
     finally:
         process.terminate()
         try:
             process.wait(30)
         finally:
             process.kill()
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
+    with emulated(tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

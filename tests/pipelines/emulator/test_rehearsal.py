@@ -8,7 +8,7 @@ import pytest
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
-from tests.pipelines.emulator.conftest import ROOT
+from tests.pipelines.emulator.conftest import ROOT, emulated
 
 LEFT_OUT = {
     "doctor": "asks services of Google Cloud that the emulator does not have",
@@ -25,7 +25,20 @@ def commands():
     return [line for line in own if not any(word in line for word in LEFT_OUT)]
 
 
-def test_upload_schedule_and_cancel_in_the_emulator(rehearsal):
+def test_upload_schedule_and_cancel_in_the_emulator(tmp_path):
+    (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
+    with emulated(tmp_path) as rehearsal:
+        name = upload_schedule_and_cancel(rehearsal)
+    # Runs and schedules outlive the process.
+    with emulated(tmp_path) as rehearsal:
+        assert rehearsal.runs() == {name: "CANCELLED"}
+        # The clock of a new process is the machine's again.
+        rehearsal.ask("/clock:forward", {"days": 21})
+        assert len(rehearsal.runs()) == 2
+        assert "unchanged" in rehearsal.run("python -m pipelines schedule apply digits")
+
+
+def upload_schedule_and_cancel(rehearsal):
     shown = rehearsal.run("python compile.py digits --upload")
     assert "/my-project/pipelines/training-digits/sha256:" in shown
     assert "created" in rehearsal.run("python -m pipelines schedule apply digits")
@@ -40,6 +53,7 @@ def test_upload_schedule_and_cancel_in_the_emulator(rehearsal):
     assert list(rehearsal.runs()) == [name]
     rehearsal.run(f"python -m pipelines cancel {name}")
     rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED", 60)
+    return name
 
 
 @pytest.mark.slow

@@ -55,6 +55,34 @@ def test_an_alias_given_to_a_version_leaves_the_one_that_had_it(served):
     assert list(taken.version_aliases) == ["default"]
 
 
+def test_the_default_alias_of_a_deleted_version_moves_to_the_newest(served):
+    upload(served, "one", model_id="digits")
+    for run in ("two", "three"):
+        upload(served, run, parent_model=DIGITS)
+    served.delete_model_version(name=f"{DIGITS}@1").result()
+    aliases = {
+        one.version_id: one.version_aliases for one in served.list_model_versions(name=DIGITS)
+    }
+    assert aliases == {"2": [], "3": ["default"]}
+
+
+def test_an_update_changes_what_its_mask_names_unless_it_is_late(served):
+    upload(served, "one", model_id="digits")
+    read = served.get_model(name=DIGITS)
+    read.display_name, read.description = "Digits", "not in the mask"
+    mask = {"paths": ["display_name"]}
+    updated = served.update_model(model=read, update_mask=mask)
+    assert (updated.display_name, updated.description) == ("Digits", "")
+    assert updated.etag != read.etag
+    with pytest.raises(exceptions.Conflict, match="has changed since"):
+        served.update_model(model=read, update_mask=mask, retry=None)
+    read.etag = ""
+    assert served.update_model(model=read, update_mask={"paths": ["labels"]}).labels == read.labels
+    for paths, reason in (([], "update_mask is required"), (["name"], "name can't be updated")):
+        with pytest.raises(exceptions.BadRequest, match=reason):
+            served.update_model(model=read, update_mask={"paths": paths})
+
+
 def test_evaluations_belong_to_their_version(served):
     upload(served, "one", model_id="digits")
     upload(served, "two", parent_model=DIGITS)
@@ -87,7 +115,7 @@ def test_evaluations_belong_to_their_version(served):
         (
             lambda c: c.delete_model_version(name=f"{DIGITS}@1"),
             exceptions.BadRequest,
-            "is the default version",
+            "is the only version",
         ),
         (
             lambda c: c.list_model_evaluation_slices(parent=f"{DIGITS}/evaluations/1"),

@@ -1,0 +1,62 @@
+"""CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
+
+import contextlib
+import time
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import JobServiceClient
+
+from components.vertex_client import local_credentials, service
+from pipelines.emulator.custom_job_files import CustomJobFiles
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.run_resources import RunResources
+from pipelines.emulator.server import Emulator
+from tests.pipelines.emulator.services import PARENT, changed
+from tests.pipelines.emulator.test_refused_jobs import JOB, POOL
+
+SLEEPING = changed(
+    JOB,
+    job_spec__worker_pool_specs=[
+        changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
+    ],
+)
+
+
+@pytest.fixture
+def clients(tmp_path):
+    """Clients, by REST and by gRPC, of two emulators that share a folder."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for transport in ("rest", "grpc"):
+            operations = Operations()
+            files = CustomJobFiles(tmp_path, stack.enter_context(Guardian()))
+            server = stack.enter_context(Emulator(RunResources(operations, files), operations))
+            stack.enter_context(files.service)
+            credentials = local_credentials(server.environment)
+            found.append(
+                service(
+                    JobServiceClient,
+                    server.endpoint,
+                    transport=transport,
+                    credentials=credentials,
+                )
+            )
+        yield found
+
+
+def test_a_training_job_is_created_cancelled_and_deleted(clients):
+    one, other = clients
+    name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
+    assert [job.name for job in other.list_custom_jobs(parent=PARENT)] == [name]
+    other.cancel_custom_job(name=name)
+    deadline = time.monotonic() + 20
+    while (job := one.get_custom_job(name=name)).state.name != "JOB_STATE_CANCELLED":
+        assert time.monotonic() < deadline, job.state
+        time.sleep(0.05)
+    assert job.error.code == 1
+    one.delete_custom_job(name=name).result()
+    for client in clients:
+        with pytest.raises(exceptions.NotFound):
+            client.get_custom_job(name=name)
