@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from trainer import saved_model
 from trainer.data import schema
 from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
@@ -28,20 +29,9 @@ class ServedModel:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        try:
-            # A signature lives only as long as the object that it was loaded with.
-            self._model = tf.saved_model.load(uri)
-        except (OSError, tf.errors.OpError) as error:
-            raise InputError(
-                f"no SavedModel at {uri} ({first_line(error)}); train and export one first"
-            ) from None
-        signatures = getattr(self._model, "signatures", {})
-        if SIGNATURE not in signatures:
-            raise InputError(
-                f"the model at {uri} has no signature {SIGNATURE} (it has: "
-                f"{', '.join(signatures) or 'none'}); export it as trainer/training/export.py does"
-            )
-        self._signature = signatures[SIGNATURE]
+        # A signature lives only as long as the object that it was loaded with.
+        self._model = saved_model.load(uri, SIGNATURE)
+        self._signature = self._model.signatures[SIGNATURE]
 
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
         """The probabilities, float32 [n, classes], of serialized `examples`, string [n].

@@ -9,7 +9,6 @@ Signatures, each from a batch to `probabilities` (float32 [n, classes]) and `lab
     serving_examples   examples: string [n], serialized tf.Examples as in the records
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
-from trainer.data.tables.inputs import Encoder, columns_of, parse_columns
+from trainer.data.tables.inputs import Encoder, argument_name, columns_of, parse_columns
 from trainer.training import preprocessing
 
 
@@ -62,12 +61,6 @@ def _add_of_table(
     }
     archive.add_endpoint("serving_default", predict_columns, [raw])
     archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])
-
-
-def argument_name(column: str) -> str:
-    """A column's name as TensorFlow takes names of arguments: `Trip Miles` as Trip_Miles."""
-    name = re.sub(r"\W", "_", column, flags=re.ASCII)
-    return name if name[0].isalpha() else f"column_{name}"
 
 
 def _strings(name: str) -> tf.TensorSpec:

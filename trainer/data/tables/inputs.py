@@ -11,6 +11,7 @@ tf.distribute strategy, beside the training step, and inside the SavedModel.
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,7 +25,7 @@ NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: typing errors lie beyond."""
 
 _HASHES = 2**63 - 1
-_MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
+MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
 """What stands for a missing value in a raw column."""
 
 
@@ -58,12 +59,18 @@ def columns_of(dataset: Dataset) -> list[Feature]:
     return columns
 
 
+def argument_name(column: str) -> str:
+    """Return a column's name as TensorFlow takes names of arguments: `Trip Miles` as Trip_Miles."""
+    name = re.sub(r"\W", "_", column, flags=re.ASCII)
+    return name if name[0].isalpha() else f"column_{name}"
+
+
 def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
     """Serialized tf.Examples (string [n]) to raw columns, and the label (int64 [n]) if asked."""
     description = {
-        column.name: tf.io.FixedLenFeature([], column.dtype, _MISSING[column.dtype])
+        column.name: tf.io.FixedLenFeature([], column.dtype, MISSING[column.dtype])
         for column in columns_of(dataset)
     }
     if label:

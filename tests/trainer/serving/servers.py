@@ -1,0 +1,90 @@
+"""Real servers of trainer.serving, and how tests ask them."""
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {
+    "AIP_HTTP_PORT": "0",
+    "AIP_HEALTH_ROUTE": "/health",
+    "AIP_PREDICT_ROUTE": "/predict",
+    "MODEL_VERSION": "model@7",
+}
+
+
+class Server:
+    """A server's process, once it is ready.
+
+    Attributes:
+        url: of its predictions.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process, self.url = process, url
+        self.port = urlsplit(url).port or 0
+
+    def ask(self, instances: list[Any], **others: Any) -> tuple[int, Any]:
+        """Send a request; return its status and the content of its answer."""
+        return self.send("POST", "/predict", json.dumps({"instances": instances, **others}))
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        with self.connection() as connection:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            content = response.read()
+        kind = response.headers.get("content-type", "")
+        return response.status, json.loads(content) if kind.endswith("json") else content
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[http.client.HTTPConnection]:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
+            connection.timeout = 60
+            yield connection
+
+    def resident(self) -> int:
+        """Return the bytes of memory that the process has."""
+        return psutil.Process(self.process.pid).memory_info().rss
+
+
+@contextlib.contextmanager
+def serve(
+    uri: str,
+    folder: Path = ROOT,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    prefix: Sequence[str] = (),
+) -> Iterator[Server]:
+    """Run `python -m trainer.serving` on the model at `uri` until the block ends.
+
+    Args:
+        folder: holds the package trainer.
+        environment: beside ENVIRONMENT, or instead of it.
+        prefix: of the command.
+    """
+    own = {"AIP_STORAGE_URI": uri, "PYTHONPATH": str(folder), **environment}
+    process = subprocess.Popen(
+        [*prefix, sys.executable, "-m", "trainer.serving"],
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT, **own},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {uri} at http://"), line
+        yield Server(process, line.split()[-1])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

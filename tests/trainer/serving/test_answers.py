@@ -1,0 +1,158 @@
+"""What is served is what evaluate_model judged, in every form that clients send."""
+
+import base64
+import io
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from trainer.evaluation.mistakes import MostConfident
+from trainer.evaluation.prediction import ServedModel, predict, stored_batches
+
+
+def b64(content):
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def png(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.squeeze(-1)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def judged(uri, dataset, split="test"):
+    """Probabilities as evaluate_model computes them, and the split's serialized examples."""
+    said = predict(ServedModel(uri), dataset, split, 50, MostConfident(1), lambda _: None)
+    examples = [one for batch in stored_batches(dataset, split, 50) for one in batch.numpy()]
+    assert len(examples) == dataset.splits[split].examples > 50
+    return said[1], examples
+
+
+def answers(server, instances, size=40):
+    """Probabilities and labels of all instances, asked `size` at a time."""
+    found = []
+    for start in range(0, len(instances), size):
+        status, content = server.ask(instances[start : start + size])
+        assert status == 200, content
+        found += content["predictions"]
+    assert {one["model_version"] for one in found} == {"model@7"}
+    return np.array([one["probabilities"] for one in found]), [one["label"] for one in found]
+
+
+def pixels_of(example):
+    raw = tf.train.Example.FromString(example).features.feature["image"].bytes_list.value[0]
+    return np.frombuffer(raw, np.uint8).reshape(8, 8, 1)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda example: b64(example),
+        lambda example: pixels_of(example).tolist(),
+        lambda example: {"image": pixels_of(example).squeeze(-1).tolist()},
+        lambda example: b64(png(pixels_of(example))),
+        lambda example: {"image_bytes": b64(png(pixels_of(example)))},
+    ],
+    ids=["example", "pixels", "named gray pixels", "file", "named file"],
+)
+def test_all_test_images_are_answered_as_judged(image_server, image_model, digit_records, form):
+    expected, examples = judged(image_model, digit_records)
+    given, labels = answers(image_server, [form(example) for example in examples])
+    assert np.abs(given - expected).max() < 1e-5
+    assert labels == [digit_records.classes[best] for best in expected.argmax(axis=1)]
+
+
+def row_of(example, dataset):
+    features = tf.train.Example.FromString(example).features.feature
+    row = {}
+    for column in dataset.features:
+        if column.kind not in ("label", "key") and column.name in features:
+            kind = features[column.name].WhichOneof("kind")
+            value = getattr(features[column.name], kind).value[0]
+            row[column.name] = value.decode() if isinstance(value, bytes) else value
+    return row
+
+
+@pytest.mark.parametrize("form", ["example", "row", "row with nulls", "row of text"])
+def test_all_test_rows_are_answered_as_judged(row_server, row_model, row_records, form):
+    expected, examples = judged(row_model, row_records)
+    if form == "example":
+        instances = [b64(example) for example in examples]
+    else:
+        instances = [row_of(example, row_records) for example in examples]
+        assert {len(row) for row in instances} >= {4, 5}
+    if form == "row with nulls":
+        names = {name for row in instances for name in row}
+        instances = [{name: row.get(name) for name in names} for row in instances]
+    if form == "row of text":
+        instances = [{name: str(value) for name, value in row.items()} for row in instances]
+    given, labels = answers(row_server, instances)
+    assert np.abs(given - expected).max() < 1e-5
+    assert expected.std() > 0.01
+    assert labels == [row_records.classes[best] for best in expected.argmax(axis=1)]
+
+
+def test_forms_may_be_mixed_and_keys_come_back(image_server, image_model, digit_records):
+    expected, examples = judged(image_model, digit_records)
+    pixels = [pixels_of(example) for example in examples]
+    instances = [
+        {**b64(examples[0]), "key": "a"},
+        {"image": pixels[1].tolist(), "key": 7},
+        pixels[2].tolist(),
+        {"image_bytes": b64(png(pixels[3])), "key": 2.5},
+    ]
+    status, content = image_server.ask(instances, parameters={"ignored": True})
+    assert status == 200
+    found = content["predictions"]
+    assert [one.get("key") for one in found] == ["a", 7, None, 2.5]
+    given = np.array([one["probabilities"] for one in found])
+    assert np.abs(given - expected[:4]).max() < 1e-5
+
+
+def test_clients_at_once_get_each_its_own_answers(image_server, image_model, digit_records):
+    expected, examples = judged(image_model, digit_records)
+    wrong = []
+
+    def client(number):
+        for turn in range(15):
+            at = (number * 7 + turn) % len(examples)
+            key = f"{number}/{turn}"
+            status, content = image_server.ask([{**b64(examples[at]), "key": key}])
+            if status != 200 or content["predictions"][0]["key"] != key:
+                wrong.append(content)
+            elif np.abs(content["predictions"][0]["probabilities"] - expected[at]).max() > 1e-5:
+                wrong.append((at, content))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+
+
+def test_a_file_that_can_not_be_decoded_fails_alone(image_server, digit_records):
+    whole = png(np.full((8, 8, 1), 9, np.uint8))
+    cut = whole[:-20]
+    instances = [b64(whole), {**b64(cut), "key": "cut"}, b64(whole)]
+    results = {}
+
+    def ask(name, given):
+        results[name] = image_server.ask(given)
+
+    threads = [
+        threading.Thread(target=ask, args=(number, instances if number == 3 else [b64(whole)]))
+        for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    status, content = results.pop(3)
+    assert status == 400
+    assert content["error"].startswith("1 of 3 instances can't be used: instances[1] can't be read")
+    assert [(one["index"], one["key"]) for one in content["instances"]] == [(1, "cut")]
+    assert {status for status, _ in results.values()} == {200}

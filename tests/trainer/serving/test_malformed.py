@@ -1,0 +1,167 @@
+"""Whatever a client sends, the server answers it by a status of 4xx, and goes on."""
+
+import base64
+import io
+import json
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+REQUESTS = 500
+GROWTH = 60e6
+"""Bytes that a process may gain over the requests; one photo of 25 million pixels takes 75 MB."""
+
+
+def b64(content):
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def png_header(width, height):
+    """A PNG of a few bytes that says that it is large."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    )
+
+
+def png(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def animated():
+    frames = [Image.new("RGB", (8, 8), (99 * number, 0, 0)) for number in range(3)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    return buffer.getvalue()
+
+
+VALUE = '{"instances": [%s]}'
+BODIES = [
+    b"",
+    b"\xff\xfe{",
+    b"[" * 100_000,
+    b'{"instances": ' + b"[" * 60_000 + b"1" + b"]" * 60_000 + b"}",
+    b'{"instances": [' + b"9" * 5000 + b"]}",
+    b'{"instances": 1}',
+    b'{"instances": []}',
+    b'{"instances": {}}',
+    b'["instances"]',
+    b"null",
+    *(
+        (VALUE % one).encode()
+        for one in (
+            "null", "true", '"text"', "1e999", "[NaN]", "{}", '{"key": 1}', '{"": 1}',
+            '{"b64": 3}', '{"b64": {"b64": "QQ=="}}', '{"b64": "\\ud800"}',
+            '{"b64": "QQ==", "a": 1}',
+            '{"key": NaN, "b64": "QQ=="}', '{"key": {}, "b64": "QQ=="}', '{"image": "x"}',
+            '{"hour": 1e400}', '{"hour": ' + "9" * 400 + "}", '{"miles": [1]}',
+            '{"payment": "\\ud800"}', '{"payment": true}', '{"h\\ud800": 1}', '{"hour": 0.5}',
+            '{"b64": "' + "A" * 1_000_000 + '"}',
+            json.dumps(["x" * 300_000, *["y"] * 100_000]),
+            json.dumps([[[256]] * 8] * 8), json.dumps([[[0.5]] * 8] * 8),
+            json.dumps([[[-1]] * 8] * 8), json.dumps([[["a"]] * 8] * 8),
+            json.dumps(b64(png_header(60_000, 60_000))), json.dumps(b64(png_header(0, 0))),
+            json.dumps(b64(b"\xff\xd8\xff" * 1000)), json.dumps(b64(b"GIF89a")),
+            json.dumps(b64(b"BM" + b"\xff" * 100)), json.dumps(b64(animated())),
+            json.dumps(b64(b"\n\x05\n\x03abc")),
+        )
+    ),
+]  # fmt: skip
+
+
+def mutated(generator, whole):
+    """A body with some of its bytes changed, removed or repeated."""
+    body = bytearray(whole)
+    for _ in range(generator.randrange(1, 6)):
+        at, kind = generator.randrange(len(body)), generator.randrange(3)
+        if kind == 0:
+            body[at] = generator.randrange(256)
+        elif kind == 1:
+            del body[at : at + generator.randrange(1, 20)]
+        else:
+            body[at:at] = body[at : at + generator.randrange(1, 200)]
+        body = body or bytearray(b"{")
+    return bytes(body)
+
+
+def valid(kind):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 1), np.uint8)
+    if kind == "image":
+        instances = [{**b64(png(pixels.squeeze(-1))), "key": 1}, pixels.tolist()]
+    else:
+        row = {"hour": 3, "miles": 2.5, "payment": "card", "Zone Id": "7"}
+        instances = [row, {**row, "key": "a", "company": None}]
+    return json.dumps({"instances": instances}).encode()
+
+
+@pytest.mark.parametrize("kind", ["image", "row"])
+def test_500_malformed_requests_cost_neither_an_error_nor_memory(kind, request):
+    server = request.getfixturevalue(f"{kind}_server")
+    generator = random.Random(7)
+    whole = valid(kind)
+    bodies = [mutated(generator, whole) for _ in range(REQUESTS - len(BODIES))]
+    statuses = [server.send("POST", "/predict", body)[0] for body in BODIES]
+    assert set(statuses) == {400}
+    before = server.resident()
+    for body in bodies:
+        statuses.append(server.send("POST", "/predict", body)[0])
+    assert len(statuses) == REQUESTS
+    assert set(statuses) == {200, 400}
+    assert statuses.count(400) > REQUESTS // 2
+    for body in BODIES:
+        server.send("POST", "/predict", body)
+    assert server.resident() - before < GROWTH
+    assert server.send("POST", "/predict", whole)[0] == 200
+    assert server.send("GET", "/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("instance", "words"),
+    [
+        (3, 'is 3; an image is {"b64": "..."}, or a nested list of its pixels'),
+        ([[1, 2], [3, 4]], "has pixels of shape [2, 2]; the model takes [8, 8, 1]"),
+        ([[[300]] * 8] * 8, "has pixels that are not whole numbers from 0 to 255; don't scale"),
+        ({"b64": "?"}, "is not base64"),
+        (b64(b"text"), "is neither a JPEG, PNG, BMP or GIF image nor a serialized tf.Example with"),
+        (b64(png_header(9000, 9000)), "more than 25,000,000 pixels"),
+        (b64(animated()), "is an animated GIF; send one frame"),
+        ({"pixels": []}, "has the fields 'pixels'; give one of b64, examples, image, image_bytes"),
+    ],
+)
+def test_an_image_that_can_not_be_used_is_named_with_why(image_server, instance, words):
+    good = np.zeros((8, 8)).tolist()
+    status, content = image_server.ask([good, instance, {"image": good, "key": 1}, instance])
+    assert status == 400
+    assert content["error"].startswith("2 of 4 instances can't be used: instances[1] ")
+    assert [one["index"] for one in content["instances"]] == [1, 3]
+    assert words in content["instances"][0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("instance", "words"),
+    [
+        ([1, 2], "is a list of 2; a row is an object with columns by their names"),
+        ({"huor": 1}, "a column 'huor' that the model does not take; did you mean 'hour'?"),
+        ({"hour": 1.5}, "hour is not a whole number: 1.5"),
+        ({"miles": "far"}, "miles is not a number: 'far'"),
+        ({"payment": [1]}, "payment is not text: a list of 1"),
+        ({"key": 3}, "has none of the columns"),
+    ],
+)
+def test_a_row_that_can_not_be_used_is_named_with_why(row_server, instance, words):
+    status, content = row_server.ask([{"hour": 1}, instance, {"miles": 1}])
+    assert status == 400
+    assert content["error"].startswith("1 of 3 instances can't be used: instances[1] ")
+    assert words in content["instances"][0]["error"]
+
+
+def test_other_paths_and_methods_are_not_served(image_server):
+    assert image_server.send("GET", "/predict")[0] == 405
+    assert image_server.send("POST", "/health")[0] == 405
+    assert image_server.send("GET", "/docs")[0] == 404

@@ -1,0 +1,134 @@
+"""The server's process as Vertex AI runs it: started, killed, started again, drained."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.trainer.serving.servers import ENVIRONMENT, ROOT, serve
+
+AS_ANYBODY = (
+    "setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+) if os.geteuid() == 0 else ()  # fmt: skip
+"""Runs a command as another user than root, who may read the interpreter wherever it is."""
+BLANK = np.zeros((8, 8)).tolist()
+
+
+def test_a_server_that_was_killed_comes_back_on_its_port(image_model):
+    with serve(image_model) as server:
+        assert server.ask([BLANK])[0] == 200
+        expected, port = server.ask([BLANK]), server.port
+        server.process.kill()
+        server.process.wait()
+        with serve(image_model, environment={"AIP_HTTP_PORT": str(port)}) as again:
+            assert again.port == port
+            assert again.ask([BLANK]) == expected
+
+
+def test_sigterm_answers_what_was_asked_and_ends_with_0(image_model):
+    body = json.dumps({"instances": [BLANK]}).encode()
+    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with serve(image_model) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(head + body[:5])
+            # An answer on another connection: the server has read what came before.
+            assert server.ask([BLANK])[0] == 200
+            server.process.send_signal(signal.SIGTERM)
+            refused = False
+            while not refused:
+                try:
+                    socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+                except OSError:
+                    refused = True
+            client.sendall(body[5:])
+            answer = b""
+            while chunk := client.recv(65536):
+                answer += chunk
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'"label"' in answer
+        assert server.process.wait(60) == 0
+
+
+def test_the_image_s_code_and_environment_serve_as_a_user_who_may_write_nothing(image_model):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "trainer", folder / "app" / "trainer", ignore=ignore)
+        shutil.copytree(image_model, folder / "model")
+        os.chmod(folder, 0o755)  # noqa: PTH101
+        environment = {
+            "AIP_HEALTH_ROUTE": "/v1/ready",
+            "AIP_PREDICT_ROUTE": "/v1/endpoints/1/deployedModels/2:predict",
+            "AIP_DEPLOYED_MODEL_ID": "2",
+            "AIP_MODE": "PREDICTION",
+            "MODEL_VERSION": "",
+            "HOME": "/nonexistent",
+        }
+        with serve(
+            str(folder / "model"), folder / "app", environment=environment, prefix=AS_ANYBODY
+        ) as server:
+            assert server.url.endswith("/v1/endpoints/1/deployedModels/2:predict")
+            assert server.send("GET", "/v1/ready") == (200, {"model_version": "2"})
+            body = json.dumps({"instances": [BLANK]})
+            status, content = server.send("POST", environment["AIP_PREDICT_ROUTE"], body)
+            assert (status, content["predictions"][0]["model_version"]) == (200, "2")
+            if AS_ANYBODY:
+                status = Path(f"/proc/{server.process.pid}/status").read_text()
+                assert "\nUid:\t1000\t1000\t1000\t1000\n" in status
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (
+            {"AIP_STORAGE_URI": ""},
+            "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode",
+        ),
+        ({"AIP_STORAGE_URI": "/nowhere"}, "no SavedModel at /nowhere ("),
+        ({"AIP_HTTP_PORT": "http"}, "AIP_HTTP_PORT='http' on 127.0.0.1 can't be listened on ("),
+    ],
+)
+def test_what_can_not_be_served_ends_with_one_line(environment, words):
+    result = subprocess.run(
+        [sys.executable, "-m", "trainer.serving"],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT, "AIP_STORAGE_URI": "/nowhere", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 2
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and words in errors[0]
+    assert "Traceback" not in result.stderr and not result.stdout
+
+
+def test_google_s_own_handler_takes_the_predictor(image_model, monkeypatch):
+    import asyncio
+
+    from google.cloud.aiplatform.prediction import PredictionHandler
+
+    from trainer.serving.predictor import Predictor
+
+    class Request:
+        def __init__(self):
+            self.headers = {"content-type": "application/json"}
+
+        async def body(self):
+            return json.dumps({"instances": [BLANK, BLANK]}).encode()
+
+    monkeypatch.setenv("MODEL_VERSION", "model@7")
+    handler = PredictionHandler(image_model, predictor=Predictor)
+    answer = json.loads(asyncio.run(handler.handle(Request())).body)
+    assert [one["model_version"] for one in answer["predictions"]] == ["model@7"] * 2

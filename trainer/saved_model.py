@@ -1,0 +1,29 @@
+"""A SavedModel by its URI: loading it, or one line that says why not."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.errors import InputError, first_line
+
+
+def load(uri: str, *signatures: str) -> Any:
+    """Load the SavedModel in the folder `uri`; its signatures live only as long as it does.
+
+    Raises:
+        InputError: nothing that can be loaded is there, or it lacks one of `signatures`.
+    """
+    try:
+        model = tf.saved_model.load(uri)
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(
+            f"no SavedModel at {uri} ({first_line(error)}); train and export one first"
+        ) from None
+    found = getattr(model, "signatures", {})
+    for name in signatures:
+        if name not in found:
+            raise InputError(
+                f"the model at {uri} has no signature {name} (it has: "
+                f"{', '.join(found) or 'none'}); export it as trainer/training/export.py does"
+            )
+    return model

@@ -1,0 +1,100 @@
+"""python -m trainer.serving: serve the SavedModel at $AIP_STORAGE_URI, until SIGTERM.
+
+The environment is that of Vertex AI's containers: AIP_STORAGE_URI, AIP_HTTP_PORT, AIP_HEALTH_ROUTE,
+AIP_PREDICT_ROUTE; and MODEL_VERSION, which answers repeat. After SIGTERM no new connection is
+taken, and what has been asked is answered.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+
+from trainer.errors import EXIT_CODE, InputError, one_line
+from trainer.serving.prediction_server import DEADLINE, PredictionServer
+
+PORT, HEALTH_ROUTE, PREDICT_ROUTE = 8080, "/health", "/predict"
+
+
+def main() -> int:
+    """Serve; return the exit code, 2 after one line where there is no model to serve."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.serving", description=__doc__)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 in a container"
+    )
+    arguments = parser.parse_args()
+    try:
+        listener = _listen(arguments.host, os.environ)
+        uri = os.environ.get("AIP_STORAGE_URI", "")
+        if not uri:
+            raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
+    except InputError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+        return EXIT_CODE
+    return _serve(listener, uri, os.environ)
+
+
+def _serve(listener: socket.socket, uri: str, environment: Mapping[str, str]) -> int:
+    predict_route = environment.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
+    host, port = listener.getsockname()[:2]
+    failure: list[BaseException] = []
+
+    def load() -> Any:
+        # Here, so that the port is open in the seconds that TensorFlow takes to be imported.
+        from trainer.serving.predictor import Predictor
+
+        predictor = Predictor()
+        predictor.load(uri)
+        return predictor
+
+    def ready() -> None:
+        print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
+
+    def failed(error: BaseException) -> None:
+        failure.append(error)
+        server.should_exit = True
+
+    app = PredictionServer(load, ready=ready, failed=failed).application(
+        environment.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(DEADLINE),
+        )
+    )
+    # uvicorn raises the signals that it got again, once it has drained.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+    if not failure:
+        return 0
+    if not isinstance(failure[0], InputError):
+        raise failure[0]
+    print(f"error: {one_line(failure[0])}", file=sys.stderr, flush=True)
+    return EXIT_CODE
+
+
+def _listen(host: str, environment: Mapping[str, str]) -> socket.socket:
+    """Open the port of the environment; raises InputError where that is impossible."""
+    text = environment.get("AIP_HTTP_PORT") or str(PORT)
+    try:
+        return socket.create_server((host, int(text)), backlog=1024)
+    except (OSError, OverflowError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"AIP_HTTP_PORT={text!r} on {host} can't be listened on ({why}); give another port"
+        ) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

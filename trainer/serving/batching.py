@@ -1,0 +1,109 @@
+"""Requests that arrive within a few milliseconds, answered by one call.
+
+    batcher = Batcher(run, limit=64, delay=0.003, capacity=1024)
+    result = await batcher.submit(item, size)      # while `work` runs
+
+The call runs in one thread of its own, so that others are read and parsed in the meantime.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+class QueueFullError(Exception):
+    """Too much waits already."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    item: Any
+    size: int
+    time: float
+    result: asyncio.Future[Any]
+
+
+class Batcher:
+    """Collects items into batches.
+
+    Args:
+        run: takes items, returns a result for each, in their order.
+        limit: of a batch's size, which the last item may exceed.
+        delay: longest time in seconds that an item waits for others while `run` is idle.
+        capacity: size of all that may wait; beyond it `submit` refuses.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any]], Sequence[Any]],
+        *,
+        limit: int,
+        delay: float,
+        capacity: int,
+    ) -> None:
+        self._run = run
+        self._limit, self._delay, self._capacity = limit, delay, capacity
+        self._waiting = 0
+        self._queue: asyncio.Queue[_Entry] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+
+    async def submit(self, item: Any, size: int) -> Any:
+        """Return the result of `item`; cancelled while it waits, it is not run.
+
+        Raises:
+            QueueFullError: there is no room for it.
+            Exception: what `run` raised for its batch.
+        """
+        if self._waiting + size > self._capacity:
+            raise QueueFullError
+        loop = asyncio.get_running_loop()
+        entry = _Entry(item, size, loop.time(), loop.create_future())
+        self._waiting += size
+        self._queue.put_nowait(entry)
+        return await entry.result
+
+    async def work(self) -> None:
+        """Run batches until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = [entry for entry in await self._batch() if not entry.result.done()]
+            if not batch:
+                continue
+            items = [entry.item for entry in batch]
+            try:
+                results = await loop.run_in_executor(self._thread, self._run, items)
+            except Exception as error:
+                for entry in batch:
+                    if not entry.result.done():
+                        entry.result.set_exception(error)
+                continue
+            for entry, result in zip(batch, results, strict=True):
+                if not entry.result.done():
+                    entry.result.set_result(result)
+
+    async def _batch(self) -> list[_Entry]:
+        batch = [await self._queue.get()]
+        size = batch[0].size
+        # What waited while `run` was busy has waited long enough.
+        end = batch[0].time + self._delay
+        while size < self._limit:
+            entry = await self._next(end)
+            if entry is None:
+                break
+            batch.append(entry)
+            size += entry.size
+        self._waiting -= size
+        return batch
+
+    async def _next(self, end: float) -> _Entry | None:
+        """Return what comes next, by the loop's time `end`."""
+        with contextlib.suppress(asyncio.QueueEmpty):
+            return self._queue.get_nowait()
+        left = end - asyncio.get_running_loop().time()
+        if left > 0:
+            with contextlib.suppress(asyncio.TimeoutError):
+                return await asyncio.wait_for(self._queue.get(), left)
+        return None

@@ -1,0 +1,169 @@
+"""Instances of a model of images: pixels, image files, or records' tf.Examples.
+
+[[[0], [255], ...], ...]                  pixels, as uint8 [height, width, channels]
+{"b64": "..."}                            an image file, or a serialized tf.Example
+{"image": [...] or {"b64": "..."}, "key": 7}
+                                          the same with a key; `image_bytes`, `examples` and
+                                          `b64` are names for it, too
+"""
+
+import base64
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from trainer.serving.instances import (
+    BYTES,
+    DEFAULT,
+    EXAMPLES,
+    KEY,
+    BadInstancesError,
+    InstanceError,
+    Part,
+    Request,
+    decoded,
+    key_of,
+    shown,
+)
+from trainer.serving.record_examples import features_of
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF")
+"""What serving_bytes decodes."""
+MAX_PIXELS = 25_000_000
+"""Of an image file: a megabyte can unpack to gigabytes. Phones take photos of 12 million."""
+
+_STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
+"""First bytes of FORMATS; a serialized tf.Example begins with b"\\n"."""
+
+
+class ImageInstances:
+    """Parses the instances of a request to a model of images.
+
+    Args:
+        name: of the argument of serving_default, and of the image in records.
+        shape: height, width and channels that the model takes.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+        self._name = name
+        self._shape = shape
+        self._arguments = {DEFAULT: name, BYTES: "image_bytes", EXAMPLES: "examples"}
+        self._names = {"b64", *self._arguments.values()}
+
+    def parse(self, instances: list[Any]) -> Request:
+        """Sort instances by the signature that answers them.
+
+        Raises:
+            BadInstancesError: some can't be used.
+        """
+        keys: list[Any] = [None] * len(instances)
+        values: dict[str, list[Any]] = {name: [] for name in self._arguments}
+        places: dict[str, list[int]] = {name: [] for name in self._arguments}
+        problems: dict[int, str] = {}
+        for place, instance in enumerate(instances):
+            try:
+                if isinstance(instance, dict):
+                    keys[place] = key_of(instance)
+                signature, value = self._value(instance)
+            except InstanceError as error:
+                problems[place] = str(error)
+                continue
+            values[signature].append(value)
+            places[signature].append(place)
+        if problems:
+            raise BadInstancesError(problems, keys)
+        parts = []
+        for signature, argument in self._arguments.items():
+            if values[signature]:
+                kind = np.uint8 if signature == DEFAULT else object
+                inputs = {argument: np.array(values[signature], kind)}
+                parts.append(Part(signature, places[signature], inputs))
+        return Request(keys, parts)
+
+    def blank(self) -> list[Any]:
+        """Return an instance for each signature that takes images, to warm a model up with."""
+        buffer = io.BytesIO()
+        pixels = np.zeros(self._shape, np.uint8)
+        Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels).save(buffer, "PNG")
+        return [pixels.tolist(), {"b64": base64.b64encode(buffer.getvalue()).decode()}]
+
+    def _value(self, instance: Any) -> tuple[str, Any]:
+        """Return the signature that takes an instance, and its value for it."""
+        if isinstance(instance, dict):
+            names = [name for name in instance if name != KEY]
+            if len(names) != 1 or names[0] not in self._names:
+                raise InstanceError(
+                    f"has the fields {shown(', '.join(names))}; give one of "
+                    f"{', '.join(sorted(self._names))}, and {KEY} if you like"
+                )
+            value = instance[names[0]]
+            if names[0] == "b64":
+                value = {"b64": value}
+        else:
+            value = instance
+        if not isinstance(value, (list, dict)):
+            raise InstanceError(
+                f'is {shown(value)}; an image is {{"b64": "..."}}, or a nested list of its pixels'
+            )
+        if isinstance(value, list):
+            return DEFAULT, self._pixels(value)
+        content = decoded(value)
+        if content.startswith(_STARTS):
+            check_file(content)
+            return BYTES, content
+        self._check_example(content)
+        return EXAMPLES, content
+
+    def _pixels(self, value: list[Any]) -> np.ndarray:
+        try:
+            # Of one type at once: a list of texts would become an array of the longest.
+            pixels = np.array(value, np.float64)
+        except (ValueError, TypeError, OverflowError):
+            raise InstanceError(
+                "is not a nested list of numbers, with rows of one length"
+            ) from None
+        *size, channels = self._shape
+        if pixels.shape != self._shape and not (channels == 1 and pixels.shape == tuple(size)):
+            raise InstanceError(
+                f"has pixels of shape {list(pixels.shape)}; the model takes {list(self._shape)}"
+            )
+        with np.errstate(invalid="ignore"):
+            whole = pixels.astype(np.uint8)
+        if not (whole == pixels).all():
+            raise InstanceError("has pixels that are not whole numbers from 0 to 255; don't scale")
+        return whole.reshape(self._shape)
+
+    def _check_example(self, content: bytes) -> None:
+        features = features_of(content)
+        if self._name not in features:
+            raise InstanceError(
+                f"is neither a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image nor a serialized "
+                f"tf.Example with the feature {self._name!r}"
+            )
+        for image in features[self._name].bytes_list.value:
+            if image.startswith(_STARTS):
+                check_file(image)
+
+
+def check_file(content: bytes) -> None:
+    """Refuse an image file, by its header, that takes too much memory to decode.
+
+    Raises:
+        InstanceError: it is too large, animated, or its header is damaged.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+        width, height = image.size
+        animated = image.format == "GIF" and image.is_animated  # type: ignore[attr-defined]
+    # Whatever hostile bytes make a parser raise (OSError, SyntaxError, struct.error, ...).
+    except Exception:
+        raise InstanceError(f"is a damaged image, or more than {MAX_PIXELS:,} pixels") from None
+    if width * height > MAX_PIXELS:
+        raise InstanceError(f"is an image of {width}x{height}; send {MAX_PIXELS:,} pixels at most")
+    if animated:
+        raise InstanceError("is an animated GIF; send one frame")

@@ -1,0 +1,139 @@
+"""The instances of a prediction request, as arrays for the signatures of a SavedModel.
+
+    {"instances": [{"b64": "..."}, {"image": [[...]], "key": "7"}], "parameters": {}}
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-online-predictions
+"""
+
+import base64
+import binascii
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+MAX_INSTANCES = 1024
+"""Instances a request; they wait for each other's answers."""
+BATCH = 64
+"""Instances that the model gets at once: a bound of the memory that it takes."""
+KEY = "key"
+DEFAULT, BYTES, EXAMPLES = "serving_default", "serving_bytes", "serving_examples"
+"""The signatures, see trainer/training/export.py."""
+_NAMED = 20
+"""Bad instances of a request that the answer describes; of more it tells the number."""
+
+
+class RequestError(Exception):
+    """A request can't be answered; the message says why, `body` is the answer to it."""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": str(self)}
+
+
+class InstanceError(Exception):
+    """An instance can't be used; the message says why."""
+
+
+class BadInstancesError(RequestError):
+    """Some instances of a request can't be used.
+
+    Args:
+        problems: what is wrong, by the instance's place in the request.
+        keys: of all instances, None where none was given.
+    """
+
+    def __init__(self, problems: dict[int, str], keys: Sequence[Any]) -> None:
+        named = sorted(problems)[:_NAMED]
+        more = len(problems) - len(named)
+        lines = "; ".join(f"instances[{place}] {problems[place]}" for place in named)
+        super().__init__(
+            f"{len(problems)} of {len(keys)} instances can't be used: {lines}"
+            + (f"; and {more} more" if more else "")
+        )
+        self.details = [
+            {"index": place, "error": problems[place]}
+            | ({} if keys[place] is None else {KEY: keys[place]})
+            for place in named
+        ]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The message for people, and each bad instance by its place, and key, for programs."""
+        return {"error": str(self), "instances": self.details}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Instances of a request that one signature answers.
+
+    Attributes:
+        places: of these instances in the request.
+        inputs: [n, ...] each, by the name of the signature's argument.
+    """
+
+    signature: str
+    places: list[int]
+    inputs: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A request whose instances are known to fit the model's signatures.
+
+    Attributes:
+        keys: of its instances, in their order; None where none was given.
+    """
+
+    keys: list[Any]
+    parts: list[Part]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def instances_of(body: Any) -> list[Any]:
+    """Return the instances of a request's body; raises RequestError where it has none."""
+    instances = body.get("instances") if isinstance(body, dict) else None
+    if not isinstance(instances, list) or not instances:
+        raise RequestError('the request is not {"instances": [...]} with one or more instances')
+    if len(instances) > MAX_INSTANCES:
+        raise RequestError(
+            f"the request has {len(instances):,} instances; send {MAX_INSTANCES:,} at most"
+        )
+    return instances
+
+
+def key_of(instance: dict[str, Any]) -> Any:
+    """Return an instance's key, which its answer repeats, or None."""
+    key = instance.get(KEY)
+    if key is None or isinstance(key, (str, int)):
+        return key
+    if isinstance(key, float) and math.isfinite(key):
+        return key
+    raise InstanceError(f"has a {KEY} that is neither text nor a number: {shown(key)}")
+
+
+def decoded(value: Any) -> bytes:
+    """Return the content of {"b64": "..."}; raises InstanceError where it is none."""
+    text = value.get("b64") if isinstance(value, dict) else None
+    if not isinstance(text, str) or len(value) != 1:
+        raise InstanceError(f'is {shown(value)}, not {{"b64": "..."}} with base64')
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InstanceError("is not base64 (RFC 4648, section 4, with padding)") from None
+    if not content:
+        raise InstanceError("is empty")
+    return content
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value as a message shows it; never walks through all of a list."""
+    if isinstance(value, (list, dict)):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return "an integer of more than 18 digits"
+    return repr(value[:40] if isinstance(value, str) else value)

@@ -1,0 +1,171 @@
+"""The HTTP server of the serving image, as Vertex AI's custom containers are asked for.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
+
+Google's own server of custom prediction routines (CprModelServer) is not used, only its Predictor's
+interface: it calls the predictor in the event loop, so that health checks wait for the model, has
+neither batches nor limits of bodies, queue and time, answers 500 with the text of any exception,
+and keeps a copy of the model a core.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from trainer.serving.batching import Batcher, QueueFullError
+from trainer.serving.instances import BATCH, MAX_INSTANCES, RequestError
+
+MAX_BYTES = 3 << 19
+"""1.5 MB, of a request and of its answer: what a shared public endpoint lets through."""
+DEADLINE = 10.0
+"""Seconds from a request's arrival to its answer."""
+MAX_REQUESTS = 128
+"""Requests at a time, whose bodies are in memory: 192 MB of JSON at most."""
+CAPACITY = 4 * MAX_INSTANCES
+BATCH_DELAY = 0.003
+"""Seconds that the first instance of a batch waits for others."""
+
+_logger = logging.getLogger(__name__)
+
+
+class _RefusedError(Exception):
+    """A request is refused with a status of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class PredictionServer:
+    """Answers health checks and predictions.
+
+    Args:
+        load: loads the model and returns its predictor (trainer.serving.predictor.Predictor); is
+            called in a thread, while the server listens already and says that it is not ready.
+        ready: is called once the model is loaded.
+        failed: is called with what `load` raises.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Any],
+        *,
+        ready: Callable[[], None] = lambda: None,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._load, self._ready, self._failed = load, ready, failed
+        self._predictor: Any = None
+        self._requests = 0
+
+    def application(self, health_route: str, predict_route: str) -> Starlette:
+        """Return the ASGI application."""
+        routes = [Route(health_route, self._health, methods=["GET"])]
+        routes.append(Route(predict_route, self._predict, methods=["POST"]))
+        return Starlette(routes=routes, lifespan=self._lifespan)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        loading = asyncio.create_task(self._start())
+        try:
+            yield
+        finally:
+            # Here all requests have been answered.
+            loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loading
+
+    async def _start(self) -> None:
+        """Load the model, then run its batches until cancelled."""
+        try:
+            predictor = await asyncio.to_thread(self._load)
+        except Exception as error:
+            self._failed(error)
+            return
+        self._batcher = Batcher(
+            predictor.predict_together,
+            limit=BATCH,
+            delay=BATCH_DELAY,
+            capacity=CAPACITY,
+        )
+        self._predictor = predictor
+        self._ready()
+        await self._batcher.work()
+
+    async def _health(self, _: Request) -> Response:
+        if self._predictor is None:
+            return JSONResponse({"error": "the model is not loaded yet"}, 503)
+        return JSONResponse({"model_version": self._predictor.version})
+
+    async def _predict(self, request: Request) -> Response:
+        self._requests += 1
+        try:
+            return Response(await self._answer(request), media_type="application/json")
+        except RequestError as error:
+            return JSONResponse(error.body, 400)
+        except _RefusedError as error:
+            again = {"Retry-After": "1"} if error.status in (429, 503) else {}
+            return JSONResponse({"error": str(error)}, error.status, again)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception:
+            _logger.exception("a request failed")
+            return JSONResponse({"error": "the server failed; its log says why"}, 500)
+        finally:
+            self._requests -= 1
+
+    async def _answer(self, request: Request) -> bytes:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + DEADLINE
+        if self._predictor is None:
+            raise _RefusedError(503, "the model is not loaded yet; try again")
+        if self._requests > MAX_REQUESTS:
+            raise _RefusedError(429, f"{MAX_REQUESTS} requests are being answered; try again")
+        try:
+            body = await asyncio.wait_for(_body(request), end - loop.time())
+        except asyncio.TimeoutError:
+            raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
+        instances = self._predictor.preprocess(_parsed(body))
+        try:
+            answers = await asyncio.wait_for(
+                self._batcher.submit(instances, len(instances)), end - loop.time()
+            )
+        except QueueFullError:
+            raise _RefusedError(429, "too many instances wait; try again") from None
+        except asyncio.TimeoutError:
+            raise _RefusedError(503, f"no answer within {DEADLINE:.0f} s; try again") from None
+        content = json.dumps(self._predictor.postprocess(answers), separators=(",", ":")).encode()
+        if len(content) > MAX_BYTES:
+            raise RequestError(
+                f"the answer would be {len(content):,} bytes, over {MAX_BYTES:,}; send fewer "
+                f"instances than {len(instances)}"
+            )
+        return content
+
+
+async def _body(request: Request) -> bytes:
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > MAX_BYTES:
+        raise _RefusedError(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise _RefusedError(413, f"the request has more than {MAX_BYTES:,} bytes")
+    return bytes(body)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise RequestError("the request is nested too deeply") from None
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError, and long numbers.
+        raise RequestError(f"the request is not JSON in UTF-8: {str(error)[:200]}") from None

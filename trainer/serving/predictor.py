@@ -1,0 +1,196 @@
+"""A SavedModel that answers requests: the predictor of Google's custom prediction routines.
+
+    predictor = Predictor()
+    predictor.load("gs://bucket/model")
+    predictor.postprocess(predictor.predict(predictor.preprocess({"instances": [...]})))
+
+It has the interface of google.cloud.aiplatform.prediction.predictor.Predictor, without inheriting
+from it: that package takes 4 s to import, and the serving image would hold Google's SDK for it.
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-prediction-routines
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer import saved_model
+from trainer.errors import InputError, first_line
+from trainer.serving.image_instances import ImageInstances
+from trainer.serving.instances import (
+    BATCH,
+    BYTES,
+    DEFAULT,
+    EXAMPLES,
+    KEY,
+    BadInstancesError,
+    Part,
+    Request,
+    instances_of,
+)
+from trainer.serving.row_instances import RowInstances
+
+VERSION_VARIABLE = "MODEL_VERSION"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What the model says of a request's instances, in their order.
+
+    Attributes:
+        probabilities: float32 [n, classes].
+        labels: object [n], of bytes.
+        problems: of instances that the model can't read, by their place.
+    """
+
+    keys: list[Any]
+    probabilities: np.ndarray
+    labels: np.ndarray
+    problems: dict[int, str]
+
+
+class Predictor:
+    """Answers requests by the signatures of a SavedModel that trainer/training/export.py wrote.
+
+    Args:
+        version: of the model, which every answer names; default: $MODEL_VERSION, which
+            register_model sets, else Vertex AI's ID of the deployed model.
+    """
+
+    def __init__(self, version: str = "") -> None:
+        self.version = version
+
+    def load(self, artifacts_uri: str, **_: Any) -> None:
+        """Load the SavedModel in the folder `artifacts_uri`, gs:// or local, and warm it up.
+
+        Raises:
+            InputError: there is none, or it lacks the signatures.
+        """
+        environment = os.environ
+        self.version = (
+            self.version
+            or environment.get(VERSION_VARIABLE, "")
+            or environment.get("AIP_DEPLOYED_MODEL_ID", "")
+        )
+        self._model = saved_model.load(artifacts_uri, DEFAULT, EXAMPLES)
+        self._signatures = self._model.signatures
+        specs = self._signatures[DEFAULT].structured_input_signature[1]
+        outputs = self._signatures[DEFAULT].structured_outputs
+        if not {"probabilities", "label"} <= outputs.keys():
+            raise InputError(
+                f"the model at {artifacts_uri} answers {', '.join(outputs)} in place of label and "
+                "probabilities; export it as trainer/training/export.py does"
+            )
+        self._classes = outputs["probabilities"].shape[-1]
+        self._parser: ImageInstances | RowInstances
+        if BYTES in self._signatures:
+            ((name, spec),) = specs.items()
+            self._parser = ImageInstances(name, tuple(spec.shape[1:]))
+        else:
+            self._parser = RowInstances({name: spec.dtype.name for name, spec in specs.items()})
+        self.predict(self.preprocess({"instances": self._parser.blank()}))
+
+    def preprocess(self, prediction_input: Any) -> Request:
+        """Check a request's body, and turn its instances into arrays.
+
+        Raises:
+            RequestError: it has none, too many, or some that can't be used.
+        """
+        return self._parser.parse(instances_of(prediction_input))
+
+    def predict(self, instances: Request) -> Answers:
+        """Answer a request."""
+        return self.predict_together([instances])[0]
+
+    def postprocess(self, prediction_results: Answers) -> dict[str, Any]:
+        """Return the body of the answer.
+
+        Raises:
+            BadInstancesError: the model can't read some instances.
+        """
+        answers = prediction_results
+        if answers.problems:
+            raise BadInstancesError(answers.problems, answers.keys)
+        columns = answers.labels.tolist(), answers.probabilities.tolist(), answers.keys
+        predictions = []
+        for label, probabilities, key in zip(*columns, strict=True):
+            one = {"label": label.decode(errors="replace"), "probabilities": probabilities}
+            one["model_version"] = self.version
+            if key is not None:
+                one[KEY] = key
+            predictions.append(one)
+        return {"predictions": predictions}
+
+    def predict_together(self, requests: Sequence[Request]) -> list[Answers]:
+        """Answer requests by as few calls of the model as there are signatures, or batches."""
+        answers = [
+            Answers(
+                keys=request.keys,
+                probabilities=np.empty((len(request), self._classes), np.float32),
+                labels=np.empty(len(request), object),
+                problems={},
+            )
+            for request in requests
+        ]
+        for signature in (DEFAULT, BYTES, EXAMPLES):
+            found = [
+                (one, part)
+                for one, request in zip(answers, requests, strict=True)
+                for part in request.parts
+                if part.signature == signature
+            ]
+            if found:
+                self._answer(signature, found)
+        return answers
+
+    def _answer(self, signature: str, found: Sequence[tuple[Answers, Part]]) -> None:
+        """Fill in the answers to parts of requests, all of one signature."""
+        inputs = {
+            name: np.concatenate([part.inputs[name] for _, part in found])
+            for name in found[0][1].inputs
+        }
+        probabilities, labels, problems = self._batches(signature, inputs)
+        start = 0
+        for answer, part in found:
+            end = start + len(part.places)
+            answer.probabilities[part.places] = probabilities[start:end]
+            answer.labels[part.places] = labels[start:end]
+            for index, place in enumerate(part.places, start):
+                if index in problems:
+                    answer.problems[place] = problems[index]
+            start = end
+
+    def _batches(
+        self, signature: str, inputs: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Return probabilities and labels [n], and what is wrong with instances by their index."""
+        count = len(next(iter(inputs.values())))
+        probabilities = np.full((count, self._classes), np.nan, np.float32)
+        labels = np.full(count, b"", object)
+        problems: dict[int, str] = {}
+        ranges = [(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
+        while ranges:
+            start, end = ranges.pop()
+            chosen = {name: tf.constant(value[start:end]) for name, value in inputs.items()}
+            try:
+                outputs = self._signatures[signature](**chosen)
+            except tf.errors.ResourceExhaustedError:
+                raise
+            except tf.errors.OpError as error:
+                # One instance fails its whole batch: find out which.
+                if end - start == 1:
+                    why = first_line(error)
+                    problems[start] = f"can't be read by the model: {why}"
+                else:
+                    middle = (start + end) // 2
+                    ranges += [(start, middle), (middle, end)]
+                continue
+            probabilities[start:end] = outputs["probabilities"].numpy()
+            labels[start:end] = outputs["label"].numpy()
+        finite = np.isfinite(probabilities).all(axis=1)
+        for index in np.flatnonzero(~finite).tolist():
+            problems.setdefault(index, "is answered by probabilities that are not finite")
+        return probabilities, labels, problems

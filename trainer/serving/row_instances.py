@@ -1,0 +1,170 @@
+"""Instances of a model of tables: rows as objects, or records' tf.Examples.
+
+{"miles": 3.5, "payment": "card", "key": 7}       columns by their names; a column that is
+                                                  absent or null is a missing value
+{"b64": "..."}                                    a serialized tf.Example
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trainer.data.tables.inputs import MISSING, argument_name
+from trainer.fields import nearest
+from trainer.serving.instances import (
+    DEFAULT,
+    EXAMPLES,
+    KEY,
+    BadInstancesError,
+    InstanceError,
+    Part,
+    Request,
+    decoded,
+    key_of,
+    shown,
+)
+from trainer.serving.record_examples import features_of
+
+_MAX_FLOAT = float(np.finfo(np.float32).max)
+_MAX_WHOLE = 2.0**53
+"""Larger whole numbers are not exact as JSON's numbers."""
+
+
+class RowInstances:
+    """Parses the instances of a request to a model of tables.
+
+    Args:
+        columns: type (float32, int64 or string) of each argument of serving_default.
+    """
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self._columns = dict(columns)
+
+    def parse(self, instances: list[Any]) -> Request:
+        """Sort instances by the signature that answers them.
+
+        Raises:
+            BadInstancesError: some can't be used.
+        """
+        keys: list[Any] = [None] * len(instances)
+        rows: dict[int, dict[str, Any]] = {}
+        examples: dict[int, bytes] = {}
+        problems: dict[int, str] = {}
+        for place, instance in enumerate(instances):
+            try:
+                if not isinstance(instance, dict):
+                    raise InstanceError(
+                        f"is {shown(instance)}; a row is an object with columns by their names"
+                    )
+                if KEY not in self._columns:
+                    keys[place] = key_of(instance)
+                if self._is_example(instance):
+                    examples[place] = self._example(instance["b64"])
+                else:
+                    rows[place] = self._named(instance)
+            except InstanceError as error:
+                problems[place] = str(error)
+        inputs = {
+            name: _array(
+                name, kind, {place: row.get(name) for place, row in rows.items()}, problems
+            )
+            for name, kind in self._columns.items()
+        }
+        if problems:
+            raise BadInstancesError(problems, keys)
+        parts = [Part(DEFAULT, list(rows), inputs)] if rows else []
+        if examples:
+            values = np.array(list(examples.values()), object)
+            parts.append(Part(EXAMPLES, list(examples), {"examples": values}))
+        return Request(keys, parts)
+
+    def blank(self) -> list[Any]:
+        """Return an instance to warm a model up with."""
+        return [dict.fromkeys(self._columns)]
+
+    def _is_example(self, instance: dict[str, Any]) -> bool:
+        return "b64" not in self._columns and instance.keys() - {KEY} == {"b64"}
+
+    def _example(self, text: Any) -> bytes:
+        content = decoded({"b64": text})
+        if not any(argument_name(name) in self._columns for name in features_of(content) if name):
+            raise InstanceError("is not a serialized tf.Example with a column of the model")
+        return content
+
+    def _named(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row by the names of the model's arguments, without its key."""
+        if row.keys() <= self._columns.keys() and row:
+            return row
+        named = {}
+        for name, value in row.items():
+            if name == KEY and KEY not in self._columns:
+                continue
+            argument = name if name in self._columns or not name else argument_name(name)
+            if argument not in self._columns:
+                hint = nearest(name[:100], self._columns)
+                raise InstanceError(
+                    f"has a column {shown(name)} that the model does not take{hint}"
+                )
+            named[argument] = value
+        if not named:
+            raise InstanceError(f"has none of the columns {', '.join(self._columns)}")
+        return named
+
+
+def _array(name: str, kind: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+    """Return a column's values as the model takes them, [n].
+
+    Args:
+        values: by the place of their instance, None where missing.
+        problems: gets what can't be used.
+    """
+    found = _texts(name, values, problems) if kind == "string" else _numbers(name, values, problems)
+    if kind == "float32":
+        return found.astype(np.float32)
+    if kind == "int64":
+        whole = np.where(np.isnan(found), float(MISSING[kind]), found)
+        for index in np.flatnonzero((whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)):
+            place = list(values)[index]
+            problems.setdefault(place, f"{name} is not a whole number: {shown(values[place])}")
+            whole[index] = MISSING[kind]
+        return whole.astype(np.int64)
+    return found
+
+
+def _numbers(name: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+    """Return numbers, and texts of numbers, as float64 [n]; NaN where missing."""
+    try:
+        numbers = np.array(list(values.values()), np.float64)
+        if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
+            return numbers
+    except (ValueError, TypeError, OverflowError):
+        pass
+    numbers = np.full(len(values), math.nan)
+    for index, (place, value) in enumerate(values.items()):
+        try:
+            if value is not None and (not isinstance(value, str) or value.strip()):
+                numbers[index] = float(value)
+            if abs(numbers[index]) > _MAX_FLOAT:
+                raise ValueError
+        except (ValueError, TypeError, OverflowError):
+            problems.setdefault(place, f"{name} is not a number: {shown(value)}")
+            numbers[index] = math.nan
+    return numbers
+
+
+def _texts(name: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+    """Return texts as bytes [n]; b"" where missing."""
+    texts = np.full(len(values), b"", object)
+    for index, (place, value) in enumerate(values.items()):
+        # Batch jobs read numbers without quotes as floats: 17 of a CSV file comes as 17.0.
+        if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
+            value = int(value)
+        try:
+            if isinstance(value, (bool, list, dict)):
+                raise ValueError
+            texts[index] = b"" if value is None else str(value).encode()
+        except ValueError:  # UnicodeEncodeError is one.
+            problems.setdefault(place, f"{name} is not text: {shown(value)}")
+    return texts
