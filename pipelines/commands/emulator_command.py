@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 _PROJECT, _REGION = "my-project", "us-central1"
+_ACCOUNT = f"training-runner@{_PROJECT}.iam.gserviceaccount.com"
 _FIRE_SECONDS = 1.0
 
 
@@ -28,6 +29,7 @@ def emulator(
     from pipelines.emulator.pipeline_engine import PipelineEngine
     from pipelines.emulator.pipeline_service import PipelineService
     from pipelines.emulator.processes import Guardian
+    from pipelines.emulator.project_services import ProjectServices
     from pipelines.emulator.run_resources import RunResources
     from pipelines.emulator.schedule_service import ScheduleService
     from pipelines.emulator.server import Emulator
@@ -54,6 +56,7 @@ def emulator(
                 operations,
                 ArtifactRegistry(),
                 CloudStorage(FolderBuckets(place / "buckets")),
+                ProjectServices(_ACCOUNT),
             )
         )
         guardian.after_death(["rm", "-rf", server.folder])
@@ -74,6 +77,7 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
         "VERTEX_IMAGE": f"{image}:rehearsal",
         "VERTEX_GPU_IMAGE": f"{image}:rehearsal-gpu",
         "VERTEX_TEMPLATE_REPOSITORY": repository,
+        "VERTEX_SERVICE_ACCOUNT": _ACCOUNT,
     }
     for name, value in settings.items():
         print(f"export {name}={value}")

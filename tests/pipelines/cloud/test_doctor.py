@@ -6,83 +6,24 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from pipelines.emulator.project_services import ProjectServices
+from tests.emulator import FaultyEmulator
 from tests.pipelines.cloud.servers import ApiError, Server
 from tests.pipelines.cloud.stores import StorageServer
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
-REPOSITORIES = "/v1/projects/(?:my-project|our-images)/locations/us-central1/repositories/"
 
 
-class CloudServer(Server):
-    """Service Usage, Resource Manager and Artifact Registry of a project where all is well."""
-
-    routes = (
-        ("GET", "/v1/projects/my-project/services/(?P<id>.+)", "GetService", "service"),
-        ("GET", "/v1beta1/.+/consumerQuotaMetrics/(?P<id>.+)", "GetQuota", "quota"),
-        ("POST", "/v1/projects/.+:testIamPermissions", "TestPermissions", "permissions"),
-        ("POST", "/v1/projects/my-project:getIamPolicy", "GetPolicy", "policy"),
-        ("GET", "/v1/(?P<id>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole", "role"),
-        ("GET", REPOSITORIES + "(?P<id>[^/]+)", "GetRepository", "repository"),
-        ("GET", REPOSITORIES + "(?P<id>.+)/tags/(?P<tag>.+)", "GetTag", "tag"),
-    )
+class CloudServer(FaultyEmulator):
+    """The other APIs of a project, at an endpoint of their own."""
 
     def __init__(self):
-        super().__init__()
-        self.disabled, self.missing, self.gone = set(), set(), set()
-        self.limits = {}
-        self.roles = ["roles/aiplatform.user", "roles/logging.logWriter",
-                      "roles/storage.objectUser", "roles/storage.legacyBucketReader"]  # fmt: skip
-        self.conditional = set()
-        self.permissions_of = {}
+        self.project = ProjectServices(ACCOUNT)
+        super().__init__(self.project)
 
-    def service(self, match, query, headers, body):
-        self.requests.append(("GetService", match["id"]))
-        return {"state": "DISABLED" if match["id"] in self.disabled else "ENABLED"}
-
-    def quota(self, match, query, headers, body):
-        self.requests.append(("GetQuota", match["id"]))
-        limit = self.limits.get(match["id"].rpartition("/")[2], -1)
-        regional = {"dimensions": {"region": "us-central1"}, "effectiveLimit": str(limit)}
-        if not limit:
-            del regional["effectiveLimit"]
-        return {"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "1"}, regional]}]}
-
-    def permissions(self, match, query, headers, body):
-        asked = json.loads(body)["permissions"]
-        self.requests.append(("TestPermissions", asked))
-        return {"permissions": [one for one in asked if one not in self.missing]}
-
-    def policy(self, match, query, headers, body):
-        self.requests.append(("GetPolicy", None))
-        bindings = [{"role": one, "members": [f"serviceAccount:{ACCOUNT}"]} for one in self.roles]
-        version = json.loads(body).get("options", {}).get("requestedPolicyVersion", 1)
-        if version >= 3:
-            for binding in bindings:
-                if binding["role"] in self.conditional:
-                    binding["condition"] = {"expression": "request.time < timestamp('2030')"}
-            return {"version": 3, "bindings": bindings}
-        # As documented: a policy of version 1 leaves conditional bindings out.
-        return {"bindings": [one for one in bindings if one["role"] not in self.conditional]}
-
-    def role(self, match, query, headers, body):
-        self.requests.append(("GetRole", match["id"]))
-        return {
-            "name": match["id"],
-            "includedPermissions": self.permissions_of.get(match["id"], []),
-        }
-
-    def repository(self, match, query, headers, body):
-        self.requests.append(("GetRepository", match["id"]))
-        if match["id"] in self.gone:
-            raise ApiError(404, "NOT_FOUND", "no such repository")
-        return {"format": "KFP" if match["id"] == "pipelines" else "DOCKER"}
-
-    def tag(self, match, query, headers, body):
-        self.requests.append(("GetTag", match["tag"]))
-        if match["tag"] in self.gone:
-            raise ApiError(404, "NOT_FOUND", "no such tag")
-        return {}
+    def _check_token(self, given):
+        """Its clients are shown another server's token."""
 
 
 class TokenServer(Server):
@@ -120,32 +61,33 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
 @pytest.mark.parametrize(
     ("spoil", "line", "mend"),
     [
-        (lambda c: c.disabled.add("logging.googleapis.com"),
+        (lambda c: c.project.disabled.add("logging.googleapis.com"),
          "✗ API logging.googleapis.com", "gcloud services enable logging.googleapis.com"),
-        (lambda c: c.missing.add("aiplatform.schedules.create"),
+        (lambda c: c.project.missing.add("aiplatform.schedules.create"),
          "✗ own rights: no aiplatform.schedules.create", "--role=roles/aiplatform.user"),
-        (lambda c: c.missing.add("iam.serviceAccounts.actAs"),
+        (lambda c: c.project.missing.add("iam.serviceAccounts.actAs"),
          f"✗ own right to act as {ACCOUNT}", "--role=roles/iam.serviceAccountUser"),
-        (lambda c: c.missing.add("artifactregistry.repositories.uploadArtifacts"),
+        (lambda c: c.project.missing.add("artifactregistry.repositories.uploadArtifacts"),
          "✗ own right to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
          "--role=roles/artifactregistry.writer"),
         (lambda c: c.storage.buckets.clear(),
          "✗ bucket gs://bucket: there is none", "buckets create gs://bucket"),
         (lambda c: setattr(c.storage, "location", "EUROPE-WEST4"),
          "✗ bucket gs://bucket: in europe-west4", "take one in us-central1"),
-        (lambda c: c.gone.add("pipelines"),
+        (lambda c: c.project.gone.add("pipelines"),
          "✗ repository pipelines: there is none", "--repository-format=kfp"),
-        (lambda c: c.gone.add("images"),
+        (lambda c: c.project.gone.add("images"),
          "✗ repository images: there is none", "--repository-format=docker"),
-        (lambda c: c.gone.add("1"), "✗ image us-central1-docker.pkg.dev", "build it and push it"),
-        (lambda c: c.roles.remove("roles/logging.logWriter"),
+        (lambda c: c.project.gone.add("1"),
+         "✗ image us-central1-docker.pkg.dev", "build it and push it"),
+        (lambda c: c.project.roles.remove("roles/logging.logWriter"),
          f"✗ service account {ACCOUNT}: no roles/logging.logWriter", "--role=roles/logging.logW"),
-        (lambda c: c.roles.remove("roles/storage.legacyBucketReader"),
+        (lambda c: c.project.roles.remove("roles/storage.legacyBucketReader"),
          f"✗ service account {ACCOUNT}: no roles/storage.legacyBucketReader",
          "gcloud storage buckets add-iam-policy-binding gs://bucket --member="),
-        (lambda c: c.limits.update(custom_model_training_nvidia_t4_gpus=1),
+        (lambda c: c.project.limits.update(custom_model_training_nvidia_t4_gpus=1),
          "✗ quota custom_model_training_nvidia_t4_gpus: 2 needed, 1 in us-central1", "ask for 2"),
-        (lambda c: c.limits.update(custom_model_training_cpus=0),
+        (lambda c: c.project.limits.update(custom_model_training_cpus=0),
          "✗ quota custom_model_training_cpus: 8 needed, 0 in us-central1", "ask for 8"),
     ],
 )  # fmt: skip
@@ -174,8 +116,8 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
 
 @pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
 def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
-    cloud.roles = [role]
-    cloud.permissions_of[role] = [
+    cloud.project.roles = [role]
+    cloud.project.permissions_of[role] = [
         "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create",
         "storage.buckets.get",
     ]  # fmt: skip
@@ -184,7 +126,7 @@ def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
 
 
 def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
-    cloud.conditional.add("roles/aiplatform.user")
+    cloud.project.conditional.add("roles/aiplatform.user")
     code, out, _ = command("doctor")
     assert code == 0
     assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out

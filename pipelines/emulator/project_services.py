@@ -1,0 +1,101 @@
+"""What `doctor` asks Google's other APIs: of a project in which all is ready.
+
+https://docs.cloud.google.com/service-usage/docs/reference/rest
+https://docs.cloud.google.com/resource-manager/reference/rest
+https://docs.cloud.google.com/iam/docs/reference/rest
+https://docs.cloud.google.com/artifact-registry/docs/reference/rest
+"""
+
+import json
+import urllib.parse
+from typing import Any
+
+from pipelines.emulator.api_error import not_found
+from pipelines.emulator.server import HttpRequest
+
+_REPOSITORY = r"/v1/projects/[^/]+/locations/[^/]+/repositories/(?P<repository>[^/:]+)"
+
+
+class ProjectServices:
+    """Service Usage, Resource Manager, IAM and Artifact Registry.
+
+    Args:
+        account: holds `roles`.
+
+    Attributes:
+        disabled: APIs that are not enabled.
+        missing: permissions that whoever asks does not have.
+        gone: repositories, and tags of images, that there are not.
+        limits: of quota metrics, without their service; the others have none.
+        roles: of the account.
+        conditional: those of its roles that have a condition.
+        permissions_of: the permissions of a role.
+    """
+
+    routes = (
+        ("GET", "/v1/projects/[^/]+/services/(?P<api>[^/]+)", "GetService"),
+        ("GET", "/v1beta1/.+/consumerQuotaMetrics/(?P<metric>.+)", "GetQuota"),
+        ("POST", "/v1/projects/.+:testIamPermissions", "TestPermissions"),
+        ("POST", "/v1/projects/[^/]+:getIamPolicy", "GetPolicy"),
+        ("GET", "/v1/(?P<role>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole"),
+        ("GET", _REPOSITORY, "GetRepository"),
+        ("GET", _REPOSITORY + "/packages/[^/]+/(?:tags|versions)/(?P<tag>[^/]+)", "GetImage"),
+    )
+
+    def __init__(self, account: str) -> None:
+        self.disabled: set[str] = set()
+        self.missing: set[str] = set()
+        self.gone: set[str] = set()
+        self.limits: dict[str, int] = {}
+        self.roles = [
+            "roles/aiplatform.user",
+            "roles/logging.logWriter",
+            "roles/storage.objectUser",
+            "roles/storage.legacyBucketReader",
+        ]
+        self.conditional: set[str] = set()
+        self.permissions_of: dict[str, list[str]] = {}
+        self._account = account
+
+    def get_service(self, request: HttpRequest) -> dict[str, Any]:
+        return {"state": "DISABLED" if request.match["api"] in self.disabled else "ENABLED"}
+
+    def get_quota(self, request: HttpRequest) -> dict[str, Any]:
+        """Return a limit of the region beside that of all; the API leaves out one of 0."""
+        name = urllib.parse.unquote(request.match["metric"]).rpartition("/")[2]
+        limit = self.limits.get(name, -1)
+        regional: dict[str, Any] = {"dimensions": {"region": "us-central1"}}
+        if limit:
+            regional["effectiveLimit"] = str(limit)
+        return {"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "1"}, regional]}]}
+
+    def test_permissions(self, request: HttpRequest) -> dict[str, Any]:
+        asked = json.loads(request.body)["permissions"]
+        return {"permissions": [one for one in asked if one not in self.missing]}
+
+    def get_policy(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the bindings; those with a condition only where version 3 is asked for."""
+        bindings: list[dict[str, Any]] = [
+            {"role": role, "members": [f"serviceAccount:{self._account}"]} for role in self.roles
+        ]
+        if json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1) < 3:
+            return {"bindings": [one for one in bindings if one["role"] not in self.conditional]}
+        for binding in bindings:
+            if binding["role"] in self.conditional:
+                binding["condition"] = {"expression": "request.time < timestamp('2030')"}
+        return {"version": 3, "bindings": bindings}
+
+    def get_role(self, request: HttpRequest) -> dict[str, Any]:
+        role = request.match["role"]
+        return {"name": role, "includedPermissions": self.permissions_of.get(role, [])}
+
+    def get_repository(self, request: HttpRequest) -> dict[str, Any]:
+        name = request.match["repository"]
+        if name in self.gone:
+            raise not_found(name)
+        return {"format": "KFP" if name == "pipelines" else "DOCKER"}
+
+    def get_image(self, request: HttpRequest) -> dict[str, Any]:
+        if request.match["tag"] in self.gone:
+            raise not_found(request.match["tag"])
+        return {}
