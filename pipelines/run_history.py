@@ -68,7 +68,7 @@ class PastRun:
         place: "this machine" or "Vertex AI".
         recipe: its name.
         state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED where its process ended without
-            a summary; on Vertex AI also PENDING and the like.
+            a summary; on Vertex AI also PENDING and the like, and EXPIRED: `runs.expiry`.
         started: aware.
         seconds: from start to end; None before that.
         parameters: all of them, defaults included.

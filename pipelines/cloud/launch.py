@@ -129,6 +129,10 @@ def follow(
     except KeyboardInterrupt:
         say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
         return Followed(INTERRUPTED)
+    expiry = runs.expiry(connection, job)
+    if expiry:
+        print_plain(for_errors(console), f"error: {expiry}")
+        return Followed(FAILED)
     jobs = runs.readable_jobs(connection, job)
     say(f"{runs.state_of(job)}  {bill.summary(jobs)}".rstrip())
     verdict = runs.verdict_of(job)

@@ -1,6 +1,7 @@
 """Runs on Vertex AI in the form that `runs` shows and compares."""
 
 import concurrent.futures
+import dataclasses
 import datetime
 from typing import Any
 
@@ -26,8 +27,7 @@ def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
     found = runs.listed(connection, recipe, limit=limit)
     # A list has no details of tasks, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        whole = list(pool.map(lambda job: runs.get(connection, runs.id_of(job)), found))
-    return [_past(settings, job) for job in whole]
+        return list(pool.map(lambda job: _find(connection, runs.id_of(job)), found))
 
 
 def find(settings: Settings, run_id: str) -> PastRun:
@@ -37,7 +37,14 @@ def find(settings: Settings, run_id: str) -> PastRun:
         InputError: there is none.
         CloudError: refused, or no connection.
     """
-    return _past(settings, runs.get(Connection(settings), run_id))
+    return _find(Connection(settings), run_id)
+
+
+def _find(connection: Connection, run_id: str) -> PastRun:
+    job = runs.get(connection, run_id)
+    found = _past(connection.settings, job)
+    expiry = runs.expiry(connection, job)
+    return dataclasses.replace(found, state=runs.EXPIRED, error=expiry) if expiry else found
 
 
 def parameters_of(job: Any) -> dict[str, Any]:

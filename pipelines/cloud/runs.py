@@ -14,7 +14,8 @@ from pipelines.cloud.template import MADE_BY
 from trainer.errors import InputError
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-JOB_ENDED = (*ENDED, "EXPIRED", "PARTIALLY_SUCCEEDED")
+EXPIRED = "EXPIRED"
+JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 REQUEST = "request"
 """The label that tells the run of one request from any other of its name."""
 
@@ -168,6 +169,22 @@ def readable_jobs(connection: Connection, job: Any) -> list[Any]:
     except (CloudError, InputError) as error:
         connection.say(str(error))
         return []
+
+
+def expiry(connection: Connection, job: Any) -> str:
+    """Return what to do about a run whose training job has expired; empty for any other.
+
+    JOB_STATE_EXPIRED is not among the states that end the launcher of Google's component: the
+    run goes on for days.
+    """
+    if state_of(job) in ENDED:
+        return ""
+    if not any(state_of(one) == EXPIRED for one in readable_jobs(connection, job)):
+        return ""
+    return (
+        "the training job has expired, and the step Train waits on; end the run: "
+        f"python -m pipelines cancel {id_of(job)}"
+    )
 
 
 def job_names(job: Any) -> list[str]:

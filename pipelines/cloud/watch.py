@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from pipelines.console import cell, print_plain
 from trainer.errors import InputError
 
 POLLING_SECONDS = 10.0
+_POLLS_BETWEEN_JOBS = 6
 _PATIENT_SECONDS = 900.0
 _COLORS = {
     "SUCCEEDED": "green",
@@ -29,7 +31,7 @@ _COLORS = {
 
 
 def wait(connection: Connection, run_id: str, console: Console) -> Any:
-    """Show a run until it ends; return the PipelineJob in its final state.
+    """Show a run until it ends, or its training job has expired; return the PipelineJob then.
 
     A broken connection and a server's faults are waited out for minutes.
 
@@ -39,7 +41,7 @@ def wait(connection: Connection, run_id: str, console: Console) -> Any:
     """
     with _view(console) as (show, note):
         patient = connection.retrying(note, _PATIENT_SECONDS)
-        while True:
+        for poll in itertools.count(1):
             try:
                 job = runs.get(connection, run_id, patient)
             except InputError:
@@ -48,7 +50,8 @@ def wait(connection: Connection, run_id: str, console: Console) -> Any:
                     "deleted it"
                 ) from None
             show(job)
-            if runs.state_of(job) in runs.ENDED:
+            looked_after = poll % _POLLS_BETWEEN_JOBS == 0
+            if runs.state_of(job) in runs.ENDED or (looked_after and runs.expiry(connection, job)):
                 return job
             time.sleep(POLLING_SECONDS)
 

@@ -70,14 +70,12 @@ def status(
     for custom_job in jobs:
         _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])
         _print(console, [f"          {custom_job_link(own, runs.id_of(custom_job))}"])
-        # Not among the states that end the launcher of Google's component.
-        if runs.state_of(custom_job) == "EXPIRED" and runs.state_of(job) not in runs.ENDED:
-            _print(
-                console, [f"          the step Train waits on: python -m pipelines cancel {run}"]
-            )
     if jobs:
         _print(console, [f"cost      {bill.summary(jobs, rates)}"])
         _print(console, [f"          not included: {cost.NOT_INCLUDED}"])
+    expiry = runs.expiry(connection, job)
+    if expiry:
+        _print(console, [f"error: {expiry}"])
     if runs.state_of(job) == "FAILED":
         now = datetime.datetime.now(datetime.timezone.utc)
         _print(console, [f"error: {runs.failure_of(job, jobs, now)}"])

@@ -210,14 +210,21 @@ def test_a_failed_run_shows_the_failing_replicas_lines(vertex, command):
     assert sent["resourceNames"] == ["projects/my-project"]
 
 
-def test_a_run_whose_training_job_has_expired_is_to_be_cancelled(vertex, command):
-    assert command("run", "digits", "--name", "one")[0] == 0
-    (custom_job,) = vertex.custom_jobs.values()
-    custom_job.state = "JOB_STATE_EXPIRED"
-    remedy = "the step Train waits on: python -m pipelines cancel one"
-    assert remedy not in command("status", "one")[1]
-    vertex.pipeline_jobs["one"].state = "PIPELINE_STATE_RUNNING"
+def test_a_run_whose_training_job_has_expired_is_at_its_end(vertex, command):
+    def expire():
+        (job,) = vertex.custom_jobs.values()
+        job.state = "JOB_STATE_EXPIRED"
+
+    vertex.outcomes = [Outcome("RUNNING")]
+    vertex.before("GetCustomJob", expire)
+    remedy = "the training job has expired, and the step Train waits on; end the run: python -m pip"
+    code, _, err = command("run", "digits", "--name", "one")
+    assert code == 1
+    assert err == f"error: {remedy}elines cancel one\n"
     assert remedy in command("status", "one")[1]
+    assert command("runs")[1].startswith("one  EXPIRED")
+    assert command("cancel", "one")[0] == 0
+    assert remedy not in command("status", "one")[1]
 
 
 def test_runs_are_listed_shown_and_cancelled(vertex, command):
