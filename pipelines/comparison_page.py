@@ -6,14 +6,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.run_comparison import RunComparison, Value, shown
+from pipelines.run_comparison import RunComparison, shown
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
 from trainer.evaluation.results import load
 from trainer.report import plots
 from trainer.report.learning import column
-from trainer.report.markup import columns, count, figure, join, section, table, text_cell
-from trainer.report.page import page
+from trainer.report.page import render
 
 _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learning_rate")
 
@@ -21,25 +20,25 @@ _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learni
 def write(path: pathlib.Path, compared: RunComparison) -> None:
     """Write one HTML file that loads nothing and runs no script."""
     first, second = compared.first, compared.second
-    histories = [_history(run) for run in (first, second)]
-    names = [first.name, second.name]
-    text = page(
-        f"{first.name} and {second.name}",
-        f"Recipe {first.recipe}" if first.recipe == second.recipe else "Runs of different recipes",
-        [
-            section("verdict", "Noise or not", _lines(compared.verdicts)),
-            _curves(names, histories),
-            section("metrics", "Metrics", _metrics(names, compared.metrics), lead=_LEAD),
-            _parameters(names, compared.parameters),
-        ],
+    names, histories = [first.name, second.name], [_history(first), _history(second)]
+    text = render(
+        "comparison.html.j2",
+        title=f"{first.name} and {second.name}",
+        subtitle=f"Recipe {first.recipe}"
+        if first.recipe == second.recipe
+        else "Runs of different recipes",
+        names=names,
+        verdicts=compared.verdicts,
+        epochs=[(name, len(rows)) for name, rows in zip(names, histories, strict=True)],
+        curves=_curves(histories),
+        legend=[(series, name, None) for series, name in enumerate(names, start=1)],
+        metrics=compared.metrics,
+        parameters=[(name, shown(one), shown(other)) for name, one, other in compared.parameters],
     )
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
-
-
-_LEAD = "Of the test split, with the 95% interval where one is known."
 
 
 def _history(run: PastRun) -> list[dict[str, Any]]:
@@ -49,7 +48,7 @@ def _history(run: PastRun) -> list[dict[str, Any]]:
         return []
 
 
-def _curves(names: Sequence[str], histories: Sequence[list[dict[str, Any]]]) -> Markup:
+def _curves(histories: Sequence[list[dict[str, Any]]]) -> list[tuple[str, Markup]]:
     """Draw each column of history.csv, with a line a run."""
     length = max(map(len, histories))
     drawn = []
@@ -61,28 +60,5 @@ def _curves(names: Sequence[str], histories: Sequence[list[dict[str, Any]]]) -> 
             svg = plots.lines(
                 list(range(1, length + 1)), padded, y_label=label, description=f"{label} by epoch"
             )
-            drawn.append(figure(svg, label.capitalize(), list(enumerate(names, 1))))
-    told = ", ".join(
-        f"{name}: {count(len(rows), 'epoch') if rows else 'no history'}"
-        for name, rows in zip(names, histories, strict=True)
-    )
-    return section("curves", "Learning curves", columns(*drawn), lead=f"{told}.")
-
-
-def _metrics(names: Sequence[str], metrics: list[tuple[str, Value, Value]]) -> Markup:
-    rows = [[name.replace("_", " "), str(one), str(other)] for name, one, other in metrics]
-    return table(["Metric", *names], rows, caption="Metrics of both runs")
-
-
-def _parameters(names: Sequence[str], parameters: list[tuple[str, Any, Any]]) -> Markup:
-    rows = [
-        [name, text_cell(shown(one)), text_cell(shown(other))] for name, one, other in parameters
-    ]
-    if not rows:
-        return section("parameters", "Parameters", lead="All parameters are equal.")
-    shown_table = table(["Parameter", *names], rows, caption="Parameters that differ")
-    return section("parameters", "Parameters that differ", shown_table)
-
-
-def _lines(lines: Sequence[str]) -> Markup:
-    return join(Markup("<p>{}</p>").format(line) for line in lines)
+            drawn.append((label.capitalize(), svg))
+    return drawn

@@ -9,7 +9,7 @@ from rich.console import Console
 from pipelines import run_history
 from pipelines.console import print_plain
 from trainer.errors import InputError
-from trainer.report.markup import decimal
+from trainer.report.formats import decimal
 
 _TAIL_BYTES = 1 << 20
 

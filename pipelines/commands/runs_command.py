@@ -17,7 +17,7 @@ from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_
 from pipelines.console import cell, print_plain
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
-from trainer.report.markup import decimal
+from trainer.report.formats import decimal
 
 _COLORS = {
     "SUCCEEDED": "green",

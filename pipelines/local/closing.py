@@ -21,7 +21,7 @@ from pipelines.local.view import relative
 from pipelines.run_history import resume_command
 from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.report.markup import decimal
+from trainer.report.formats import decimal
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _ABOUT_DISK = 30

@@ -3,19 +3,18 @@
 from collections.abc import Collection
 from typing import Any
 
-from markupsafe import Markup
-
 from trainer.data.schema import Dataset
+from trainer.data.tables.columns import DTYPES
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.machines.price import JobPrice
-from trainer.report import background, pictures, quality, tables
-from trainer.report.champion_section import contest
+from trainer.report import background, quality
+from trainer.report.findings import findings
+from trainer.report.formats import number
 from trainer.report.learning import learning
-from trainer.report.page import page
-from trainer.report.price_line import price as price_line
-from trainer.report.verdict import summary
+from trainer.report.page import render
+from trainer.report.summary import outcome, trained
 
 
 def write_report(
@@ -32,7 +31,7 @@ def write_report(
     price: JobPrice | None = None,
     on_vertex: bool = False,
 ) -> None:
-    """Writes the report of a run to the file at `uri`.
+    """Write the report of a run to the file at `uri`.
 
     Args:
         uri: of the HTML file.
@@ -47,31 +46,35 @@ def write_report(
         price: of the training job's machines; None where it is not known.
         on_vertex: whether they were used, and the run not one of this machine.
     """
-    sections = [
-        summary(
-            evaluation,
-            dataset,
-            training,
-            history,
-            details,
-            verdict,
-            price_line(price, training, on_vertex=on_vertex),
-        ),
-        contest(verdict) if verdict and verdict.champion else Markup(),
-        learning(training, history),
-        quality.confusion(evaluation),
-        quality.curves(evaluation),
-        quality.calibration(evaluation),
-        quality.per_class(evaluation),
-        tables.slices(evaluation),
-        pictures.mistakes(evaluation),
-        tables.columns(dataset),
-        background.balance(dataset),
-        background.data(dataset),
-        background.recipe(details, recipe_sets),
-        background.environment(evaluation, training, history, details),
-    ]
-    subtitle = f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"
-    text = page(title, subtitle, sections)
+    weakest_first = sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
+    many = len(evaluation.classes) > quality.MATRIX_SHOWN
+    text = render(
+        "report.html.j2",
+        title=title,
+        subtitle=f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}",
+        evaluation=evaluation,
+        dataset=dataset,
+        verdict=verdict,
+        outcome=outcome(verdict) if verdict else None,
+        right=round(evaluation.accuracy * evaluation.examples),
+        findings=findings(evaluation, dataset, training, history),
+        trained=trained(training, history, details),
+        price=price,
+        on_vertex=on_vertex,
+        learning=learning(training, history),
+        confusion=quality.confusion(evaluation),
+        curves=quality.curves(evaluation),
+        calibration=quality.calibration(evaluation),
+        per_class=weakest_first if many else evaluation.per_class,
+        columns=[feature for feature in dataset.features if feature.kind in DTYPES],
+        crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
+        balance=background.balance(dataset),
+        features=background.features(dataset),
+        rejected=int(number(dataset.rejected.get("count")) or 0),
+        origin=background.origin(dataset),
+        recipe=background.recipe(details, recipe_sets),
+        timings=background.timings(evaluation, training, history),
+        image=details.get("gpu_image_uri") or details.get("image_uri"),
+    )
     # File names may hold bytes that are no text.
     write_text(uri, text.encode(errors="replace").decode())

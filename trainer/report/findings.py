@@ -1,22 +1,24 @@
-"""What a reader should not miss: sentences drawn from the figures by plain rules."""
+"""What a reader should not miss: findings drawn from the figures by plain rules.
+
+The sentence of each kind of finding is in findings.html.j2.
+"""
 
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
 from trainer.data.schema import Dataset
 from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
-from trainer.report.markup import count, decimal, join, name, number, percent
+from trainer.report.formats import number
 
 
 class Finding(NamedTuple):
-    """A sentence, and whether it is something to act on."""
+    """A kind of finding, whether it is something to act on, and the values of its sentence."""
 
-    text: Markup
+    kind: str
     warning: bool
+    values: dict[str, Any]
 
 
 # Gaps, as shares, from which something is worth a sentence.
@@ -58,26 +60,15 @@ def findings(
 
 def _of_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
     low, high = evaluation.accuracy_interval
-    commonest = max(evaluation.per_class, key=lambda row: row.support)
-    baseline = percent(evaluation.baseline_accuracy)
-    if low <= evaluation.baseline_accuracy:
-        text = "Not reliably better than always answering {}, which would score {}."
-        yield _warn(text, name(commonest.name), baseline)
-    else:
-        text = "Always answering {}, the commonest class, would score {}."
-        yield _note(text, name(commonest.name), baseline)
+    commonest = max(evaluation.per_class, key=lambda row: row.support).name
+    baseline = evaluation.baseline_accuracy
+    kind = "not_above_baseline" if low <= baseline else "baseline"
+    yield Finding(kind, low <= baseline, {"commonest": commonest, "baseline": baseline})
     if high - low > WIDE_INTERVAL:
-        yield _warn(
-            "With {} the accuracy is known only within {} points: a larger split would tell more.",
-            count(evaluation.examples, "example"),
-            f"{100 * (high - low):.0f}",
-        )
-    absent = [row for row in evaluation.per_class if not row.support]
-    if absent:
-        named = join([name(row.name) for row in absent[:3]])
-        listed = Markup(", ").join(name(row.name) for row in absent[:3]) if named else Markup()
-        more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
-        yield _warn("No example of {}{}: nothing is known of such classes.", listed, more)
+        values = {"examples": evaluation.examples, "points": 100 * (high - low)}
+        yield Finding("wide_interval", True, values)
+    if absent := [row.name for row in evaluation.per_class if not row.support]:
+        yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
     yield from _weakest(evaluation)
     yield from _confidence(evaluation)
 
@@ -86,13 +77,11 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
     present = [row for row in evaluation.per_class if row.recall is not None]
     weakest = min(present, key=lambda row: row.recall or 0.0)
     if weakest.recall is None or weakest.recall == 1:
-        yield _note("Every example of every class was recognized.")
+        yield Finding("all_recognized", False, {})
         return
-    yield _note(
-        "The weakest class is {}: {} of {} recognized.",
-        name(weakest.name),
-        f"{round(weakest.recall * weakest.support):,}",
-        f"{weakest.support:,}",
+    right = round(weakest.recall * weakest.support)
+    yield Finding(
+        "weakest_class", False, {"name": weakest.name, "right": right, "of": weakest.support}
     )
     times, true, predicted = max(
         (cell, row, column)
@@ -101,21 +90,15 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
         if row != column
     )
     if times > 1:
-        yield _note(
-            "The commonest mistake: {} taken for {}, {}.",
-            name(evaluation.classes[true]),
-            name(evaluation.classes[predicted]),
-            count(times, "time"),
-        )
+        pair = {"true": evaluation.classes[true], "predicted": evaluation.classes[predicted]}
+        yield Finding("commonest_mistake", False, {**pair, "times": times})
     least = min(
         evaluation.per_class, key=lambda row: 1.0 if row.precision is None else row.precision
     )
     if least.precision is not None and least.precision < 1:
-        yield _note(
-            "The least reliable answer is {}: right {} of {}.",
-            name(least.name),
-            f"{round(least.precision * least.predicted):,}",
-            count(least.predicted, "time"),
+        right = round(least.precision * least.predicted)
+        yield Finding(
+            "least_reliable", False, {"name": least.name, "right": right, "of": least.predicted}
         )
 
 
@@ -133,18 +116,10 @@ def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
     away, column, part = max(weak, key=lambda one: one[0], default=(0.0, "", None))
     if part is None or away < _CHANCE:
         return
-    same = ""
+    constant = None
     if part.positive_rate is not None:
         constant = max(part.positive_rate, 1 - part.positive_rate)
-        same = f"; a constant answer would get {percent(constant)}"
-    yield _warn(
-        "Weakest where {} is {}: {} of {} right{}.",
-        name(column),
-        name(part.name),
-        percent(part.accuracy),
-        count(part.examples, "example"),
-        same,
-    )
+    yield Finding("weak_slice", True, {"column": column, "part": part, "constant": constant})
 
 
 def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
@@ -155,45 +130,31 @@ def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
     column = max(areas, key=lambda one: areas[one])
     if areas[column] < max(_TELLING, 0.5 + ALONE * (evaluation.roc_auc - 0.5)):
         return
-    yield _warn(
-        "{} tells the answer almost alone: ROC AUC {} by itself, {} of the model. Leave it out if "
-        "it is not known when the model is asked.",
-        name(column),
-        decimal(areas[column]),
-        decimal(evaluation.roc_auc),
-    )
+    values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
+    yield Finding("single_column", True, values)
 
 
 def _of_columns(dataset: Dataset) -> Iterator[Finding]:
     for feature in dataset.features:
         missing = feature.statistics.get("missing", {}).get("train", 0.0)
         if missing > EMPTY:
-            text = "{} has no value in {} of the training rows: the model learns little from it."
-            yield _warn(text, name(feature.name), percent(missing))
+            yield Finding("empty_column", True, {"name": feature.name, "missing": missing})
 
 
 def _of_labels(dataset: Dataset) -> Iterator[Finding]:
     if found := dataset.creation.get("contradictions"):
-        text = "Equal under two labels: {}; {} in all. No model can be right about both."
-        pair = Markup(" = ").join(name(one) for one in found["first"][0])
-        yield _warn(text, pair, count(found["count"], "pair"))
+        yield Finding("contradictions", True, {"names": found["first"][0], "count": found["count"]})
 
 
 def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
-    error = evaluation.expected_calibration_error
-    gap = mean_confidence(evaluation) - evaluation.accuracy
-    if error <= MISCALIBRATION:
+    accuracy, confidence = evaluation.accuracy, mean_confidence(evaluation)
+    if evaluation.expected_calibration_error <= MISCALIBRATION:
         return
     # A small split has an error by chance alone; a gap beyond the interval is no chance.
     low, high = evaluation.accuracy_interval
-    if abs(gap) <= max(high - evaluation.accuracy, evaluation.accuracy - low):
+    if abs(confidence - accuracy) <= max(high - accuracy, accuracy - low):
         return
-    yield _warn(
-        "The model is {}confident: its mean confidence is {}, and {} of its answers are right.",
-        "over" if gap > 0 else "under",
-        percent(evaluation.accuracy + gap),
-        percent(evaluation.accuracy),
-    )
+    yield Finding("miscalibrated", True, {"confidence": confidence, "accuracy": accuracy})
 
 
 def _of_training(
@@ -202,26 +163,17 @@ def _of_training(
     train = number((training.get("train") or {}).get("accuracy"))
     validation = number((training.get("validation") or {}).get("accuracy"))
     if train is not None and validation is not None and _overfits(dataset, train, validation):
-        yield _warn(
-            "Overfitting: {} right in training, {} in validation. Augmentation, weight decay or "
-            "early stopping may help.",
-            percent(train),
-            percent(validation),
-        )
+        yield Finding("overfitting", True, {"train": train, "validation": validation})
     losses = [number(row.get("validation_loss")) for row in history]
     known = [loss for loss in losses if loss is not None]
     if len(known) > 1 and losses[-1] == min(known) and not training.get("stopped"):
-        yield _note("The validation loss was lowest in the last epoch: more epochs may help.")
+        yield Finding("more_epochs", False, {})
     waits = [number(row.get("input_wait_fraction")) for row in history]
     waited = [wait for wait in waits if wait is not None]
     if waited and sum(waited) / len(waited) > STARVED:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
-        yield _warn(
-            "{} of the training time went into waiting for input: {}faster storage or "
-            "more CPU cores may help.",
-            percent(sum(waited) / len(waited), 0),
-            "raw records, " if encoded else "",
-        )
+        values = {"share": sum(waited) / len(waited), "encoded": encoded}
+        yield Finding("starved", True, values)
 
 
 def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
@@ -237,11 +189,3 @@ def mean_confidence(evaluation: Evaluation) -> float:
     """Of all predictions, from the calibration's bins."""
     total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
     return total / evaluation.examples
-
-
-def _warn(text: str, *values: Any) -> Finding:
-    return Finding(Markup(text).format(*values), True)  # noqa: S704 - a sentence from above
-
-
-def _note(text: str, *values: Any) -> Finding:
-    return Finding(Markup(text).format(*values), False)  # noqa: S704 - a sentence from above

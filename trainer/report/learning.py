@@ -1,28 +1,52 @@
-"""The section of learning curves: loss, accuracy and learning rate over the epochs."""
+"""Learning curves: loss, accuracy and learning rate over the epochs."""
 
 import itertools
 from typing import Any
 
-from markupsafe import Markup
-
 from trainer.report import plots
-from trainer.report.markup import columns, count, facts, figure, number, section
+from trainer.report.formats import number
 
 
-def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
-    """Loss, accuracy and learning rate over the epochs.
+def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
+    """The curves, and what to say of the epochs.
 
     Args:
+        training: content of metrics.json; any key may be missing.
         history: rows of history.csv, as numbers or as text; columns may be missing.
     """
     rows = [row for row in history if number(row.get("epoch")) is not None]
-    if not rows:
-        return section("learning", "Learning curves", lead="The run left no history.")
-    epochs = [number(row["epoch"]) or 0.0 for row in rows]
+    found: dict[str, Any] = {
+        "epochs": len(rows),
+        "phase_starts": [],
+        "best": None,
+        "rate": None,
+        "scored_by_evaluator": False,
+        "stopped": _stopped(training),
+        "only_epoch": [],
+        "figures": [],
+    }
     if len(rows) == 1:
-        return _one_epoch(training, rows[0])
-    best = number(training.get("best_epoch"))
-    starts = _phase_starts(rows)
+        return found | {"only_epoch": _figures(rows[0])}
+    if not rows:
+        return found
+    best, starts = number(training.get("best_epoch")), _phase_starts(rows)
+    if best is not None:
+        found["best"] = f"{best:.0f}{in_phase(best, history)}"
+    rates = {value for value in column(rows, "learning_rate") if value is not None}
+    scored = column(rows, "validation_loss")
+    return found | {
+        "phase_starts": starts,
+        "rate": rates.pop() if len(rates) == 1 else None,
+        "scored_by_evaluator": None in scored and set(scored) != {None},
+        "figures": _curves(rows, best, starts),
+    }
+
+
+def _curves(
+    rows: list[dict[str, Any]], best: float | None, starts: list[float]
+) -> list[dict[str, Any]]:
+    """A figure a metric, and one of the learning rate unless it is constant."""
+    epochs = [number(row["epoch"]) or 0.0 for row in rows]
     drawn = []
     for metric in ("loss", "accuracy"):
         lines = [(1, "train", column(rows, metric))]
@@ -41,46 +65,33 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> Markup:
                 description=description,
                 first_series=lines[0][0],
             )
-            legend = [(series, label) for series, label, _ in lines]
-            drawn.append(figure(svg, metric.capitalize(), legend))
+            legend = [(series, label, None) for series, label, _ in lines]
+            drawn.append({"drawing": svg, "caption": metric.capitalize(), "legend": legend})
     rate = column(rows, "learning_rate")
-    rates = {value for value in rate if value is not None}
-    if len(rates) > 1:
+    if len({value for value in rate if value is not None}) > 1:
         description = f"Learning rate by epoch: {_ends(rate)}"
         svg = plots.lines(
             epochs, [rate], y_label="learning rate", description=description, first_series=3
         )
-        drawn.append(figure(svg, "Learning rate", [(3, "learning rate")]))
-    lead = f"{count(len(rows), 'epoch')}."
-    for phase, start in enumerate(starts, start=2):
-        lead += f" Phase {phase} begins with epoch {start:.0f}, at the gray line."
-    if best is not None:
-        lead += f" The dotted line is the best one, {best:.0f}{in_phase(best, history)}."
-    if len(rates) == 1:
-        lead += f" The learning rate was {rates.pop():g} throughout."
-    if None in (scored := column(rows, "validation_loss")) and set(scored) != {None}:
-        lead += " Validation has a point where the evaluator scored a checkpoint."
-    return section("learning", "Learning curves", columns(*drawn), lead=lead + _stopped(training))
+        legend = [(3, "learning rate", None)]
+        drawn.append({"drawing": svg, "caption": "Learning rate", "legend": legend})
+    return drawn
 
 
-def _one_epoch(training: dict[str, Any], row: dict[str, Any]) -> Markup:
+def _figures(row: dict[str, Any]) -> list[tuple[str, str]]:
     """What there is to say of a training of one epoch, of which no curve can be drawn."""
     names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
     known = [(name, number(row.get(name))) for name in names]
-    pairs = [
-        (name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value
-    ]
-    lead = "1 epoch." + _stopped(training)
-    return section("learning", "Learning curves", facts(pairs), lead=lead)
+    return [(name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value]
 
 
-def _stopped(training: dict[str, Any]) -> str:
+def _stopped(training: dict[str, Any]) -> list[tuple[int, str]]:
+    """Why phases stopped early, by number; 0 where there are no phases."""
     phases = training.get("stopped_phases") or []
     if len(phases) < 2:
         text = training.get("stopped")
-        return f" Training stopped early: {text}." if text else ""
-    told = [(number, text) for number, text in enumerate(phases, start=1) if text]
-    return "".join(f" Phase {number} stopped early: {text}." for number, text in told)
+        return [(0, text)] if text else []
+    return [(number, text) for number, text in enumerate(phases, start=1) if text]
 
 
 def _phase_starts(rows: list[dict[str, Any]]) -> list[float]:

@@ -1,35 +1,44 @@
-"""The page around the sections."""
+"""Pages of HTML that load nothing: templates and style sheet of this folder, filled with data.
 
-import re
+A designer edits the *.html.j2 files and style.css; no Python holds HTML. Everything that is
+put into a template is escaped, for names of classes and files come from the user's data.
+"""
 
-from markupsafe import Markup
+import functools
+from typing import Any
 
-from trainer.report.markup import join
-from trainer.report.style import CSS
+import jinja2
 
-# Nothing may be fetched and no script may run, whatever a class or a file is called.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+from trainer.report import formats, pictures
+
+_FILTERS = (
+    formats.count,
+    formats.decimal,
+    formats.duration,
+    formats.figure,
+    formats.money,
+    formats.percent,
+    formats.plain,
+    formats.size,
+    pictures.data_uri,
+)
 
 
-def page(title: str, subtitle: str | Markup, sections: list[Markup]) -> str:
-    """A whole HTML document of `sections`, which its navigation lists by their titles."""
-    links = join(
-        Markup('<a href="#{}">{}</a>').format(anchor, Markup(heading))  # noqa: S704 - our titles
-        for part in sections
-        for anchor, heading in re.findall(r'^<section id="(\w+)"><h2>(.*?)</h2>', part)
+def render(template: str, **context: Any) -> str:
+    """Fill a template of this folder with plain data; an unknown name in it is an error."""
+    return _environment().get_template(template).render(context)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("trainer.report", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return Markup(
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<title>{title}</title>\n<style>{css}</style>\n</head>\n<body>\n<main>\n"
-        '<header><h1>{title}</h1><div class="subtitle">{subtitle}</div>'
-        '<nav aria-label="Sections">{links}</nav></header>\n{sections}</main>\n</body>\n</html>\n'
-    ).format(
-        policy=_POLICY,
-        title=title,
-        subtitle=subtitle,
-        css=Markup(CSS),  # noqa: S704 - our own
-        links=links,
-        sections=join(sections),
-    )
+    environment.filters |= {one.__name__: one for one in _FILTERS}
+    environment.globals["undefined"] = formats.UNDEFINED
+    return environment

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from tests.trainer.report.document import report
 from trainer.evaluation.comparison import Comparison
 from trainer.evaluation.gate import Verdict
-from trainer.report.champion_section import contest
-from trainer.report.verdict import outcome
+from trainer.report.summary import outcome
 
 RESULT = Comparison(
     metric="accuracy",
@@ -37,8 +37,14 @@ def verdict(**changes):
     return Verdict(**{**values, **changes})
 
 
-def test_the_section_has_the_verdict_and_every_figure_of_the_comparison():
-    text = contest(verdict())
+@pytest.fixture
+def page(tmp_path, evaluated):
+    """The report of a small model with a verdict."""
+    return lambda one: report(tmp_path / "r.html", *evaluated(2), history=[], verdict=one)
+
+
+def test_the_section_has_the_verdict_and_every_figure_of_the_comparison(page):
+    text = page(verdict()).section("contest")
     for words in (
         "<strong>Accepted</strong>: better than the champion digits@1",
         "+0.2063",
@@ -53,25 +59,30 @@ def test_the_section_has_the_verdict_and_every_figure_of_the_comparison():
         assert words in text
 
 
-def test_the_drawing_has_no_difference_in_its_middle():
-    text = contest(verdict(comparison=dataclasses.replace(RESULT, low=-0.1, high=0.1)))
+def test_the_drawing_has_no_difference_in_its_middle(page):
+    result = dataclasses.replace(RESULT, low=-0.1, high=0.1)
+    text = page(verdict(comparison=result)).section("contest")
     assert "--low:0.1000;--high:0.9000" in text
     assert 'class="baseline" style="--at:0.5"' in text
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (-1.0, 1.0)])
-def test_extreme_bounds_stay_on_the_scale(low, high):
-    text = contest(verdict(comparison=dataclasses.replace(RESULT, low=low, high=high)))
+def test_extreme_bounds_stay_on_the_scale(page, low, high):
+    result = dataclasses.replace(RESULT, low=low, high=high)
+    text = page(verdict(comparison=result)).section("contest")
     for part in text.split("--low:")[1:]:
         assert 0 <= float(part.partition(";")[0]) <= 1
 
 
-def test_without_a_comparison_the_reason_stands_alone_and_is_text():
-    text = contest(verdict(accepted=False, comparison=None, reason="<b>no</b> model at x"))
+def test_without_a_comparison_the_reason_stands_alone_and_is_text(page):
+    bare = verdict(accepted=False, comparison=None, reason="<b>no</b> model at x")
+    document = page(bare)
+    assert "<strong>Rejected</strong>: &lt;b&gt;no&lt;/b&gt; model" in document.section("summary")
+    text = document.section("contest")
     assert "<strong>Rejected</strong>: &lt;b&gt;no&lt;/b&gt; model at x" in text
     assert "digits@1" in text
     assert 'class="scale"' not in text
-    assert 'class="scale"' not in contest(verdict(champion="", comparison=None))
+    assert "contest" not in page(verdict(champion="", comparison=None)).ids()
 
 
 @pytest.mark.parametrize(
@@ -79,25 +90,22 @@ def test_without_a_comparison_the_reason_stands_alone_and_is_text():
     [
         (
             {"reason": "better than the champion digits@1 at 95% confidence: and more"},
-            "<strong>Accepted</strong>: better than the champion digits@1 at 95% confidence, "
+            "better than the champion digits@1 at 95% confidence, "
             "accuracy 0.9788 against 0.7725. It becomes the champion.",
         ),
         (
             {"champion": "", "comparison": None, "role": "", "reason": "accuracy 0.9 is enough"},
-            "<strong>Accepted</strong>: accuracy 0.9 is enough. It is not registered.",
+            "accuracy 0.9 is enough. It is not registered.",
         ),
         ({"accepted": False, "role": ""}, "It is not registered; the champion stays."),
         ({"accepted": False, "role": "challenger"}, "It is registered as challenger; the champion"),
-        (
-            {"accepted": False, "role": "", "champion": "", "comparison": None, "reason": "<b>"},
-            "<strong>Rejected</strong>: &lt;b&gt;. It is not registered.",
-        ),
     ],
 )
 def test_the_page_begins_with_what_the_gate_said_and_what_follows(changes, words):
-    assert words in outcome(verdict(**changes))
+    told = outcome(verdict(**changes))
+    assert words in f"{told['reason']}. {told['follows']}"
 
 
-def test_the_section_of_the_contest_is_linked_where_there_is_one():
-    assert 'href="#contest"' in outcome(verdict())
-    assert "#contest" not in outcome(verdict(champion="", comparison=None))
+def test_the_section_of_the_contest_is_linked_where_there_is_one(page):
+    assert 'href="#contest"' in page(verdict()).section("summary")
+    assert "#contest" not in page(verdict(champion="", comparison=None)).source

@@ -8,7 +8,7 @@ import numpy as np
 from tests.trainer.report.document import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation.scoring import evaluate
-from trainer.report.markup import decimal
+from trainer.report.formats import decimal
 
 
 def test_the_summary_tells_accuracy_interval_time_speed_model_and_replicas(tmp_path, evaluated):

@@ -1,0 +1,77 @@
+"""The top of the page: what follows from the gate's verdict, and the run in a few figures."""
+
+from typing import Any
+
+from trainer.evaluation.gate import CHAMPION, Verdict
+from trainer.report.formats import count, number
+from trainer.report.learning import in_phase
+
+
+def outcome(verdict: Verdict) -> dict[str, str]:
+    """Why the gate decided so, in short, and what that means for the registry."""
+    result = verdict.comparison
+    reason = verdict.reason
+    if result:
+        reason = "{}, {} {:.4f} against {:.4f}".format(
+            verdict.reason.partition(": ")[0],
+            result.metric.replace("_", " "),
+            result.candidate,
+            result.champion,
+        )
+    if verdict.accepted:
+        follows = (
+            "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
+        )
+    elif verdict.role:
+        follows = "It is registered as challenger; the champion stays."
+    else:
+        follows = "It is not registered" + ("; the champion stays." if result else ".")
+    return {"reason": reason, "follows": follows}
+
+
+def trained(
+    training: dict[str, Any], history: list[dict[str, Any]], details: dict[str, Any]
+) -> dict[str, Any]:
+    """The figures of the training; None or "" where they are not known.
+
+    Args:
+        training: content of metrics.json; any key may be missing.
+        details: parameters of the run; any may be missing.
+    """
+    replicas, roles = _replicas(training, details)
+    return {
+        "model": str(training.get("model", "")),
+        "parameters": number(training.get("parameters")),
+        "seconds": number(training.get("seconds")),
+        "epochs": _epochs(training, history),
+        "rate": number(training.get("images_per_second")),
+        "precision": training.get("precision"),
+        "replicas": replicas,
+        "roles": roles,
+        "versions": training.get("versions") or {},
+    }
+
+
+def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
+    """How many machines there were, parameter servers and evaluator included, and as what."""
+    strategy = str(training.get("strategy", "")).removesuffix("Strategy")
+    roles = {"worker": "worker_count", "ps": "ps_count", "evaluator": "evaluator_count"}
+    counts = {role: int(number(details.get(key)) or 0) for role, key in roles.items()}
+    if "worker_count" not in details:
+        replicas = number(training.get("replicas"))
+        return ("" if replicas is None else f"{replicas:,.0f}"), strategy
+    named = [
+        count(times, role, role if role == "ps" else "") for role, times in counts.items() if times
+    ]
+    return f"{1 + sum(counts.values()):,}", f"{', '.join(['chief', *named])}; {strategy}"
+
+
+def _epochs(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
+    if epochs is None:
+        return ""
+    return count(epochs, "epoch") + (
+        f", the best is {best:.0f}{in_phase(best, history)}"
+        if best is not None and epochs > 1
+        else ""
+    )
