@@ -1,5 +1,6 @@
 """`status` and `logs` of a run on this machine."""
 
+import contextlib
 import json
 import pathlib
 from typing import Any
@@ -23,7 +24,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     print_plain(console, f"recipe    {run.recipe}")
     print_plain(console, f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
     for task in _tasks(directory):
-        print_plain(console, f"task      {task['state']:<13}  {task['display_name']}")
+        print_plain(console, f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
         restarts = f", restarts: {replica['restarts']}" if replica["restarts"] else ""
         print_plain(console, f"replica   {replica['state']:<13}  {_name(replica)}{restarts}")
@@ -85,25 +86,28 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
         return [pathlib.Path(names[replica]["log"])]
     failed = [one["log"] for one in replicas if one["state"] == "FAILED"]
     failed += [
-        str(directory / "logs" / f"{task['name']}.log")
+        str(directory / "logs" / f"{task.name}.log")
         for task in _tasks(directory)
-        if task["state"] == "FAILED"
+        if task.state == "FAILED"
     ]
     return [pathlib.Path(path) for path in [*failed, *(one["log"] for one in replicas)][:1]]
 
 
-def _tasks(directory: pathlib.Path) -> list[dict[str, Any]]:
+def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return names and state of the tasks, as far as the run has come."""
-    try:
-        return json.loads((directory / run_history.SUMMARY_FILE_NAME).read_text())["tasks"]
-    except OSError:
-        from pipelines.local import package
-        from pipelines.local.journal import Journal
+    with contextlib.suppress(InputError):
+        if summary := run_history.read_summary(directory):
+            return summary.tasks
+    from pipelines.local import package
+    from pipelines.local.journal import Journal
 
-        recipe = run_history.read_record(directory).recipe
-        tasks = Journal(directory).tasks
-        names = package.load(directory / f"{recipe}.yaml").display_names if tasks else {}
-        return [{"name": task, "display_name": names[task], "state": "SUCCEEDED"} for task in tasks]
+    recipe = run_history.read_record(directory).recipe
+    tasks = Journal(directory).tasks
+    names = package.load(directory / f"{recipe}.yaml").display_names if tasks else {}
+    return [
+        run_history.PastTask(name=task, display_name=names[task], state="SUCCEEDED")
+        for task in tasks
+    ]
 
 
 def _replicas(directory: pathlib.Path) -> list[dict[str, Any]]:

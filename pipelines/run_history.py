@@ -18,9 +18,11 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer.errors import InputError
+
+T = TypeVar("T")
 
 RECORD_FILE_NAME = "run.json"
 SUMMARY_FILE_NAME = "summary.json"
@@ -57,6 +59,29 @@ class RunRecord:
     in_containers: bool = False
     root: str = ""
     code: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastTask:
+    """A task of a run."""
+
+    name: str
+    display_name: str
+    state: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is read back of a run's summary.json, which it writes at its end."""
+
+    state: str
+    tasks: list[PastTask]
+    seconds: float | None = None
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    verdict: str = ""
+    gate: dict[str, Any] = dataclasses.field(default_factory=dict)
+    error: str = ""
+    predictions: str | None = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +164,12 @@ def load(directory: pathlib.Path) -> PastRun:
         InputError: it is not the folder of a run.
     """
     record = read_record(directory)
-    started = datetime.datetime.fromisoformat(record.started)
+    try:
+        started = datetime.datetime.fromisoformat(record.started).astimezone()
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
+        ) from None
     common: dict[str, Any] = {
         "name": directory.name,
         "place": HERE,
@@ -153,18 +183,20 @@ def load(directory: pathlib.Path) -> PastRun:
     # In this order: a run that ends writes its summary before it gives up the lock.
     running = is_running(directory)
     try:
-        summary = json.loads((directory / SUMMARY_FILE_NAME).read_text())
-    except (OSError, ValueError):
+        summary = read_summary(directory)
+    except InputError as error:
+        return PastRun(**common, state=KILLED, error=str(error))
+    if summary is None:
         return PastRun(**common, state=RUNNING if running else KILLED)
     return PastRun(
         **common,
-        state=summary["state"],
-        seconds=summary.get("seconds"),
-        metrics=summary["metrics"],
-        verdict=str(summary.get("verdict", "")),
-        reason=summary.get("gate", {}).get("reason", ""),
-        error=summary.get("error", ""),
-        predictions=summary.get("predictions") or "",
+        state=summary.state,
+        seconds=summary.seconds,
+        metrics=summary.metrics,
+        verdict=summary.verdict,
+        reason=str(summary.gate.get("reason", "")),
+        error=summary.error,
+        predictions=summary.predictions or "",
     )
 
 
@@ -181,11 +213,38 @@ def read_record(directory: pathlib.Path) -> RunRecord:
     Raises:
         InputError: there is none, or it is not what a run writes.
     """
-    path = directory / RECORD_FILE_NAME
+    record = _read(directory / RECORD_FILE_NAME, RunRecord)
+    if record is None:
+        raise InputError(f"{directory} is not the folder of a run: it has no {RECORD_FILE_NAME}")
+    return record
+
+
+def read_summary(directory: pathlib.Path) -> Summary | None:
+    """Read summary.json; None where a run has not ended.
+
+    Raises:
+        InputError: it is not what a run writes.
+    """
+    return _read(directory / SUMMARY_FILE_NAME, Summary)
+
+
+def _read(path: pathlib.Path, form: type[T]) -> T | None:
+    """Read a JSON file with the fields of a dataclass; None where there is none."""
+    import pydantic
+
     try:
-        return RunRecord(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"{directory} is not the folder of a run: {path} can't be read") from None
+        return pydantic.TypeAdapter(form).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path} can't be read ({error.strerror})") from None
+    except pydantic.ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{path} can't be read ({place and f'{place}: '}{first['msg']}), so it is not what a "
+            "run has written; take it away"
+        ) from None
 
 
 def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import os
 import pathlib
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -81,16 +82,19 @@ def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
     table, or a checkpoint that a killed replica was writing.
     """
     before = os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="run-", ignore_cleanup_errors=True) as folder:
-        guardian.after_death(["rm", "-rf", folder])
-        os.environ["TMPDIR"] = tempfile.tempdir = folder
-        try:
-            yield pathlib.Path(folder)
-        finally:
-            tempfile.tempdir = None
-            os.environ.pop("TMPDIR")
-            if before is not None:
-                os.environ["TMPDIR"] = before
+    folder = pathlib.Path(tempfile.gettempdir(), f"run-{secrets.token_hex(8)}").absolute()
+    # First: this process may be killed as soon as the folder is there.
+    guardian.after_death(["rm", "-rf", str(folder)])
+    folder.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = None
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:

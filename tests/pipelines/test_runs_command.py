@@ -167,3 +167,18 @@ def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
     Path("runs").rename("my runs")
     out = command("status", "digits-1", "--runs-directory", "my runs")[1]
     assert "--local --resume --runs-directory 'my runs'\n" in out
+
+
+@pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 1', '{"state": 5}', "\udc97"])
+@pytest.mark.parametrize("name", ["run.json", "summary.json"])
+def test_a_damaged_file_of_a_run_is_one_line(command, name, text):
+    leave("digits-1", 1)
+    leave("digits-2", 2)
+    Path("runs/digits-1", name).write_bytes(text.encode(errors="surrogateescape"))
+    code, out, errors = command("status", "digits-1")
+    shown = errors if name == "run.json" else out
+    assert code == (2 if name == "run.json" else 0)
+    assert sum(f"runs/digits-1/{name} can't be read (" in line for line in shown.splitlines()) == 1
+    code, out, errors = command("runs")
+    assert (code, errors) == (0, "")
+    assert "digits-2" in out

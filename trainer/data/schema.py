@@ -5,6 +5,7 @@ A data set is whole when its dataset.json is there: the writer puts it last.
 """
 
 import dataclasses
+import hashlib
 import json
 from typing import Any
 
@@ -124,7 +125,8 @@ class Dataset:
                 "bytes": split.bytes,
                 **content["splits"][name],
             }
-        return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=1) + "\n"
+        content = {"schema_version": SCHEMA_VERSION, **content}
+        return json.dumps({**content, "sha256": _sha256(content)}, indent=1) + "\n"
 
 
 def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
@@ -156,8 +158,8 @@ def load(uri: str) -> Dataset:
     """Reads `<uri>/dataset.json`.
 
     Raises:
-        InputError: the file is missing, is not what create_tfrecords writes, or has a
-            schema version that this code does not know.
+        InputError: the file is missing, is damaged, is not what create_tfrecords writes, or has
+            a schema version that this code does not know.
     """
     path = join(uri, FILE_NAME)
     try:
@@ -175,6 +177,12 @@ def load(uri: str) -> Dataset:
             raise InputError(
                 f"{path} has schema_version {version}, this code reads {SCHEMA_VERSION}; "
                 "run create_tfrecords again"
+            )
+        # Earlier files have none.
+        if content.pop("sha256", None) not in (None, _sha256(content)):
+            raise InputError(
+                f"{path} is damaged or was changed (its sha256 is another one); run "
+                "create_tfrecords again (a cached step does, once its output is damaged)"
             )
         return Dataset(
             uri=uri,
@@ -195,6 +203,10 @@ def load(uri: str) -> Dataset:
         raise InputError(
             f"{path} is not a data set's ({error!r}); run create_tfrecords again"
         ) from None
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def load_to_train(uri: str) -> Dataset:

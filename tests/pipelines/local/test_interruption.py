@@ -144,6 +144,32 @@ def test_every_temporary_file_of_a_run_goes_with_it(small_package, tmp_path):
     assert list((tmp_path / "t").iterdir()) == []
 
 
+_KILLED_AS_A_FOLDER_IS_MADE = """
+import os, signal
+from pipelines.emulator.processes import Guardian
+from pipelines.local import folders
+
+make = os.mkdir
+
+def make_and_end(path, mode=0o777):
+    make(path, mode)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with Guardian() as guardian:
+    os.mkdir = make_and_end
+    with folders.temporary(guardian):
+        pass
+"""
+
+
+def test_no_kill_is_early_enough_to_leave_a_temporary_folder(tmp_path):
+    command = [sys.executable, "-c", _KILLED_AS_A_FOLDER_IS_MADE]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, cwd=pathlib.Path(__file__).parents[3])
+    assert ended.returncode == -signal.SIGKILL
+    wait_for(lambda: not list(tmp_path.iterdir()))
+
+
 def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_package, tmp_path):
     process = started(small_package, tmp_path)
     try:

@@ -95,9 +95,24 @@ def test_records_of_another_shape_are_one_line(tmp_path, encoding, key, value):
     write_records(tmp_path, {"train": [(images, np.array([1, 1, 1, 1]))]}, ["a", "b"], encoding)
     content = json.loads((tmp_path / "dataset.json").read_text())
     (content["features"][0] if key == "shape" else content)[key] = value
+    del content["sha256"]
     (tmp_path / "dataset.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"a record of .* has .*dataset.json describes .*again"):
         training_batches(load(str(tmp_path)), InputShare(batch_size=4), seed=1, epoch=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [('"dog"', '"cow"'), ('"examples": ', '"examples": 1'), ("16", "1e999"), ('"image"', "[]")],
+    ids=["class", "count", "shape", "name"],
+)
+def test_a_changed_dataset_json_is_one_line(dataset, change):
+    path = Path(dataset.uri, "dataset.json")
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change))
+    with pytest.raises(InputError, match=r"dataset.json is damaged or was changed \(its sha256"):
+        load(dataset.uri)
 
 
 def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
