@@ -82,9 +82,10 @@ def evaluate_model(
         )
         current = find_champion(model_name, project, location, os.environ)
         rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
-        if current and (moved := drift.line(drift.since(current.artifact_uri, dataset))):
-            print(f"The training data have drifted since {current.name}: {moved}")
         verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
+        drifts = drift.since(current.artifact_uri, dataset) if current else []
+        if moved := drift.line(drifts):
+            print(f"The training data have drifted since {verdict.champion}: {moved}")
         details = dataset.creation.get("options", {}) | training.metadata
         details |= dataclasses.asdict(options)
         details |= {"slice_columns": slice_columns, "model_name": model_name}
@@ -100,6 +101,7 @@ def evaluate_model(
             details=details,
             recipe_sets=recipe_sets,
             verdict=verdict,
+            drifts=drifts,
             price=JobPrice(**price) if price else None,
             on_vertex=project != LOCAL_PROJECT,
         )

@@ -1,10 +1,11 @@
 """report.html: a run on one page, which needs nothing but itself."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import DTYPES
+from trainer.evaluation.drift import Drift
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
@@ -28,6 +29,7 @@ def write_report(
     details: dict[str, Any],
     recipe_sets: Collection[str] = (),
     verdict: Verdict | None = None,
+    drifts: Sequence[Drift] = (),
     price: JobPrice | None = None,
     on_vertex: bool = False,
 ) -> None:
@@ -43,6 +45,7 @@ def write_report(
         details: parameters of the run, by name.
         recipe_sets: names of those that the recipe sets.
         verdict: of the gate.
+        drifts: of the training data since the champion's.
         price: of the training job's machines; None where it is not known.
         on_vertex: whether they were used, and the run not one of this machine.
     """
@@ -57,8 +60,9 @@ def write_report(
         verdict=verdict,
         outcome=outcome(verdict) if verdict else None,
         right=round(evaluation.accuracy * evaluation.examples),
-        findings=findings(evaluation, dataset, training, history),
+        findings=findings(evaluation, dataset, training, history, drifts),
         trained=trained(training, history, details),
+        drifts=drifts,
         price=price,
         on_vertex=on_vertex,
         learning=learning(training, history),

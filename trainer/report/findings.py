@@ -4,10 +4,11 @@ The sentence of each kind of finding is in findings.html.j2.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainer.data.schema import Dataset
+from trainer.evaluation.drift import Drift
 from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
 from trainer.report.formats import number
@@ -44,6 +45,7 @@ def findings(
     dataset: Dataset,
     training: dict[str, Any],
     history: list[dict[str, Any]],
+    drifts: Sequence[Drift] = (),
 ) -> list[Finding]:
     """At most six, in the order of weight."""
     found = [
@@ -52,6 +54,7 @@ def findings(
         *_of_slices(evaluation),
         *_of_training(dataset, training, history),
         *_of_columns(dataset),
+        *_of_drifts(drifts),
         *_of_labels(dataset),
     ]
     found.sort(key=lambda finding: not finding.warning)
@@ -189,3 +192,10 @@ def mean_confidence(evaluation: Evaluation) -> float:
     """Of all predictions, from the calibration's bins."""
     total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
     return total / evaluation.examples
+
+
+def _of_drifts(drifts: Sequence[Drift]) -> Iterator[Finding]:
+    """Yield what has moved most since the champion's data, if anything has by more than chance."""
+    moved = [drift for drift in drifts if drift.is_drift]
+    if moved:
+        yield Finding("drift", True, {"most": moved[0], "others": len(moved) - 1})

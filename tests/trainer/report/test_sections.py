@@ -7,6 +7,8 @@ import numpy as np
 
 from tests.trainer.report.document import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
+from trainer.evaluation.drift import measure
+from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import evaluate
 from trainer.report.formats import decimal
 
@@ -126,3 +128,20 @@ def test_a_run_of_two_phases_says_which_is_meant(tmp_path, evaluated):
 
 def test_an_area_below_one_is_not_shown_as_one():
     assert [decimal(value) for value in (0.99996, 1.0, 0.9994)] == ["0.999", "1.000", "0.999"]
+
+
+def test_drift_is_drawn_and_told_where_it_is_more_than_chance(tmp_path, evaluated):
+    evaluation, dataset = evaluated(5)
+    train = dataset.splits["train"]
+    counts = [400 * count for count in train.class_counts]
+    splits = {"train": dataclasses.replace(train, class_counts=counts)}
+    now = dataclasses.replace(dataset, splits=splits)
+    half = {"train": dataclasses.replace(train, class_counts=[counts[0] // 4, *counts[1:]])}
+    before = dataclasses.replace(dataset, splits=half)
+    verdict = Verdict(accepted=True, role="champion", reason="better", champion="flowers@3")
+    for other, words in ((before, "The classes have drifted"), (now, "Nothing has moved")):
+        drifts = measure(other, now)
+        page = report(tmp_path / "report.html", evaluation, dataset, verdict=verdict, drifts=drifts)
+        assert words in page.text
+        assert "flowers@3" in page.section("drift")
+        assert f"{drifts[0].distance:.3f}" in page.section("drift")
