@@ -83,11 +83,13 @@ def load(name: str, *folders: Path) -> Recipe:
             "means one recipe"
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{path.name} can't be read: it is nested too deeply") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError:
+        raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from None
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path.name} can't be read: {error}") from None
     try:
         given, operation = split({"model_name": name, **document})

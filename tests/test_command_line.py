@@ -107,6 +107,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["runn", "digits"], "No such command 'runn'. Did you mean 'run', 'runs'? --help shows"),
         (["run", "digit", "--local"], "no recipe 'digit'; did you mean 'digits'?"),
         (
             ["plan", "digits", "--set", "chief_machine_type=n1-standard-2"],

@@ -87,7 +87,8 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         message = error.format_message()
         if not message:
             return EXIT_CODE
-        message = f"{message.rstrip('.')}; --help shows what there is"
+        end = "" if message.endswith("?") else ";"
+        message = f"{message.rstrip('.')}{end} --help shows what there is"
     line = one_line(message)
     if len(line) > _LONGEST_MESSAGE:
         # It repeats a value of the user's, between what is wrong and the remedy.

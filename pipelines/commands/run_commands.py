@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,7 +57,7 @@ def status(
     from pipelines.cloud import bill, runs, watch
     from pipelines.cloud.connection import Connection, custom_job_link, run_link
 
-    own = settings().require("project")
+    own = _settings_for(run, settings, folder)
     connection = Connection(own)
     console = Console()
     job = runs.get(connection, run)
@@ -85,12 +86,13 @@ def status(
 @with_settings
 def cancel(settings: Callable[[], Settings], run: RunName) -> None:
     """Cancel a run; its training job is ended with it."""
-    if run_history.is_here(runs_folder(None, local=True), run):
+    folder = runs_folder(None, local=True)
+    if run_history.is_here(folder, run):
         raise InputError(f"{run} is a run on this machine; end it by Ctrl-C where it was started")
     from pipelines.cloud import runs
     from pipelines.cloud.connection import Connection
 
-    runs.cancel(Connection(settings().require("project")), run)
+    runs.cancel(Connection(_settings_for(run, settings, folder)), run)
     _print(Console(), [f"{run} is being cancelled"])
 
 
@@ -120,7 +122,7 @@ def logs(
     if run_history.is_here(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
         return
-    connection = Connection(settings().require("project"))
+    connection = Connection(_settings_for(run, settings, folder))
     job = runs.get(connection, run)
     source = reading.source_of(connection, job, runs.readable_jobs(connection, job))
     chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
@@ -167,6 +169,20 @@ def doctor(
         _print(console, [f"{mark} {finding.what}{mend}"])
         worst = max(worst, 1 if finding.ok is False else 0)
     return worst
+
+
+def _settings_for(run: str, settings: Callable[[], Settings], folder: Path) -> Settings:
+    """Return the settings by which a run that is not here is found on Vertex AI.
+
+    Raises:
+        InputError: they name no project.
+    """
+    own = settings()
+    if not own.project:
+        raise InputError(
+            f"no run {run!r} in the folder {folder}; to look on Vertex AI: {own.missing('project')}"
+        )
+    return own
 
 
 def _pools(job: object) -> str:

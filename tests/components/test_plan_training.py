@@ -92,8 +92,8 @@ def test_the_parameters_of_the_job_are_metadata_of_its_directory(tmp_path):
         ({"model": "transfer"}, "takes images of 3 channels, but channels=1"),
         (
             {"batch_size": 1000},
-            "batch_size=1000, but there are 100 training examples: 90% of each step is computed "
-            "in vain; set batch_size=100 or less",
+            "batch_size=1000, but there are 100 training examples: 90% of each step is "
+            "padding; set batch_size=100 or less",
         ),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
     ],
@@ -125,7 +125,7 @@ def test_a_batch_larger_than_the_training_split_is_warned_of(tmp_path, capsys):
     plan(tmp_path, batch_size=400)
     assert capsys.readouterr().out == (
         "warning: batch_size=400, but there are 100 training examples: 75% of each step is "
-        "computed in vain; set batch_size=100 or less\n"
+        "padding; set batch_size=100 or less\n"
     )
     # Workers beside parameter servers read on from the start: no batch of theirs is padded.
     plan(tmp_path, batch_size=400, worker_count=1, ps_count=1)

@@ -62,6 +62,15 @@ def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
     assert str(raised.value).startswith(message)
 
 
+def test_a_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
+    text = "# Köln\nsource = 'digits'\nimage_size = 8\n"
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8-sig")
+    assert recipe.load("mine", tmp_path).summary == "Köln"
+    (tmp_path / "mine.toml").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=r"^mine.toml is not UTF-8; save it as UTF-8$"):
+        recipe.load("mine", tmp_path)
+
+
 def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()

@@ -118,6 +118,11 @@ def test_mistakes_about_runs_are_one_line(command):
         "1 run was given; give two to compare": ["runs", "digits-1"],
         "no run 'digits-9' in the folder runs": ["runs", "digits-1", "digits-9"],
         "no run 'latest' in the folder runs": ["status", "latest"],
+        "no run 'digits-9' in the folder runs; to look on Vertex AI: no project: give --project": [
+            *("status", "digits-9")
+        ],
+        "no run 'digits-8' in the folder runs; to look on Vertex AI": ["logs", "digits-8"],
+        "no run 'digits-7' in the folder runs; to look on Vertex AI": ["cancel", "digits-7"],
         "--replica 'chief-7' is none of digits-1": ["logs", "digits-1", "--replica", "chief-7"],
         "digits-1 has succeeded; there is nothing": ["run", "digits", "--local", "--resume"],
         "mnist-1 is a run of 'mnist', not of 'digits'": [

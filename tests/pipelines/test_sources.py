@@ -180,6 +180,9 @@ def test_a_table_without_a_column_is_found_before_the_start(photos, capfd):
     )  # fmt: skip
     error = in_one_line(capfd, *settings)
     assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
+    (photos / "trips.csv").write_text("hour;tips\n1;2\n")
+    error = in_one_line(capfd, *settings)
+    assert "has no column 'hour'; its fields are separated by ';': convert it to commas" in error
 
 
 def test_a_data_set_that_is_not_prepared_is_found_before_the_start(photos, capfd):

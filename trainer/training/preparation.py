@@ -77,11 +77,11 @@ def started_from(directory: str) -> str | None:
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
     """Warns of a batch that is larger than the split of so many `examples` that fills it.
 
-    A batch always has its full size, for `replicas` to share: what is missing is filled up,
-    and computed in vain.
+    A batch always has its full size, for `replicas` to share: what is missing is filled up
+    with padding, which is computed, too.
 
     Raises:
-        InputError: at least MOST_PADDING of every batch would be in vain.
+        InputError: at least MOST_PADDING of every batch would be padding.
     """
     left = min(examples, config.max_train_examples or examples)
     padding = 1 - left / config.batch_size
@@ -90,7 +90,7 @@ def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None
     fitting = max(replicas, left - left % replicas)
     message = (
         f"batch_size={config.batch_size}, but there are {left:,} training examples: "
-        f"{100 * padding:.3g}% of each step is computed in vain; set batch_size={fitting} or less"
+        f"{100 * padding:.3g}% of each step is padding; set batch_size={fitting} or less"
     )
     if padding >= MOST_PADDING:
         raise InputError(message)

@@ -13,6 +13,7 @@ import contextlib
 import glob
 import itertools
 import math
+import re
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -209,7 +210,10 @@ def check_source(rest: str, options: RecordOptions) -> None:
 def _check_header(uri: str, header: tuple[str, ...], schema: TableSchema) -> None:
     for name in schema.needed:
         if name not in header:
-            raise InputError(f"{uri} has no column {name!r}{nearest(name, header)}")
+            hint = nearest(name, header)
+            if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
+                hint = f"; its fields are separated by {found[0]!r}: convert it to commas"
+            raise InputError(f"{uri} has no column {name!r}{hint}")
         if header.count(name) > 1:
             raise InputError(f"{uri}: its header has {name!r} twice; rename one")
 

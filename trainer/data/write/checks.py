@@ -49,13 +49,16 @@ def check_rejections(
     allowed = options.max_rejected_fraction * judged
     if len(rejected) <= allowed:
         return
-    named = sorted((rejection.key, rejection.reason) for rejection in rejected)[:NAMED]
+    named: dict[str, list[str]] = {}
+    for rejection in sorted(rejected, key=lambda one: one.key)[:NAMED]:
+        named.setdefault(rejection.reason, []).append(rejection.key)
+    listed = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in named.items())
     first = f"the first {NAMED}: " if len(rejected) > NAMED else ""
     raise InputError(
         f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
         f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
         f"{options.max_rejected_fraction} allows {int(allowed):,}; mend or remove them, or "
-        f"allow more; {first}{'; '.join(f'{key}: {reason}' for key, reason in named)}"
+        f"allow more; {first}{listed}"
     )
 
 
