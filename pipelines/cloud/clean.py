@@ -8,8 +8,9 @@ from the cache.
 import concurrent.futures
 import dataclasses
 import datetime
-from collections.abc import Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from pipelines.cloud import runs, schedules
 from pipelines.cloud.cloud_errors import NOT_FOUND, tolerated, translated
@@ -26,6 +27,9 @@ from pipelines.cloud.deletion import (
 )
 from pipelines.cloud.template import MADE_BY
 
+T = TypeVar("T")
+
+SILENCE_SECONDS = 5.0
 _AT_ONCE = 8
 
 
@@ -93,26 +97,41 @@ def _with_tasks(connection: Connection, known: Iterable[Any]) -> list[Any]:
     pipeline's, by its name.
     """
 
+    pipelines: set[str] = set()
+
     def whole(name: str) -> Any:
         with tolerated(NOT_FOUND):
-            return connection.pipelines.get_pipeline_job(name=name)
+            job = connection.pipelines.get_pipeline_job(name=name)
+            pipelines.add(job.pipeline_spec["pipelineInfo"]["name"])
+            # 200 KB, of each of perhaps a thousand runs.
+            job._pb.ClearField("pipeline_spec")
+            return job
         return None
+
+    def all_of(names: list[str]) -> list[Any]:
+        found = progress(connection, pool.map(whole, names), len(names), "runs read")
+        return [job for job in found if job]
 
     with (
         translated("asking for what the runs use"),
         concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
-        jobs = [job for job in pool.map(whole, [one.name for one in known]) if job]
-        pipelines = {job.pipeline_spec["pipelineInfo"]["name"] for job in jobs}
+        jobs = all_of([one.name for one in known])
         seen = {job.name for job in jobs}
         for pipeline in sorted(pipelines):
             others = runs.listed(connection, text=f'pipelineName="{pipeline}"')
-            jobs += [
-                job
-                for job in pool.map(whole, [o.name for o in others if o.name not in seen])
-                if job
-            ]
+            jobs += all_of([one.name for one in others if one.name not in seen])
     return jobs
+
+
+def progress(connection: Connection, items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """Pass items on; say every few seconds how many there have been."""
+    said = time.monotonic()
+    for number, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() - said >= SILENCE_SECONDS:
+            connection.say(f"{what}: {number:,} of {total:,}")
+            said = time.monotonic()
 
 
 def _old_runs(

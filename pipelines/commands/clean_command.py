@@ -41,7 +41,8 @@ def clean(
     only = of_recipe(recipe)
     before = _before(older_than)
     own = settings().require("project")
-    found = cleaning.find(Connection(own), before=before, recipe=only, keep_last=keep_last)
+    connection = Connection(own)
+    found = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
     console = Console()
 
     def say(line: str) -> None:
@@ -63,7 +64,7 @@ def clean(
     if not yes and not confirm(f"Delete these {len(found.items)}?"):
         say("nothing was deleted")
         return
-    for item in found.items:
+    for item in cleaning.progress(connection, found.items, len(found.items), "deleted"):
         item.delete()
     say(f"{len(found.items)} deleted")
 
