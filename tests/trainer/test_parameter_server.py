@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
+from trainer.config import TrainingConfig
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.training import checkpoint
+from trainer.training import checkpoint, replica, synchronous
+from trainer.training.job import Job
 
 ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
 
@@ -88,6 +90,26 @@ def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_a_frozen_parameter_server_ends_the_try(records, tmp_path):
+    epochs, steps = 8, 63
+    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
+    run = tmp_path / "run"
+    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        _wait_for(lambda: _position(run, steps) > 0, cluster)
+        cluster.processes["ps", 0].send_signal(signal.SIGSTOP)
+        assert cluster.processes["chief", 0].wait(300) == RETRY_EXIT_CODE, cluster.tails()
+        assert "error: ps 0 does not answer" in (tmp_path / "logs/chief-0.log").read_text()
+        for process in cluster.processes.values():  # As the job's next try does.
+            process.kill()
+            process.wait()
+        cluster.start_all()
+        assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
+    assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
     epochs, steps = 64, 63
     run, log = tmp_path / "run", tmp_path / "logs" / "chief-0.log"
@@ -129,6 +151,25 @@ def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
     assert [int(row["epoch"]) for row in _rows(run / "history.csv")] == [*range(1, epochs + 1)]
     assert float(_rows(run / "history.csv")[-1]["validation_accuracy"]) > 0.8
     assert log.read_text().count("going on from the checkpoint at epoch") == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [
+        ("Unable to find the relevant tensor remote_handle: Op ID: 7", replica.PeerGoneError),
+        ("Incompatible shapes: [2] vs. [3]", tf.errors.InvalidArgumentError),
+    ],
+)
+def test_a_server_that_was_replaced_unseen_is_waited_for(
+    records, tmp_path, monkeypatch, message, raised
+):
+    def train(job, cluster):
+        raise tf.errors.InvalidArgumentError(None, None, message)
+
+    monkeypatch.setattr(synchronous, "train", train)
+    config = TrainingConfig(strategy="one_device")
+    with pytest.raises(raised):
+        replica.run(Job(dataset=records.uri, base_output_directory=str(tmp_path), config=config))
 
 
 def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_path):

@@ -1,6 +1,7 @@
 """Several replicas learn what one learns; a killed run ends as one that was never killed."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -69,8 +70,12 @@ def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, op
 
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_killed(
-    records, tmp_path
+    records, tmp_path, monkeypatch
 ):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
     def flags(run: str) -> list[str]:
         return [
             f"--dataset={records.uri}",
@@ -97,6 +102,8 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
             (9, 1, signal.SIGKILL),
         ):
             _wait_for(lambda epoch=epoch: _position(killed) > (epoch, 0), cluster)
+            # Between two of them no replica keeps a copy of a checkpoint, to leave it behind.
+            _wait_for(lambda: not _checkpoints_in(temporary), cluster)
             lost, survivor = (replicas.CHIEF_AND_WORKER[place] for place in (victim, 1 - victim))
             cluster.processes[lost].send_signal(how)
             code = cluster.processes[lost].wait(120)
@@ -141,6 +148,10 @@ def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> Non
         assert all(process.poll() is None for process in processes), cluster.tails()
         with contextlib.suppress(subprocess.TimeoutExpired):
             processes[0].wait(0.02)
+
+
+def _checkpoints_in(folder: Path) -> list[str]:
+    return [name for _, _, names in os.walk(folder) for name in names if "ckpt-" in name]
 
 
 def _position(run: Path) -> tuple[int, int]:

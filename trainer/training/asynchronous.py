@@ -11,7 +11,7 @@ Exact is the number of steps: the chief counts those that were reported done. Wh
   that it had applied but not reported is done twice, counted once. One that is frozen is
   taken for gone (trainer/training/liveness.py).
 * a parameter server: its weights are gone; the chief starts again in its own place, waits for
-  the server and goes on from the newest checkpoint.
+  the server and goes on from the newest checkpoint. One that is frozen ends the try.
 * the chief: started again it goes on from the newest checkpoint, with the same others.
 
 What synchronous training promises does not hold by nature: neither is each example seen once
@@ -62,8 +62,9 @@ def train(job: Job, cluster: Cluster) -> Trained:
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_tell_of_workers)
     dataset = load_to_train(job.dataset)
+    liveness.watch_servers(cluster.addresses["ps"])
     strategy = create_strategy("parameter_server", cluster)
-    liveness.watch(cluster.addresses["worker"])
+    liveness.watch_workers(cluster.addresses["worker"])
     return AsynchronousRun(job, cluster, strategy, dataset).run()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Sequence
 
@@ -55,7 +56,8 @@ class Checkpoints:
         self._temporary = None
         if not cluster.is_chief:
             self._temporary = tempfile.TemporaryDirectory(prefix="checkpoints-")
-            target = self._temporary.name
+            target = join(self._temporary.name, "copy")
+        self._target = target
         self._latest = tf.train.CheckpointManager(
             tf.train.Checkpoint(variables=values, factor=factor, progress=_State(progress)),
             target,
@@ -83,11 +85,18 @@ class Checkpoints:
             + self._progress.phase * 10**8
             + self._progress.step
         )
+        self._drop_copy()
         rejoin.end_wait()
 
     def save_best(self) -> None:
         """Keeps the model's variables as the best of the run."""
         self._best.save(checkpoint_number=self._progress.epoch)
+        self._drop_copy()
+
+    def _drop_copy(self) -> None:
+        """Remove what a replica has written that is not the chief: it may be killed any time."""
+        if self._temporary:
+            shutil.rmtree(self._target)
 
     def restore_best(self) -> None:
         """Gives the model's variables the values that `save_best` kept last."""

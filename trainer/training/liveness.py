@@ -1,32 +1,46 @@
-"""Notices workers that are frozen: a gRPC server that takes connections and answers nothing.
+"""Notices replicas that are frozen: a gRPC server that takes connections and answers nothing.
 
 A process that is stopped, or whose machine hangs, keeps its connections open, so that a call to
-it never ends. Its connections are then closed here, which ends the calls like those to a worker
-that is gone: ClusterCoordinator gives its step to another worker.
+it never ends. A worker's connections are then closed here, which ends the calls like those to a
+worker that is gone: ClusterCoordinator gives its step to another worker. Without a parameter
+server nothing goes on, and nobody restarts one that has not ended: this process, the chief, then
+exits so that the whole job is tried again, from the checkpoint.
 """
 
 import os
 import pathlib
 import socket
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from trainer.errors import RETRY_EXIT_CODE
 
 PATIENCE_SECONDS = 60.0
-"""Time that a worker has to answer: its server does at once, even while it computes a step."""
+"""Time that a replica has to answer: its server does at once, even while it computes a step."""
 
 _PERIOD_SECONDS = 10.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What opens an HTTP/2 connection, with empty settings (RFC 9113, section 3.4)."""
 
 
-def watch(workers: Sequence[str]) -> None:
-    """Watches workers ("host:port" each) from threads of their own, until the process ends."""
-    for index, address in enumerate(workers):
-        threading.Thread(target=_watch, args=(index, address), daemon=True).start()
+def watch_workers(addresses: Sequence[str]) -> None:
+    """Watch workers ("host:port" each) until the process ends: one that is frozen is given up."""
+    _start(_watch_worker, addresses)
 
 
-def _watch(index: int, address: str) -> None:
+def watch_servers(addresses: Sequence[str]) -> None:
+    """Watch parameter servers until the process ends: one that is frozen ends it."""
+    _start(_watch_server, addresses)
+
+
+def _start(watch: Callable[[int, str], None], addresses: Sequence[str]) -> None:
+    for index, address in enumerate(addresses):
+        threading.Thread(target=watch, args=(index, address), daemon=True).start()
+
+
+def _watch_worker(index: int, address: str) -> None:
     frozen = False
     while True:
         time.sleep(_PERIOD_SECONDS)
@@ -34,6 +48,18 @@ def _watch(index: int, address: str) -> None:
         # TensorFlow connects again and again to a worker that is gone.
         if frozen and _close_connections(address) and not before:
             print(f"worker {index} does not answer; the others go on", flush=True)
+
+
+def _watch_server(index: int, address: str) -> None:
+    while not _is_frozen(address):
+        time.sleep(_PERIOD_SECONDS)
+    print(
+        f"error: ps {index} does not answer, and no step can do without its weights; the job is "
+        "to be tried again, from the last checkpoint",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(RETRY_EXIT_CODE)
 
 
 def _is_frozen(address: str) -> bool:

@@ -35,6 +35,9 @@ PEER_GONE = (
     tf.errors.DeadlineExceededError,  # A start waits an hour for all to be there.
 )
 
+REPLACED = "Unable to find the relevant tensor remote_handle"
+"""Of an InvalidArgumentError: a parameter server was restarted before its loss was noticed."""
+
 
 class PeerGoneError(Exception):
     """Another replica is gone; a fresh process can wait for it and go on from the checkpoint."""
@@ -61,7 +64,9 @@ def run(job: Job) -> int:
         return RETRY_EXIT_CODE
     except PeerTerminatedError as stop:
         raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
-    except PEER_GONE as error:
+    except (*PEER_GONE, tf.errors.InvalidArgumentError) as error:
+        if isinstance(error, tf.errors.InvalidArgumentError) and REPLACED not in str(error):
+            raise
         # The client of Cloud Storage gives up with an error of the same kind.
         if RETRIED not in str(error):
             raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
