@@ -8,8 +8,13 @@ import tensorflow as tf
 from components.content_type import set_content_type
 from components.registry.trained_versions import dataset_digest
 from tests.gcs.proxy import FaultyProxy
+from tests.trainer.data.folders import two_classes
 from trainer import files
 from trainer.data import storage
+from trainer.data.integrity import check_shards
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import load
+from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation import results
 from trainer.training import checkpoint
@@ -92,3 +97,30 @@ def test_checkpoints_that_can_not_be_read_are_not_taken_for_none(proxy, server):
     server.put("checkpoints/checkpoint", "".join(lines).encode())
     with pytest.raises(RuntimeError, match=r"the checkpoints in .* can't be read"):
         checkpoint.progress_in(directory)
+
+
+def test_of_two_writers_of_a_folder_the_later_one_has_it(proxy, server, tmp_path):
+    """Cloud Storage has no locks; a note says which of the two may finish."""
+    source, uri = two_classes(tmp_path / "in"), "gs://bucket/contested"
+
+    def options(size):
+        return RecordOptions(source=f"images:{source}", image_size=size, encoding="raw")
+
+    class Interrupted:
+        """Writes the shards only after another writer has begun and ended."""
+
+        def check(self, source, output_uri):
+            """Take any."""
+
+        def write(self, writer, tasks, report):
+            later.append(create_tfrecords(options(24), uri, progress=lambda _: None))
+            return (writer.write(task, report) for task in tasks)
+
+    later: list = []
+    with pytest.raises(InputError, match=f"^{uri} is now written by .*; only one can have"):
+        create_tfrecords(options(16), uri, engine=Interrupted(), progress=lambda _: None)
+    # A writer that was killed leaves its note, which holds up none that comes after it.
+    server.put("contested/.unfinished/writer.json", b"{}")
+    again = create_tfrecords(options(24), uri, progress=lambda _: None)
+    assert again == later[0] == load(uri)
+    check_shards(again, [shard for split in again.splits.values() for shard in split.shards])

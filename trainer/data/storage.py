@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from trainer.errors import InputError
+from trainer.errors import InputError, first_line
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -242,7 +242,7 @@ def writing(uri: str) -> Iterator[None]:
     except Exception as error:
         if not _is_tensorflow(error):
             raise
-        text = str(error).splitlines()[0]
+        text = first_line(error)
         if "No space left" in text or type(error).__name__ == "ResourceExhaustedError":
             raise InputError(_full(uri, text)) from None
         raise InputError(f"can't write to {uri}: {text}") from None
@@ -259,7 +259,7 @@ def _os_errors(uri: str) -> Iterator[None]:
     except Exception as error:
         if not _is_tensorflow(error):
             raise
-        text, name = str(error).splitlines()[0], type(error).__name__.removesuffix("Error")
+        text, name = first_line(error), type(error).__name__.removesuffix("Error")
         if name not in _OF_THE_FILE:
             raise InputError(f"{uri} can't be read: {text}; run again") from None
         kind = FileNotFoundError if name == "NotFound" else OSError

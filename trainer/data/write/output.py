@@ -10,8 +10,11 @@ While the work goes on, and after a kill, it holds
 Files that no data set owns are left alone.
 
 A folder has one writer at a time. The lock is the operating system's, so that it goes with its
-holder however that ends. Cloud Storage has no such lock: there a writer could only leave a note
-that a killed one never takes back. Each step of a pipeline has a folder of its own.
+holder however that ends. Cloud Storage has no such lock, and an object that stands for one would
+outlive a writer that is killed. There the last to begin has the folder: any other finds at its
+end that writer.json is no longer its own, and fails in place of writing dataset.json. A shard
+that the two have mixed up is then found by its checksum as it is read. Each step of a pipeline
+has a folder of its own.
 """
 
 import contextlib
@@ -20,9 +23,9 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import socket
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
 from trainer.data import storage
 from trainer.data.record_options import SPLITS
@@ -38,8 +41,8 @@ _WRITER = "writer.json"
 
 
 @contextlib.contextmanager
-def locked(uri: str, source: str) -> Iterator[None]:
-    """Make the folder and hold its lock.
+def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
+    """Make the folder and hold its lock; yield a function that raises where it has been lost.
 
     Args:
         source: that is written, for others to be told.
@@ -47,42 +50,61 @@ def locked(uri: str, source: str) -> Iterator[None]:
     Raises:
         InputError: another process is writing to it, or the folder can't be made.
     """
-    if storage.is_remote(uri):
-        yield
-        return
-    with storage.writing(uri):
-        storage.make_folder(join(uri, UNFINISHED))
-        folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
     note = join(uri, UNFINISHED, _WRITER)
-    try:
-        _lock(folder, uri, note)
+    with contextlib.ExitStack() as stack:
+        with storage.writing(uri):
+            storage.make_folder(join(uri, UNFINISHED))
+        if not storage.is_remote(uri):
+            folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, folder)
+            _lock(folder, uri, note)
         since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+        own = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
         with storage.writing(uri):
             # Whoever held the lock until now has removed it.
             storage.make_folder(join(uri, UNFINISHED))
-            storage.write_whole(note, json.dumps({**holder, "source": source}).encode())
+            storage.write_whole(note, own)
+
+        def check() -> None:
+            if _content(note) != own:
+                raise InputError(
+                    f"{uri} is now written by {_writer(note)}; only one can have the folder: let "
+                    "that finish, or write to another one"
+                )
+
         try:
-            yield
+            yield check
         finally:
-            storage.remove(note)
-    finally:
-        os.close(folder)
+            with contextlib.suppress(InputError):  # Another error may be on its way.
+                if _content(note) == own:
+                    storage.remove(note)
+
+
+def _content(note: str) -> bytes:
+    """Return the content of writer.json; nothing where it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return storage.read(note)
+    return b""
+
+
+def _writer(note: str) -> str:
+    """Say who holds a folder, by its writer.json."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        held = json.loads(_content(note))
+        return (
+            f"process {held['process']} on {held['host']}, since {held['since']} "
+            f"(source={held['source']!r})"
+        )
+    return "another process"
 
 
 def _lock(folder: int, uri: str, note: str) -> None:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        who = "another process"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            held = json.loads(Path(note).read_bytes())
-            who = (
-                f"process {held['process']} on {held['host']}, since {held['since']} "
-                f"(source={held['source']!r})"
-            )
         raise InputError(
-            f"{uri} is being written by {who}; let that finish or end "
+            f"{uri} is being written by {_writer(note)}; let that finish or end "
             "it, or write to another folder"
         ) from None
     except OSError:  # A file system without locks.

@@ -68,8 +68,8 @@ def create_tfrecords(
     checks.check_apart(source.location, output_uri)
     if engine:
         engine.check(source, output_uri)
-    with output.locked(output_uri, options.source), Spares() as spares:
-        return _create(source, options, output_uri, engine, progress, spares)
+    with output.locked(output_uri, options.source) as check, Spares() as spares:
+        return _create(source, options, output_uri, engine, progress, spares, check)
 
 
 def _create(
@@ -79,8 +79,13 @@ def _create(
     engine: Engine | None,
     progress: Callable[[str], None],
     spares: Spares,
+    check: Callable[[], None],
 ) -> Dataset:
-    """create_tfrecords, with processes that may be started on the way."""
+    """create_tfrecords, with processes that may be started on the way.
+
+    Args:
+        check: raises where another writer has taken the folder.
+    """
     output.open_folder(output_uri)
     store = None
     if options.records_store:
@@ -108,6 +113,7 @@ def _create(
                 f"write with {counted(layout.examples, source.unit)}"
             )
         results += _write_shards(writer, plan, layout, options, engine, progress, spares)
+        check()
         dataset = _finish(writer, plan, options, results, creation)
         if store:
             identities = layout.identities()
