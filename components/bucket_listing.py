@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from components.vertex_client import in_one_line
+from components.cloud_errors import in_one_line
 from trainer.data.write import fingerprint
 from trainer.data.write.fingerprint import File
 

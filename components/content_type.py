@@ -1,6 +1,6 @@
 """Content types of objects in Cloud Storage, of which TensorFlow knows none."""
 
-from components.vertex_client import in_one_line
+from components.cloud_errors import in_one_line
 
 
 def set_content_type(uri: str, content_type: str) -> None:

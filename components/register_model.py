@@ -54,10 +54,10 @@ def register_model(
     import json
     import os
 
-    from components.registry.model_registry import ModelRegistry, Version
+    from components.cloud_errors import in_one_line
+    from components.registry.model_registry import Version, registry_of
     from components.registry.model_upload import MADE_BY, Candidate, label
     from components.registry.trained_versions import dataset_digest, training_labels
-    from components.vertex_client import in_one_line, model_client
     from trainer.data import storage
     from trainer.errors import exit_on_input_error
     from trainer.evaluation import champion as champions
@@ -91,7 +91,7 @@ def register_model(
         return verdict.role
 
     with exit_on_input_error(), in_one_line(f"registering a version of {model_name!r}"):
-        registry = ModelRegistry(model_client(location, os.environ), parent)
+        registry = registry_of(project, location, os.environ)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     if made is None:
         print("It is not registered")

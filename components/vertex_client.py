@@ -1,14 +1,10 @@
 """Clients of Google Cloud whose calls have a deadline and are retried."""
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
-from trainer.errors import InputError, one_line
-
-T = TypeVar("T")
+from components.cloud_errors import is_retryable, message_of, status_of
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
@@ -20,22 +16,10 @@ ANSWER_SECONDS = 60.0
 """Time for the answer to one request."""
 UNSAFE_SECONDS = 120.0
 """Time for an answer to a call that must not be sent twice."""
-CAPACITY = re.compile(
-    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
-    r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
-    r"resource.pool.exhausted|machine type temporarily unavailable|"
-    r"(does not|don't) have enough resources",
-    re.IGNORECASE,
-)
-"""A lack of machines or of quota for them, as public issues quote Vertex AI and Compute Engine."""
-
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-_RETRYABLE = (408, 429, 500, 502, 503, 504)
-# http.client's, of a first line that is none of HTTP; and ssl's, of what is no or no trusted TLS.
-_OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
 # gRPC reports a token that is unavailable, for whatever reason, as UNAVAILABLE.
 _UNSIGNED = "Getting metadata from plugin failed"
 _CREATES = ("create_", "upload_", "import_")
@@ -200,98 +184,3 @@ def local_credentials(environment: Mapping[str, str]) -> Any:
             raise RefreshError(f"the server refuses {TOKEN_VARIABLE}; set it to what it prints")
 
     return LocalCredentials() if token else AnonymousCredentials()
-
-
-def again(call: Callable[[], T]) -> T:
-    """Call, for two minutes at most, until the service is there. For what may be done twice."""
-    return make_retry()(call)()
-
-
-def status_of(error: BaseException) -> int:
-    """Return the HTTP status of an error of any of the client libraries; 0 where it has none."""
-    code = getattr(error, "code", None)
-    if code is None:
-        response = getattr(error, "response", None)
-        code = getattr(response, "status_code", 0)
-    code = getattr(code, "value", code)
-    code = code[0] if isinstance(code, tuple) else code
-    return code if isinstance(code, int) else 0
-
-
-def reason_of(error: BaseException) -> str:
-    """Return Google's name of an error, such as ABORTED; empty where it has none.
-
-    Several reasons share an HTTP status: ABORTED and ALREADY_EXISTS are both 409.
-    """
-    code = getattr(error, "grpc_status_code", None)
-    response = getattr(error, "response", None)
-    if code is None and response is not None:
-        with contextlib.suppress(ValueError, AttributeError):
-            return str(response.json()["error"].get("status", ""))
-    return code.name if code else ""
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Return whether the same request may succeed if it is sent again a little later.
-
-    A server's fault, too many requests, and a connection that broke are; a lack of machines, and
-    a server that speaks another protocol, are not.
-    """
-    if is_dropped(error):
-        return not _OTHER_PROTOCOL.search(str(error))
-    if reason_of(error) == "ABORTED" or getattr(error, "retryable", False) is True:
-        return True
-    return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
-
-
-def is_dropped(error: BaseException) -> bool:
-    """Return whether the connection could not be made, or broke."""
-    import urllib3
-    from google.auth import exceptions as auth
-    from google.auth.transport.requests import requests
-
-    dropped = (
-        requests.exceptions.ConnectionError,
-        requests.exceptions.Timeout,
-        requests.exceptions.ChunkedEncodingError,
-        urllib3.exceptions.HTTPError,
-        auth.TransportError,
-        ConnectionError,
-        TimeoutError,
-    )
-    return isinstance(error, dropped)
-
-
-def last_error(error: BaseException) -> BaseException:
-    """Return the error that ended the last try, where `error` is that of a retry."""
-    from google.api_core import exceptions
-
-    cause = error.cause if isinstance(error, exceptions.RetryError) else None
-    return cause or error
-
-
-def message_of(error: BaseException) -> str:
-    """Return the server's words, without the URL that the REST transport puts before them."""
-    text = one_line(getattr(error, "message", None) or error)
-    return re.sub(r"^(GET|POST|PATCH|PUT|DELETE) \S+: ", "", text)
-
-
-@contextlib.contextmanager
-def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
-    """Turn what the client libraries raise into an InputError that says what was tried.
-
-    Args:
-        role: that allows it.
-    """
-    from google.api_core import exceptions
-    from google.auth import exceptions as auth
-
-    try:
-        yield
-    except exceptions.Forbidden as error:
-        raise InputError(
-            f"{doing}: {one_line(error)}; the account of the run needs {role}"
-        ) from None
-    # A connection that breaks in the REST transport is an OSError.
-    except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        raise InputError(f"{doing}: {one_line(last_error(error))}") from None

@@ -1,14 +1,9 @@
 """Options of the training job that the pipeline hands on as they are."""
 
 import dataclasses
-import re
 
 from pipelines import resource_names
-from trainer.errors import InputError
 from trainer.fields import option
-
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,11 +53,4 @@ class JobOptions:
         for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
             resource_names.check(name, getattr(self, name))
         resource_names.check_tensorboard(self.tensorboard, self.service_account)
-        for key, value in self.labels.items():
-            for text, form in ((key, _LABEL_KEY), (value, _LABEL_VALUE)):
-                if not isinstance(text, str) or not form.fullmatch(text):
-                    start = ", starting with a letter" if form is _LABEL_KEY else ""
-                    raise InputError(
-                        f"labels: {text!r} is not up to 63 of a-z, 0-9, - and _{start}; use "
-                        '{"team": "vision"}, for example'
-                    )
+        resource_names.check_labels(self.labels)

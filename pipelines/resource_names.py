@@ -12,6 +12,7 @@ Whether there is such a resource only the cloud knows.
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from trainer.errors import InputError
 
@@ -52,6 +53,7 @@ _FORMS = {
         "regions/REGION/subnetworks/NAME",
     ),
 }
+LABEL_KEY, LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 _BUCKET_PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
 _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
@@ -68,6 +70,20 @@ def check(kind: str, value: str, called: str = "") -> None:
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
         raise InputError(f"{called or kind}={value!r} is not {shown}")
+
+
+def check_labels(labels: Mapping[str, Any]) -> None:
+    """Raise InputError for what no resource can be labelled.
+
+    https://cloud.google.com/resource-manager/docs/creating-managing-labels
+    """
+    for key, value in labels.items():
+        is_text = isinstance(value, str) and LABEL_VALUE.fullmatch(value)
+        if not LABEL_KEY.fullmatch(key) or not is_text:
+            raise InputError(
+                f"labels: {key}={value!r} is not a label: up to 63 of a-z, 0-9, - and _, the "
+                'key starting with a letter, as in team=vision or {"team": "vision"}'
+            )
 
 
 def check_place(name: str, place: str) -> None:

@@ -158,7 +158,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ),
         (
             ["run", "digits", "--local", "--set", 'labels={"": "x"}'],
-            "labels: '' is not up to 63 of",
+            "labels: ='x' is not a label: up to 63",
         ),
         (
             ["run", "digits", "--local", "--set", "source=tfds:no such"],

@@ -18,9 +18,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from components.cloud_errors import in_one_line
 from components.registry.model_upload import Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
-from components.vertex_client import again, in_one_line, model_client
+from components.vertex_client import model_client
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHALLENGER, CHAMPION
 
@@ -63,7 +64,7 @@ class ModelRegistry:
     """The registry of a project and location.
 
     Args:
-        client: google.cloud.aiplatform_v1.ModelServiceClient.
+        client: a `Service` of Vertex AI's ModelServiceClient, whose calls are retried.
         parent: projects/P/locations/L.
 
     Every method raises google.api_core.exceptions.GoogleAPICallError where the service refuses.
@@ -77,7 +78,7 @@ class ModelRegistry:
         from google.api_core import exceptions
 
         try:
-            found = again(lambda: list(self.client.list_model_versions(name=self._resource(model))))
+            found = list(self.client.list_model_versions(name=self._resource(model)))
         except exceptions.NotFound:
             return []
         versions = [_version(model, one) for one in found]
@@ -195,8 +196,9 @@ class ModelRegistry:
         model = self._resource(version.model)
 
         def merge(number: str, alias: str) -> None:
-            request = {"name": f"{model}@{number}", "version_aliases": [alias]}
-            again(lambda: self.client.merge_version_aliases(request))
+            self.client.merge_version_aliases(
+                {"name": f"{model}@{number}", "version_aliases": [alias]}
+            )
 
         def read() -> dict[str, tuple[str, ...]]:
             return {one.version: one.aliases for one in self.versions(version.model)}
@@ -208,7 +210,7 @@ class ModelRegistry:
         from google.api_core import exceptions
 
         with contextlib.suppress(exceptions.FailedPrecondition, exceptions.NotFound):
-            again(lambda: self.client.delete_model_version(name=version.resource)).result()
+            self.client.delete_model_version(name=version.resource).result()
 
     def _registered(self, model: str, candidate: Candidate) -> Version:
         """The candidate's version, uploaded where it isn't there."""
@@ -231,16 +233,21 @@ class ModelRegistry:
         """Gives aliases to a version, and takes those that begin with `-`."""
         given = [alias for alias in changes if alias not in version.aliases]
         if given:
-            request = {"name": version.resource, "version_aliases": given}
-            again(lambda: self.client.merge_version_aliases(request))
+            self.client.merge_version_aliases({"name": version.resource, "version_aliases": given})
         return self._get(version.model, version.version)
 
     def _get(self, model: str, number: str) -> Version:
         name = f"{self._resource(model)}@{number}"
-        return _version(model, again(lambda: self.client.get_model(name=name)))
+        return _version(model, self.client.get_model(name=name))
 
     def _resource(self, model: str) -> str:
         return f"{self.parent}/models/{model}"
+
+
+def registry_of(project: str, location: str, environment: Mapping[str, str]) -> ModelRegistry:
+    """Return the registry of a project and location; for `environment` see `model_client`."""
+    parent = f"projects/{project}/locations/{location}"
+    return ModelRegistry(model_client(location, environment), parent)
 
 
 def find_champion(
@@ -257,10 +264,7 @@ def find_champion(
     if not model:
         return None
     with in_one_line(f"looking for the champion of {model!r}"):
-        registry = ModelRegistry(
-            model_client(location, environment), f"projects/{project}/locations/{location}"
-        )
-        return registry.champion(model)
+        return registry_of(project, location, environment).champion(model)
 
 
 def start_weights(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_client import UNSAFE_SECONDS, again
+from components.vertex_client import UNSAFE_SECONDS, make_retry
 from trainer.errors import one_line
 
 METRICS_SCHEMA = (
@@ -98,6 +98,7 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import json_format
 
+    @make_retry()
     def send(metrics: Mapping[str, Any]) -> None:
         if list(client.list_model_evaluations(parent=version)):
             return
@@ -112,12 +113,12 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
     metrics = dict(candidate.metrics)
     try:
         try:
-            again(lambda: send(metrics))
+            send(metrics)
         except exceptions.BadRequest:
             # https://github.com/googleapis/python-aiplatform/issues/5570
             if not metrics.pop("confusionMatrix", None):
                 raise
-            again(lambda: send(metrics))
+            send(metrics)
     except (exceptions.GoogleAPIError, OSError) as error:
         print(f"warning: the registry has not taken the evaluation: {one_line(error)}")
 

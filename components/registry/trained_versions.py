@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Mapping
 
-from components.registry.model_registry import ModelRegistry, Version
-from components.vertex_client import in_one_line, model_client
+from components.cloud_errors import in_one_line
+from components.registry.model_registry import Version, registry_of
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
@@ -63,8 +63,6 @@ def find_version(
         InputError: the registry refuses, or can't be reached.
     """
     with in_one_line(f"looking for a version of {model!r} trained on the same"):
-        registry = ModelRegistry(
-            model_client(location, environment), f"projects/{project}/locations/{location}"
-        )
-        found = [one for one in registry.versions(model) if labels.items() <= one.labels.items()]
+        versions = registry_of(project, location, environment).versions(model)
+        found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

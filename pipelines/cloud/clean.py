@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from components.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines.cloud import runs, schedules
-from pipelines.cloud.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.deletion import (
     Item,

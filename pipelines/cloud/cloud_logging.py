@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
+from components.cloud_errors import CloudError, is_capacity, translated
 from pipelines.cloud import runs
-from pipelines.cloud.cloud_errors import CloudError, is_capacity, translated
-from pipelines.cloud.connection import CONSOLE, Connection
+from pipelines.cloud.connection import Connection, console_link
 from pipelines.console import print_plain
 from trainer.errors import InputError
 
@@ -136,8 +136,8 @@ def show_failure(connection: Connection, job: Any, jobs: Sequence[Any], console:
 
 def link(connection: Connection, job_id: str) -> str:
     """Return the console's page of a job's log."""
-    query = f'resource.labels.job_id%3D"{job_id}"'
-    return f"{CONSOLE}/logs/query;query={query}?project={connection.settings.project}"
+    query = f'logs/query;query=resource.labels.job_id%3D"{job_id}"'
+    return console_link(connection.settings, query)
 
 
 def _line(entry: dict[str, Any], *, with_replica: bool) -> str:

@@ -9,23 +9,21 @@ from typing import Any
 
 from rich.console import Console
 
+from components.cloud_errors import status_of, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
     is_loopback,
     local_credentials,
     make_retry,
     service,
-    status_of,
     with_scheme,
 )
 from pipelines.cloud import reachability
-from pipelines.cloud.cloud_errors import translated
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_plain
 from trainer.errors import InputError
 from trainer.fields import nearest
 
-CONSOLE = "https://console.cloud.google.com"
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
 _OPERATION_SECONDS = 300.0
@@ -230,18 +228,12 @@ class Connection:
                 raise
 
 
-def runs_link(settings: Settings) -> str:
-    """Return the console's page of all pipeline runs."""
-    return f"{CONSOLE}/vertex-ai/pipelines/runs?project={settings.project}"
+def console_link(settings: Settings, path: str) -> str:
+    """Return a page of the console, where {region} in its path is the region."""
+    path = path.format(region=settings.region)
+    return f"https://console.cloud.google.com/{path}?project={settings.project}"
 
 
 def run_link(settings: Settings, run_id: str) -> str:
     """Return the console's page of a pipeline run."""
-    where = f"locations/{settings.region}/runs/{run_id}"
-    return f"{CONSOLE}/vertex-ai/pipelines/{where}?project={settings.project}"
-
-
-def custom_job_link(settings: Settings, job_id: str) -> str:
-    """Return the console's page of a custom job."""
-    where = f"locations/{settings.region}/training/{job_id}"
-    return f"{CONSOLE}/vertex-ai/{where}/cpu?project={settings.project}"
+    return console_link(settings, f"vertex-ai/pipelines/locations/{{region}}/runs/{run_id}")

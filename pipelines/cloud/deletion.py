@@ -9,8 +9,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from components.cloud_errors import FORBIDDEN, NOT_FOUND, tolerated, translated
 from pipelines.cloud import runs, schedules
-from pipelines.cloud.cloud_errors import FORBIDDEN, NOT_FOUND, tolerated, translated
 from pipelines.cloud.connection import Connection
 
 _NOT_IMPLEMENTED = 501

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from components.vertex_client import is_loopback, status_of
+from components.cloud_errors import CloudError, described, status_of
+from components.vertex_client import is_loopback
 from pipelines.cloud import place_checks, project_checks, runs
-from pipelines.cloud.cloud_errors import CloudError, described
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.finding import Finding
 from pipelines.machines import cost

@@ -9,9 +9,9 @@ import re
 import time
 from typing import Any
 
+from components.cloud_errors import CloudError, status_of, translated
 from pipelines.cloud import runs
-from pipelines.cloud.cloud_errors import CloudError, status_of, translated
-from pipelines.cloud.connection import CONSOLE, Connection
+from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
@@ -28,10 +28,9 @@ def experiment_of(recipe: str) -> str:
 
 
 def link(settings: Settings, experiment: str) -> str:
-    """Return the console's page of an experiment; empty: of all."""
-    where = f"locations/{settings.region}/experiments"
-    page = f"{where}/{experiment}/runs" if experiment else where
-    return f"{CONSOLE}/vertex-ai/experiments/{page}?project={settings.project}"
+    """Return the console's page of an experiment."""
+    page = f"vertex-ai/experiments/locations/{{region}}/experiments/{experiment}/runs"
+    return console_link(settings, page)
 
 
 def add(connection: Connection, recipe: str, run_id: str) -> str:

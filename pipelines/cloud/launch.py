@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
+from components.cloud_errors import CloudError, is_capacity
 from pipelines.cloud import bill, cloud_logging, experiments, runs, watch
 from pipelines.cloud import template as templates
-from pipelines.cloud.cloud_errors import CloudError, is_capacity
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import for_errors, print_plain

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import quote, urlsplit
 
-from pipelines.cloud.cloud_errors import NOT_FOUND, tolerated
+from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.finding import Finding
 from pipelines.cloud.upload import ARTIFACT_REGISTRY

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.cloud.connection import Connection
+from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.finding import Finding
 from pipelines.cloud.settings import Settings
 from pipelines.machines import cost
@@ -150,8 +150,8 @@ def quota(connection: Connection, needed: cost.Quota) -> Finding:
         enough,
         f"quota {needed.metric.rpartition('/')[2]}: {needed.amount} needed, {shown} in "
         f"{settings.region}",
-        f"ask for {needed.amount}: https://console.cloud.google.com/iam-admin/quotas?project="
-        f"{settings.project}, or take other machines",
+        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or take other "
+        "machines",
     )
 
 

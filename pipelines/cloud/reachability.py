@@ -4,7 +4,7 @@ import socket
 import urllib.request
 from urllib.parse import urlsplit
 
-from pipelines.cloud.cloud_errors import CloudError
+from components.cloud_errors import CloudError
 
 _SECONDS = 2.5
 _TRIES = 2

@@ -7,8 +7,7 @@ import re
 import uuid
 from typing import Any
 
-from components.vertex_client import status_of
-from pipelines.cloud.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from components.cloud_errors import NOT_FOUND, CloudError, status_of, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.template import MADE_BY
 from trainer.errors import InputError

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from components.vertex_client import status_of
+from components.cloud_errors import NOT_FOUND, CloudError, status_of, tolerated, translated
 from pipelines.cloud import runs, schedule_fields, upload
 from pipelines.cloud import template as templates
-from pipelines.cloud.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.template import MADE_BY, Template
 from pipelines.recipe import Recipe

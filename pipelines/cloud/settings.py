@@ -26,8 +26,6 @@ from trainer.errors import InputError
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"
 TRANSPORTS = ("", "rest", "grpc")
-_LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+")
 _REPOSITORY = re.compile(r"gs://[a-z0-9][^\s]*|https?://[^\s/]+/[^\s/]+/[^\s/]+/?")
@@ -137,13 +135,7 @@ class Settings:
         resource_names.check(
             "encryption_spec_key_name", self.encryption_key, called="encryption_key"
         )
-        for key, value in self.labels.items():
-            fits = isinstance(value, str) and _LABEL_VALUE.fullmatch(value)
-            if not _LABEL_KEY.fullmatch(key) or not fits:
-                raise InputError(
-                    f"labels: {key}={value!r} is not a label: up to 63 of a-z, 0-9, - and _, the "
-                    "key starting with a letter"
-                )
+        resource_names.check_labels(self.labels)
 
     @property
     def parent(self) -> str:

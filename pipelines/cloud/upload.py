@@ -12,7 +12,7 @@ import hashlib
 import re
 from typing import Any
 
-from pipelines.cloud.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.template import Template
 from pipelines.revision import git_commit, project_version

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from components.cloud_errors import CloudError
 from pipelines.cloud import runs
-from pipelines.cloud.cloud_errors import CloudError
 from pipelines.cloud.connection import Connection
 from pipelines.console import cell, print_plain
 from trainer.errors import InputError

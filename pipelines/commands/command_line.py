@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from components.cloud_errors import CloudError
 from pipelines import api, parameter_list, resuming, startup
 from pipelines import recipe as recipes
-from pipelines.cloud.cloud_errors import CloudError
 from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands import (
     clean_command,

@@ -70,8 +70,8 @@ def _registry(
     settings: Callable[[], Settings], runs_directory: Path | None, model: str
 ) -> Iterator[Any]:
     """The Model Registry of the settings, or the one in a folder of this machine's runs."""
+    from components.cloud_errors import translated
     from components.registry.model_registry import ModelRegistry
-    from pipelines.cloud.cloud_errors import translated
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))

@@ -55,7 +55,7 @@ def status(
         local_runs.show_status(folder, run)
         return
     from pipelines.cloud import bill, runs, watch
-    from pipelines.cloud.connection import Connection, custom_job_link, run_link
+    from pipelines.cloud.connection import Connection, console_link, run_link
 
     own = _settings_for(run, settings, folder)
     connection = Connection(own)
@@ -70,7 +70,8 @@ def status(
     jobs = runs.readable_jobs(connection, job)
     for custom_job in jobs:
         _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])
-        _print(console, [f"          {custom_job_link(own, runs.id_of(custom_job))}"])
+        page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
+        _print(console, [f"          {console_link(own, page)}"])
     if jobs:
         _print(console, [f"cost      {bill.summary(jobs, rates)}"])
         _print(console, [f"          not included: {cost.NOT_INCLUDED}"])

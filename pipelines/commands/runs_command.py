@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
+from components.cloud_errors import CloudError
 from pipelines import run_history
-from pipelines.cloud.cloud_errors import CloudError
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
@@ -73,12 +73,12 @@ def list_runs(
     own = settings()
     if own.project:
         from pipelines.cloud import experiments, past_runs
-        from pipelines.cloud.connection import runs_link
+        from pipelines.cloud.connection import console_link
 
         try:
             found += past_runs.listed(own, recipe, limit + 1)
             links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
-            links.append(f"all runs     {runs_link(own)}")
+            links.append(f"all runs     {console_link(own, 'vertex-ai/pipelines/runs')}")
         except (CloudError, InputError) as error:
             if not found:
                 raise

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines.emulator.api_error import invalid
+from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
 
 MAX_LABELS = 64
-_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 _TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
 
 
@@ -20,7 +19,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
         raise invalid(f"{len(labels)} labels are given; at most {MAX_LABELS} are allowed")
     for key, value in labels.items():
-        for text, pattern in ((key, _KEY), (value, _VALUE)):
+        for text, pattern in ((key, LABEL_KEY), (value, LABEL_VALUE)):
             if not pattern.fullmatch(text):
                 raise invalid(f"{text!r} is not a label")
 

@@ -10,9 +10,10 @@ from google.api_core import exceptions
 from google.protobuf import json_format
 
 from components import vertex_client
+from components.cloud_errors import in_one_line
 from components.registry.model_registry import ModelRegistry, find_champion
 from components.registry.model_upload import METRICS_SCHEMA, Candidate, label
-from components.vertex_client import in_one_line, model_client
+from components.vertex_client import model_client
 from tests.model_service import NUMBER, ModelService
 from trainer.errors import InputError
 

@@ -8,9 +8,9 @@ import pytest
 from google.api_core import exceptions
 
 from components import vertex_client
+from components.cloud_errors import CloudError, is_capacity
 from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud import reachability
-from pipelines.cloud.cloud_errors import CloudError, is_capacity
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.settings import Settings
 

@@ -1,0 +1,192 @@
+"""Turn what the cloud answers into one line, and tell what may be sent again."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from trainer.errors import InputError, one_line
+
+NOT_FOUND = 404
+FORBIDDEN = 403
+CAPACITY = re.compile(
+    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
+    r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
+    r"resource.pool.exhausted|machine type temporarily unavailable|"
+    r"(does not|don't) have enough resources",
+    re.IGNORECASE,
+)
+"""A lack of machines or of quota for them, as public issues quote Vertex AI and Compute Engine."""
+_RETRYABLE = (408, 429, 500, 502, 503, 504)
+# http.client's, of a first line that is none of HTTP; and ssl's, of what is no or no trusted TLS.
+_OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
+# Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'.
+_RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
+# A TensorFlow that is out of memory says RESOURCE_EXHAUSTED, too.
+_EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
+_MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
+_RIGHT = "`python -m pipelines doctor` tells which role is missing"
+_HINTS = {
+    401: "sign in: gcloud auth application-default login",
+    429: "try again in a minute, or ask for a higher limit on the console's page of quotas",
+}
+
+
+class CloudError(Exception):
+    """The cloud refused or could not be reached; its message is one line. Exit code 1."""
+
+
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status of an error of any of the client libraries; 0 where it has none."""
+    code = getattr(error, "code", None)
+    if code is None:
+        response = getattr(error, "response", None)
+        code = getattr(response, "status_code", 0)
+    code = getattr(code, "value", code)
+    code = code[0] if isinstance(code, tuple) else code
+    return code if isinstance(code, int) else 0
+
+
+def reason_of(error: BaseException) -> str:
+    """Return Google's name of an error, such as ABORTED; empty where it has none.
+
+    Several reasons share an HTTP status: ABORTED and ALREADY_EXISTS are both 409.
+    """
+    code = getattr(error, "grpc_status_code", None)
+    response = getattr(error, "response", None)
+    if code is None and response is not None:
+        with contextlib.suppress(ValueError, AttributeError):
+            return str(response.json()["error"].get("status", ""))
+    return code.name if code else ""
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether the same request may succeed if it is sent again a little later.
+
+    A server's fault, too many requests, and a connection that broke are; a lack of machines, and
+    a server that speaks another protocol, are not.
+    """
+    if is_dropped(error):
+        return not _OTHER_PROTOCOL.search(str(error))
+    if reason_of(error) == "ABORTED" or getattr(error, "retryable", False) is True:
+        return True
+    return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
+
+
+def is_dropped(error: BaseException) -> bool:
+    """Return whether the connection could not be made, or broke."""
+    import urllib3
+    from google.auth import exceptions as auth
+    from google.auth.transport.requests import requests
+
+    dropped = (
+        requests.exceptions.ConnectionError,
+        requests.exceptions.Timeout,
+        requests.exceptions.ChunkedEncodingError,
+        urllib3.exceptions.HTTPError,
+        auth.TransportError,
+        ConnectionError,
+        TimeoutError,
+    )
+    return isinstance(error, dropped)
+
+
+def last_error(error: BaseException) -> BaseException:
+    """Return the error that ended the last try, where `error` is that of a retry."""
+    from google.api_core import exceptions
+
+    cause = error.cause if isinstance(error, exceptions.RetryError) else None
+    return cause or error
+
+
+def message_of(error: BaseException) -> str:
+    """Return the server's words, without the URL that the REST transport puts before them."""
+    text = one_line(getattr(error, "message", None) or error)
+    return re.sub(r"^(GET|POST|PATCH|PUT|DELETE) \S+: ", "", text)
+
+
+def is_capacity(message: str) -> bool:
+    """Return whether an error says that such machines, or the quota for them, are used up."""
+    if CAPACITY.search(message):
+        return True
+    other = _MEMORY.search(message) or _RATE.search(message)
+    return bool(_EXHAUSTED.search(message)) and not other
+
+
+@contextlib.contextmanager
+def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
+    """Turn errors of the client libraries into one line.
+
+    Args:
+        doing: what was tried, as "creating the run 'x'".
+        right: what to say where a right is missing.
+
+    Raises:
+        InputError: the cloud says that what was asked for is wrong (400).
+        CloudError: anything else.
+    """
+    from google.api_core import exceptions
+    from google.auth import exceptions as auth
+    from google.auth.transport.requests import requests
+    from google.protobuf import json_format
+
+    try:
+        yield
+    except (json_format.ParseError, requests.exceptions.JSONDecodeError) as error:
+        raise CloudError(
+            f"{doing}: the answer is none of Google's ({one_line(error)[:200]}); check the setting "
+            "endpoint"
+        ) from None
+    except auth.DefaultCredentialsError:
+        raise CloudError(
+            f"{doing}: no credentials of Google Cloud; sign in: gcloud auth application-default "
+            "login"
+        ) from None
+    except auth.RefreshError as error:
+        raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
+    except exceptions.BadRequest as error:
+        raise InputError(f"{doing}: {message_of(error)}") from None
+    except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
+        raise CloudError(f"{doing}: {described(error, right)}") from None
+    except OSError as error:
+        if is_dropped(error):
+            raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
+        # A file of the SDK's, such as that of credentials.
+        raise CloudError(f"{doing}: {one_line(error)}") from None
+
+
+@contextlib.contextmanager
+def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
+    """Turn errors of the client libraries into an InputError, which ends a step with one line.
+
+    Args:
+        doing: what was tried.
+        role: that allows it.
+    """
+    try:
+        with translated(doing, f"the account of the run needs {role}"):
+            yield
+    except CloudError as error:
+        raise InputError(str(error)) from None
+
+
+@contextlib.contextmanager
+def tolerated(*statuses: int) -> Iterator[None]:
+    """Pass over an error of one of these HTTP statuses."""
+    try:
+        yield
+    except Exception as error:
+        if status_of(error) not in statuses:
+            raise
+
+
+def described(error: BaseException, right: str = _RIGHT) -> str:
+    """Return an error's own words in one line, with its status and what may help."""
+    error = last_error(error)
+    if is_dropped(error):
+        what = f"{type(error).__name__}: {one_line(error)[:200]}"
+        return f"no connection ({what}); check the network and the setting endpoint, and try again"
+    status, text = status_of(error), message_of(error)
+    if status:
+        text = f"{status} {text}" if not text.startswith(str(status)) else text
+    hint = right if status == FORBIDDEN else _HINTS.get(status)
+    return f"{text}; {hint}" if hint else text
