@@ -100,6 +100,7 @@ class VertexEmulator(FaultyEmulator):
             empty = {"last": 0, "versions": {}, "evaluations": {}}
             entry = content.setdefault(f"{LOCATION}/models/{model_id}", empty)
             entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
+            entry["last"] = max(entry["last"], int(version.version_id))
 
     def version_numbers(self, model_id):
         return list(self._models._file.read()[f"{LOCATION}/models/{model_id}"]["versions"])
