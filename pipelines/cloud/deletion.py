@@ -36,45 +36,43 @@ class Item:
 def of_run(connection: Connection, job: Any) -> list[Item]:
     """Return a run's folder, its entries in the cache, and the run itself, which knows of both."""
     folder, executions = folder_of(job), _executions(job)
-    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {_day(ended(job))}"
+    part = f"of the run {runs.id_of(job)}"
     items = []
     if folder:
-        items.append(
-            Item("folder", folder, f"of the run {runs.id_of(job)}",
-                 functools.partial(_delete_folder, connection, folder))
-        )  # fmt: skip
+        delete = functools.partial(_delete_folder, connection, folder)
+        items.append(Item("folder", folder, part, delete))
     if executions:
         # A later run would take over from the cache what is no longer there.
-        items.append(
-            Item("cache", f"{len(executions)} entries", f"of the run {runs.id_of(job)}",
-                 functools.partial(_delete_executions, connection, executions))
-        )  # fmt: skip
-    delete = functools.partial(
-        _delete, connection, connection.pipelines.delete_pipeline_job, job.name
-    )
-    return [*items, Item("run", job.name, detail, delete)]
+        delete = functools.partial(_delete_executions, connection, executions)
+        items.append(Item("cache", f"{len(executions)} entries", part, delete))
+    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {_day(ended(job))}"
+    delete = connection.pipelines.delete_pipeline_job
+    return [*items, _resource(connection, "run", job.name, detail, delete)]
 
 
 def of_schedule(connection: Connection, schedule: Any) -> Item:
     """Return a schedule that is completed."""
     detail = f"completed, {schedules.recipe_of(schedule)}"
-    method = connection.schedules.delete_schedule
-    delete = functools.partial(_delete, connection, method, schedule.name)
-    return Item("schedule", schedule.name, detail, delete)
+    delete = connection.schedules.delete_schedule
+    return _resource(connection, "schedule", schedule.name, detail, delete)
 
 
 def of_model_version(connection: Connection, version: Any) -> Item:
     """Return a version that has no alias: the registry does not delete the default one."""
-    name = version_name(version)
-    delete = functools.partial(_delete, connection, connection.models.delete_model_version, name)
-    return Item("model version", name, f"{version.display_name}, no alias", delete)
+    name, detail = version_name(version), f"{version.display_name}, no alias"
+    delete = connection.models.delete_model_version
+    return _resource(connection, "model version", name, detail, delete)
 
 
 def of_custom_job(connection: Connection, job: Any) -> Item:
     """Return a training job that has ended."""
     detail = f"{runs.state_of(job)}, {job.display_name}"
-    delete = functools.partial(_delete, connection, connection.jobs.delete_custom_job, job.name)
-    return Item("training job", job.name, detail, delete)
+    delete = connection.jobs.delete_custom_job
+    return _resource(connection, "training job", job.name, detail, delete)
+
+
+def _resource(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
+    return Item(kind, name, detail, functools.partial(_delete, connection, method, name))
 
 
 def version_name(version: Any) -> str:

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlsplit
 from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.finding import Finding
+from pipelines.cloud.project_checks import own_permissions
 from pipelines.cloud.upload import ARTIFACT_REGISTRY
 
 _IMAGE = re.compile(
@@ -53,9 +54,7 @@ def uploads(connection: Connection) -> Finding:
     match = ARTIFACT_REGISTRY.match(repository)
     if match:
         right = "artifactregistry.repositories.uploadArtifacts"
-        path = f"v1/{_path(match)}:testIamPermissions"
-        body = {"permissions": [right]}
-        granted = connection.rest("artifactregistry", "POST", path, body).get("permissions", [])
+        granted = own_permissions(connection, "artifactregistry", _path(match), [right])
         grant = (
             f"gcloud artifacts repositories add-iam-policy-binding {match['repository']} "
             f"--project={match['project']} --location={match['location']} --member=user:YOU "

@@ -1,5 +1,6 @@
 """Check whether a project lets runs happen: its APIs, rights, roles and quota."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -39,15 +40,20 @@ def api(connection: Connection, name: str) -> Finding:
     )
 
 
+def own_permissions(
+    connection: Connection, service: str, resource: str, wanted: Sequence[str]
+) -> list[str]:
+    """Return those of the wanted permissions that who is signed in has on a resource."""
+    path, body = f"v1/{resource}:testIamPermissions", {"permissions": list(wanted)}
+    return connection.rest(service, "POST", path, body).get("permissions", [])
+
+
 def own_rights(connection: Connection) -> Finding:
     """Check whether who is signed in may start runs and read their logs."""
     project = connection.settings.project
-    granted = connection.rest(
-        "cloudresourcemanager",
-        "POST",
-        f"v1/projects/{project}:testIamPermissions",
-        {"permissions": list(OWN_PERMISSIONS)},
-    ).get("permissions", [])
+    granted = own_permissions(
+        connection, "cloudresourcemanager", f"projects/{project}", OWN_PERMISSIONS
+    )
     missing = [one for one in OWN_PERMISSIONS if one not in granted]
     return Finding(
         not missing,
@@ -61,8 +67,8 @@ def act_as(connection: Connection) -> Finding:
     """Check whether who is signed in may start runs that act as the account of the settings."""
     account = connection.settings.service_account
     right = "iam.serviceAccounts.actAs"
-    path = f"v1/projects/-/serviceAccounts/{account}:testIamPermissions"
-    granted = connection.rest("iam", "POST", path, {"permissions": [right]}).get("permissions", [])
+    path = f"projects/-/serviceAccounts/{account}"
+    granted = own_permissions(connection, "iam", path, [right])
     return Finding(
         right in granted,
         f"own right to act as {account}",
