@@ -18,9 +18,9 @@ Images stay uint8 until they are inside the model: a quarter of float32's bytes.
 """
 
 import dataclasses
-import functools
-import itertools
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,7 @@ import tensorflow as tf
 from trainer.config import check_batch_size
 from trainer.data.integrity import check_shards
 from trainer.data.read.decoding import decoded
-from trainer.data.schema import Dataset, PartialShard
+from trainer.data.schema import Dataset
 
 LANES = 8
 """Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
@@ -117,7 +117,16 @@ class _Order:
     buffer: int
 
 
-def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_Segment"]]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Segment:
+    """A run of records in one file: `take` of them after the first `skip`."""
+
+    file: str
+    skip: int
+    take: int
+
+
+def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_Segment]]:
     """This worker's lanes by number: the segments that each reads in turn."""
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
@@ -131,7 +140,6 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_
                 file=dataset.shard_uri(shard),
                 skip=max(begin - start, 0),
                 take=min(end, stop) - max(begin, start),
-                whole=begin <= start and stop <= end and not isinstance(shard, PartialShard),
             )
             for shard, start, stop in spans
             if max(begin, start) < min(end, stop)
@@ -139,36 +147,40 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list["_
     return lanes
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Segment:
-    """A run of records in one file: `take` of them after the first `skip`."""
+def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
+    """The serialized records of the lanes in turn, each lane shuffled where there is an order.
 
-    file: str
-    skip: int
-    take: int
-    whole: bool
+    Lanes are data, so that their pipeline is traced once, not once a lane.
+    """
+    segments, ends, buffers, seeds = [], [], [], []
+    for lane, found in lanes.items():
+        generator = np.random.default_rng([order.seed, order.epoch, lane] if order else 0)
+        places = generator.permutation(len(found)) if order else range(len(found))
+        segments += [found[place] for place in places]
+        ends.append(len(segments))
+        buffers.append(min(order.buffer, sum(one.take for one in found)) if order else 1)
+        seeds.append(int(generator.integers(1, 2**31)))
+    files = tf.constant([segment.file for segment in segments])
+    skips = tf.constant([segment.skip for segment in segments], tf.int64)
+    takes = tf.constant([segment.take for segment in segments], tf.int64)
 
+    @tf.autograph.experimental.do_not_convert
+    def read(begin: tf.Tensor, end: tf.Tensor, buffer: tf.Tensor, seed: tf.Tensor) -> Any:
+        spans = (files[begin:end], skips[begin:end], takes[begin:end])
+        records = tf.data.Dataset.from_tensor_slices(spans).flat_map(
+            lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take)
+        )
+        if order is None:
+            return records
+        # The order depends on no global seed; with one of 0, tf.data takes no tensor for a seed.
+        tf.compat.v1.set_random_seed(1)
+        return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
-def _records(segments: list[_Segment], lane: int, order: _Order | None) -> tf.data.Dataset:
-    """The serialized records of a lane, shuffled where there is an order."""
-    if order is None:
-        return _concatenated(segments)
-    generator = np.random.default_rng([order.seed, order.epoch, lane])
-    records = _concatenated([segments[i] for i in generator.permutation(len(segments))])
-    buffer = min(order.buffer, sum(segment.take for segment in segments))
-    seed = int(generator.integers(1, 2**31))
-    return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
-
-
-def _concatenated(segments: list[_Segment]) -> tf.data.Dataset:
-    """The records of `segments`; neighbors that are whole files are read as one data set."""
-    parts = []
-    for whole, group in itertools.groupby(segments, key=lambda segment: segment.whole):
-        if whole:
-            parts.append(tf.data.TFRecordDataset([segment.file for segment in group]))
-        else:
-            parts += [tf.data.TFRecordDataset(s.file).skip(s.skip).take(s.take) for s in group]
-    return functools.reduce(lambda records, part: records.concatenate(part), parts)
+    begins = [0, *ends[:-1]]
+    table = [np.array(column, np.int64) for column in (begins, ends, buffers, seeds)]
+    return tf.data.Dataset.from_tensor_slices(tuple(table)).interleave(
+        read, cycle_length=len(lanes)
+    )
 
 
 def _serialized_batches(
@@ -184,13 +196,7 @@ def _serialized_batches(
     missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
     batches = []
     if lanes:
-        turns = tf.data.Dataset.range(len(lanes)).repeat()
-        records = tf.data.Dataset.choose_from_datasets(
-            [_records(segments, lane, order) for lane, segments in lanes.items()],
-            turns,
-            stop_on_empty_dataset=False,
-        )
-        batches.append(records.batch(size).map(lambda batch: _padded(batch, size)))
+        batches.append(_records(lanes, order).batch(size).map(lambda batch: _padded(batch, size)))
     if missing:  # The others have a last batch where this worker has none.
         uris = [dataset.shard_uri(shard) for shard in shards]
         filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)

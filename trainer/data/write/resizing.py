@@ -58,4 +58,4 @@ def _sampled(image: Image.Image, target: tuple[int, int]) -> Image.Image:
     pixels = np.frombuffer(image.tobytes("raw", layout), np.uint8)
     pixels = pixels.reshape(image.height, image.width, depth)
     sampled = cv2.resize(pixels, target, interpolation=cv2.INTER_LINEAR)
-    return Image.frombytes(image.mode, target, sampled, "raw", layout)
+    return Image.frombuffer(image.mode, target, sampled, "raw", layout, 0, 1)
