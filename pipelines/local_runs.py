@@ -27,7 +27,10 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         print_plain(console, f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
         restarts = f", restarts: {replica['restarts']}" if replica["restarts"] else ""
-        print_plain(console, f"replica   {replica['state']:<13}  {_name(replica)}{restarts}")
+        # Nobody has written down the end of what was killed with its run.
+        left = replica["state"] == "RUNNING" and run.state == run_history.KILLED
+        state = run_history.KILLED if left else replica["state"]
+        print_plain(console, f"replica   {state:<13}  {_name(replica)}{restarts}")
     for metric in ("accuracy", "roc_auc", "log_loss"):
         if metric in run.metrics:
             print_plain(console, f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")

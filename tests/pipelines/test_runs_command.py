@@ -169,6 +169,11 @@ def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
     assert code == 0
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
+    job = Path("runs/digits-1/logs/custom-training-job/job.json")
+    job.parent.mkdir(parents=True)
+    replica = {"role": "chief", "index": 0, "state": "RUNNING", "restarts": 0}
+    job.write_text(json.dumps({"replicas": [replica]}))
+    assert "replica   KILLED         chief-0\n" in command("status", "digits-1")[1]
     Path("runs").rename("my runs")
     out = command("status", "digits-1", "--runs-directory", "my runs")[1]
     assert "--local --resume --runs-directory 'my runs'\n" in out
