@@ -28,8 +28,9 @@ class Feature:
         kind: "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an
             index into classes), "key" (bytes: where the example came from); of a table's
             columns "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary",
-            "hashed" (bytes), each absent where its value is missing, and "cross", which
-            records do not hold: it is made of the columns in its settings.
+            "hashed" (bytes), which lie in three features for all of them, as
+            trainer.data.tables.row_records has it, and "cross", which records do not hold: it
+            is made of the columns in its settings.
         dtype: of the tensor that a reader hands out, as TensorFlow names it.
         shape: of that tensor, without the batch dimension; images [height, width, channels].
         encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.

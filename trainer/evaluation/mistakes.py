@@ -9,7 +9,8 @@ import PIL.Image
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import DTYPES
+from trainer.data.tables.inputs import columns_of, row_values
+from trainer.data.write import records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,20 +107,12 @@ def _key(record: bytes, dataset: Dataset) -> str:
 
 def _row(record: bytes, dataset: Dataset) -> dict[str, str]:
     """The values of a serialized example's columns, as a person writes them; "" is missing."""
-    features = tf.train.Example.FromString(record).features.feature
-    row = {}
-    for column in dataset.features:
-        if column.kind not in DTYPES:
-            continue
-        values = features.get(column.name, None)
-        text = ""
-        if values is not None and values.bytes_list.value:
-            text = values.bytes_list.value[0].decode(errors="replace")
-        elif values is not None:
-            numbers = [*values.float_list.value, *values.int64_list.value]
-            text = f"{numbers[0]:.7g}" if numbers else ""
-        row[column.name] = text
-    return row
+    values = row_values(records.parse(record), columns_of(dataset))
+    return {name: "" if value is None else _written(value) for name, value in values.items()}
+
+
+def _written(value: bytes | float | int) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else f"{value:.7g}"
 
 
 def _decode(record: bytes, image: Feature) -> np.ndarray:

@@ -98,12 +98,11 @@ def read_columns(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[st
     """The raw values of columns, in the order of the split's records."""
     known: dict[str, dict[Any, int]] = {column.name: {} for column in chosen}
     places: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
-    dataset = dataclasses.replace(dataset, features=chosen)
     for batch in stored_batches(dataset, split, _BATCH_SIZE):
-        for name, values in parse_columns(batch, dataset).items():
+        columns = parse_columns(batch, dataset)
+        for name, ids in known.items():
             # TensorFlow finds what is distinct before a value becomes an object of Python's.
-            distinct, at = tf.unique(values)
-            ids = known[name]
+            distinct, at = tf.unique(columns[name])
             ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
             places[name].append(np.array(ids_here)[at.numpy()])
     dtypes = {column.name: object if column.dtype == "string" else None for column in chosen}

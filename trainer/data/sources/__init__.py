@@ -53,8 +53,8 @@ class Example(NamedTuple):
     """A listed example.
 
     Attributes:
-        reference: where it lies; without a key where `encode` knows it.
-        label: index into the source's classes, or into its label_order.
+        reference: where it lies.
+        label: index into the source's classes.
         digest: of its content, `DIGEST_BYTES` long; equal content, equal digest.
         split: one of SPLITS where the source has splits of its own, else empty.
     """
@@ -96,10 +96,9 @@ class Source(Protocol):
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
-        is_spilled: whether `fetch` reads what listing has left on this machine's disk.
+        is_spilled: whether it is a TableSource, which keeps its rows on this machine.
         classes: names, in the order of label indices.
         features: of its examples; of a table known when it has been listed.
-        label_order: by label as listed, its index in classes; empty where they are the same.
         details: what dataset.json notes of it, besides its options.
     """
 
@@ -109,7 +108,6 @@ class Source(Protocol):
     is_spilled: bool
     classes: list[str]
     features: list[Feature]
-    label_order: list[int]
     details: dict[str, Any]
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:

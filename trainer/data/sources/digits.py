@@ -22,7 +22,6 @@ class Digits:
     name = "digits"
     unit = "images"
     is_spilled = False
-    label_order: ClassVar[list[int]] = []
     details: ClassVar[dict[str, Any]] = {}
     location = ""
 

@@ -44,7 +44,6 @@ class ImageFolder:
 
     unit = "images"
     is_spilled = False
-    label_order: ClassVar[list[int]] = []
     details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, location: str, options: RecordOptions) -> None:

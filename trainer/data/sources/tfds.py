@@ -31,7 +31,6 @@ class PreparedDataset:
 
     unit = "images"
     is_spilled = False
-    label_order: ClassVar[list[int]] = []
     details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, name: str, options: RecordOptions) -> None:

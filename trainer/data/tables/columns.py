@@ -55,6 +55,9 @@ COMPARISONS: dict[str, Callable[[Any, Any], np.ndarray]] = {
     "at_most": np.less_equal,
     "equals": np.equal,
 }
+FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
+"""The feature of a record that holds the columns of a type, in their order."""
+
 _RESERVED = ("label", "key")
 
 

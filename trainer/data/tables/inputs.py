@@ -1,6 +1,6 @@
 """Columns of a table to the two tensors that a network takes: numbers and category ids.
 
-    columns          raw, as in the records: {name: float32, int64 or string [n]}
+    columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
     numbers          float32 [n, 2 x numeric columns]: normalized value, whether it is missing
     ids              int32 [n, categories]: each category's own id, 0 for a missing value
 
@@ -12,13 +12,14 @@ tf.distribute strategy, beside the training step, and inside the SavedModel.
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import DTYPES
+from trainer.data.tables.columns import DTYPES, FEATURES
 from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
@@ -68,15 +69,42 @@ def argument_name(column: str) -> str:
 def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
-    """Serialized tf.Examples (string [n]) to raw columns, and the label (int64 [n]) if asked."""
+    """Serialized tf.Examples (string [n]) to raw columns, and the "label" (int64 [n]) if asked."""
+    columns = columns_of(dataset)
+    names = {
+        dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
+    }
     description = {
-        column.name: tf.io.FixedLenFeature([], column.dtype, MISSING[column.dtype])
-        for column in columns_of(dataset)
+        FEATURES[dtype]: tf.io.FixedLenFeature([len(found)], dtype)
+        for dtype, found in names.items()
+        if found
     }
     if label:
-        name = dataset.feature("label").name
-        description[name] = tf.io.FixedLenFeature([], tf.int64)
-    return tf.io.parse_example(serialized, description)
+        description["label"] = tf.io.FixedLenFeature([], tf.int64)
+    features = tf.io.parse_example(serialized, description)
+    raw = {
+        name: features[FEATURES[dtype]][:, place]
+        for dtype, found in names.items()
+        for place, name in enumerate(found)
+    }
+    for name in names["int64"]:
+        raw[name] -= 1
+    return {**raw, "label": features["label"]} if label else raw
+
+
+def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
+    """Return a row's value by column, None where missing, of what `records.parse` returns.
+
+    Args:
+        columns: all of them in their order, each with a name and a dtype.
+    """
+    left = {dtype: iter(example.get(name, ())) for dtype, name in FEATURES.items()}
+    row = {}
+    for column in columns:
+        value = next(left[column.dtype])
+        missing = not value if column.dtype != "float32" else value != value
+        row[column.name] = None if missing else value - 1 if column.dtype == "int64" else value
+    return row
 
 
 def categories(dataset: Dataset) -> list[Category]:

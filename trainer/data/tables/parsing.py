@@ -1,20 +1,63 @@
-"""A block of rows to values, digests, labels and statistics: what every core does at once."""
+"""A block of rows to records, digests, labels and statistics: what every core does at once."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from trainer.data.sources import DIGEST_BYTES, digest
+from trainer.data.sources import DIGEST_BYTES
 from trainer.data.tables.columns import COMPARISONS, Column, Label, TableSchema
-from trainer.data.tables.rows import BadRowError, Block, rows, split
+from trainer.data.tables.row_records import entries
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.write.records import Values
 from trainer.data.write.split_plan import drawn_ranks
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
+_SHOWN = 40
+"""Characters of a value that a rejection quotes."""
+
+
+class Rows(NamedTuple):
+    """The rows of a block, as a reader found them.
+
+    Attributes:
+        numbers: of each row, what its key ends in, such as its line; int64 [n].
+        digests: of their content, `DIGEST_BYTES` each, one behind the other.
+        columns: by name, those of the schema.
+        rejections: (number, reason) of rows that have no fields.
+    """
+
+    numbers: np.ndarray
+    digests: bytes
+    columns: dict[str, pa.Array]
+    rejections: list[tuple[int, str]]
+
+
+class TableReader(Protocol):
+    """Reads a table, block by block; picklable, for other processes.
+
+    Attributes:
+        name: of the data.
+        location: the URI that it reads, for as long as that matters; empty where none does.
+        names: of its files, as keys begin.
+        details: what dataset.json notes of it.
+    """
+
+    name: str
+    location: str
+    names: list[str]
+    details: dict[str, Any]
+
+    def blocks(self) -> Any:
+        """Yield what `read` takes, in an order that repeats; each has its `file`'s index."""
+        ...
+
+    def read(self, block: Any) -> Rows:
+        """Read a block."""
+        ...
 
 
 @dataclasses.dataclass
@@ -22,166 +65,160 @@ class ParsedBlock:
     """What one block holds.
 
     Attributes:
-        digests: `DIGEST_BYTES` of each row that can be used, one behind the other.
-        labels: their classes, as text.
-        stored: each row's bytes for the spill.
-        rejections: (line, reason) of the others.
+        labels: classes, as text.
+        rows: of those that can be used `digest`, `label` (an index into labels), `split` (an
+            index into SPLITS), and `entries` of their tf.train.Example.
+        rejections: (key, reason) of the others.
         statistics: of every column.
-        split_rows: how many rows fall into each split.
+        content: a hash of the rows, which adds up over blocks.
     """
 
-    digests: bytes
     labels: list[str]
-    stored: list[bytes]
-    rejections: list[tuple[int, str]]
+    rows: pa.RecordBatch
+    rejections: list[tuple[str, str]]
     statistics: list[ColumnStatistics]
-    split_rows: list[int]
+    content: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockParser:
-    """Parses the blocks of files whose headers are known; picklable, for other processes.
+    """Parses what a reader reads; picklable, for other processes.
 
     Attributes:
-        headers: of each file, the names in it.
         fractions: shares of the splits.
     """
 
+    reader: TableReader
     schema: TableSchema
-    headers: list[tuple[str, ...]]
     fractions: Sequence[float]
 
-    def write(
-        self, task: tuple[int, Block], report: Callable[[int], None]
-    ) -> tuple[int, ParsedBlock]:
-        """Parse a numbered block, the unit of work of trainer.data.write.process_pool."""
-        number, block = task
-        return number, self.parse(block)
-
-    def parse(self, block: Block) -> ParsedBlock:
-        header = self.headers[block.file]
-        lines, raw, fields, rejections = [], [], [], []
-        for offset, row in rows(block.text):
-            try:
-                found = split(row)
-                if len(found) != len(header):
-                    raise BadRowError(
-                        f"is ragged: {len(found)} fields, the header has {len(header)}"
-                    )
-            except BadRowError as error:
-                rejections.append((block.first_line + offset, f"row {error}"))
-                continue
-            lines.append(block.first_line + offset)
-            raw.append(row)
-            fields.append(found)
+    def parse(self, block: Any) -> ParsedBlock:
+        """Parse a block."""
+        found = self.reader.read(block)
         bad: dict[int, str] = {}
-        texts = dict(zip(header, zip(*fields, strict=True), strict=True)) if fields else {}
-        values = {
-            column.name: _values(column, texts.get(column.name, ()), bad)
-            for column in self.schema.columns
-        }
-        labels = _labels(self.schema.label, texts, len(fields), bad)
-        rejections += [(lines[index], reason) for index, reason in bad.items()]
-        kept = np.array([index for index in range(len(raw)) if index not in bad], int)
-        digests = b"".join(digest(raw[index]) for index in kept)
-        halves = np.frombuffer(digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
+        columns = self.schema.columns
+        values = {one.name: _values(one, found.columns[one.name], bad) for one in columns}
+        labels, codes = _labels(self.schema.label, found.columns, bad)
+        name = self.reader.names[block.file]
+        rejected = found.rejections + [(int(found.numbers[at]), bad[at]) for at in bad]
+        kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
+        if bad:
+            chosen = pa.array(kept)
+            values = {one: _taken(given, kept, chosen) for one, given in values.items()}
+        halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
         ranks = drawn_ranks(halves[:, 1], self.fractions)
-        statistics = []
-        for column in self.schema.columns:
-            one = ColumnStatistics(column)
-            given = values[column.name]
-            chosen = [given[i] for i in kept] if isinstance(given, list) else given[kept]
-            one.add(chosen, ranks, halves[:, 0])
-            statistics.append(one)
+        statistics = [ColumnStatistics(column) for column in columns]
+        for one in statistics:
+            one.add(values[one.column.name], ranks, halves[:, 0])
+        numbers = found.numbers[kept]
+        keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
+        weights = (numbers.astype(np.uint64) + np.uint64(block.file << 44)) * np.uint64(2)
         return ParsedBlock(
-            digests=digests,
-            labels=[labels[index] for index in kept],
-            stored=[b"%d:%d:%s" % (block.file, lines[index], raw[index]) for index in kept],
-            rejections=sorted(rejections),
+            labels=labels,
+            rows=pa.record_batch(
+                {
+                    "digest": pa.FixedSizeBinaryArray.from_buffers(
+                        pa.binary(DIGEST_BYTES),
+                        len(kept),
+                        [None, pa.py_buffer(halves.astype(">u8").tobytes())],
+                    ),
+                    "label": pa.array(codes[kept], pa.int32()),
+                    "split": pa.array(ranks, pa.uint8()),
+                    "entries": entries(columns, values, keys),
+                }
+            ),
+            rejections=[(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
             statistics=statistics,
-            split_rows=np.bincount(ranks, minlength=3).tolist(),
+            content=(halves * (weights + np.uint64(1))[:, None]).sum(axis=0),
         )
 
 
-def features_of(row: bytes, header: Sequence[str], columns: Sequence[Column]) -> Values:
-    """The features of a row that has been parsed before; missing values have none."""
-    texts = dict(zip(header, split(row), strict=True))
-    values: dict[str, bytes | int | float | list[int] | list[float]] = {}
-    for column in columns:
-        text = texts[column.name].strip()
-        if column.dtype == "string":
-            if text:
-                values[column.name] = text.encode()
-        elif text and not math.isnan(number := float(text)):
-            values[column.name] = int(number) if column.dtype == "int64" else number
-    return values
+def _taken(values: Any, kept: np.ndarray, chosen: pa.Array) -> Any:
+    return values[kept] if isinstance(values, np.ndarray) else values.take(chosen)
 
 
-def _values(column: Column, texts: Sequence[str], bad: dict[int, str]) -> Any:
-    """A column's values: numbers as float64 [n], NaN where missing; else texts.
+def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
+    """A column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
     Rows whose value does not fit are noted in `bad`, by their index.
     """
     if column.dtype == "string":
-        return [text.strip() for text in texts]
-    numbers = _numbers(column.name, texts, bad)
+        return _texts(given)
+    numbers = _numbers(column.name, given, bad)
+
+    def shown(index: int) -> str:
+        return repr(str(given[index].as_py())[:_SHOWN])
+
     if column.type == "identity":
         with np.errstate(invalid="ignore"):
             fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
         for index in np.flatnonzero(~fits & ~np.isnan(numbers)).tolist():
-            bad.setdefault(
-                index,
-                f"{column.name} is not a whole number from 0 to {column.buckets - 1}: "
-                f"{texts[index][:40]!r}",
-            )
-            numbers[index] = np.nan
+            whole = f"a whole number from 0 to {column.buckets - 1}"
+            bad.setdefault(index, f"{column.name} is not {whole}: {shown(index)}")
     if column.log:
         for index in np.flatnonzero(numbers < 0).tolist():
-            bad.setdefault(index, f"{column.name} is below 0, and has log: {texts[index][:40]!r}")
+            bad.setdefault(index, f"{column.name} is below 0, and has log: {shown(index)}")
     return numbers
 
 
-def _numbers(name: str, texts: Sequence[str], bad: dict[int, str]) -> np.ndarray:
-    """Texts as float64 [n]; empty ones and "nan" are NaN."""
+def _texts(given: pa.Array) -> pa.Array:
+    """Values as text without space around it; "" where missing."""
+    text = given if pa.types.is_string(given.type) else pc.cast(given, pa.string())
+    return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
+
+
+def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
+    """Values as float64 [n]; missing ones and "nan" are NaN."""
+    if not pa.types.is_string(given.type):
+        texts, empty = given, given
+    else:
+        texts, empty = given, pc.if_else(pc.equal(given, ""), pa.scalar(None, pa.string()), given)
     try:
-        numbers = np.array([float(text) if text else math.nan for text in texts], np.float64)
-        doubtful: Sequence[int] = np.flatnonzero(np.abs(numbers) > MAX_FLOAT).tolist()
-        if any("_" in text for text in texts):
-            doubtful = range(len(texts))
-    except ValueError:
-        numbers, doubtful = np.full(len(texts), math.nan), range(len(texts))
-    for index in doubtful:
-        text = texts[index].strip()
+        found = pc.cast(empty, pa.float64(), safe=False)
+        numbers = found.to_numpy(zero_copy_only=False).copy()
+        doubtful = np.abs(numbers) > MAX_FLOAT
+        doubtful |= np.isnan(numbers) & found.is_valid().to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:  # Python takes more for a number than Arrow: " 1", "+1".
+        numbers, doubtful = np.full(len(given), math.nan), np.ones(len(given), bool)
+    places = np.flatnonzero(doubtful)
+    for index, text in zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True):
+        text = str(text).strip()
         try:
             number = float(text) if text else math.nan
             if "_" in text or abs(number) > MAX_FLOAT:
                 raise ValueError
-            numbers[index] = number
         except ValueError:
-            bad.setdefault(index, f"{name} is not a number: {text[:40]!r}")
-            numbers[index] = math.nan
+            bad.setdefault(index, f"{name} is not a number: {text[:_SHOWN]!r}")
+            number = math.nan
+        # NaN has more than one bit pattern.
+        numbers[index] = math.nan if math.isnan(number) else number
     return numbers
 
 
 def _labels(
-    label: Label, texts: Mapping[str, Sequence[str]], count: int, bad: dict[int, str]
-) -> list[str]:
-    """Each row's class; rows without one are noted in `bad`."""
-    if not count:
-        return []
+    label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
+) -> tuple[list[str], np.ndarray]:
+    """Classes, and each row's index into them, int64 [n]; rows without one are noted in `bad`."""
     if not label.comparison:
-        found = [text.strip() for text in texts[label.column]]
-        for index, text in enumerate(found):
-            if not text:
-                bad.setdefault(index, f"no label, {label.column} is missing")
-            elif label.classes and text not in label.classes:
-                bad.setdefault(index, f"label {label.column} is not one of classes: {text[:40]!r}")
-        return found
-    sides = [_numbers(name, texts[name], bad) for name in label.columns]
+        found = _texts(columns[label.column])
+        if label.classes:
+            encoded = pc.fill_null(pc.index_in(found, pa.array(label.classes, pa.string())), -1)
+            names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
+        else:
+            encoded = found.dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            codes = encoded.indices.to_numpy(zero_copy_only=False)
+        missing = pc.equal(found, "").to_numpy(zero_copy_only=False)
+        for index in np.flatnonzero(missing | (codes < 0)).tolist():
+            wrong = f"label {label.column} is not one of classes: {found[index].as_py()[:40]!r}"
+            bad.setdefault(
+                index, f"no label, {label.column} is missing" if missing[index] else wrong
+            )
+        return names, codes
+    sides = [_numbers(name, columns[name], bad) for name in label.columns]
     for name, side in zip(label.columns, sides, strict=True):
         for index in np.flatnonzero(np.isnan(side)).tolist():
             bad.setdefault(index, f"no label, {name} is missing")
     bound = label.threshold * sides[1] if len(sides) > 1 else label.threshold
     with np.errstate(invalid="ignore"):
-        holds = COMPARISONS[label.comparison](sides[0], bound)
-    return [label.classes[int(one)] for one in holds]
+        return label.classes, COMPARISONS[label.comparison](sides[0], bound).astype(np.int64)

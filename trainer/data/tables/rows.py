@@ -1,17 +1,27 @@
-"""CSV text to rows and fields, in bounded memory: RFC 4180, with UTF-8 and a comma.
+"""CSV text to rows, in bounded memory: RFC 4180, with UTF-8 and a comma.
 
 A row ends at a line end outside of quotes. A quote that never ends spoils its own line and
 not the rest of the file: a row is at most MAX_ROW_BYTES long.
+
+pyarrow parses blocks that are quoted as RFC 4180 has it, which numpy checks. It would read on
+where a quote is misplaced; a block with such a row, or with bytes that are not UTF-8, is
+looked at row by row.
 """
 
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
 from trainer.data import storage
+from trainer.data.sources import digest
+from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
 BLOCK_BYTES = 2 * 10**6
@@ -24,6 +34,7 @@ _CONVERT = "convert the file, from Latin-1 by iconv -f LATIN1 -t UTF-8 OLD.csv >
 
 _WHOLE, _OPEN, _BROKEN = "whole", "open", "broken"
 _BOM = b"\xef\xbb\xbf"
+_LINE_END, _RETURN, _QUOTE, _COMMA = b'\n\r",'
 
 
 class BadRowError(Exception):
@@ -39,22 +50,22 @@ class Block(NamedTuple):
 
 
 def read_header(uri: str) -> list[str]:
-    """The names in a file's first row; empty where the file is empty.
+    """Return the names in a file's first row; empty where the file is empty.
 
     Raises:
         InputError: it can't be read, or its first row is none of text.
     """
     for block in read_blocks(uri, 0, header=True):
-        for _, row in rows(block.text):
+        for _, row in split_rows(block.text):
             try:
-                return [name.strip() for name in split(row)]
+                return [name.strip() for name in split_fields(row)]
             except BadRowError as error:
                 raise InputError(f"{uri}: its first row, the header, {error}") from None
     return []
 
 
 def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]:
-    """The text of a file, gzipped or not, cut between rows, without its header.
+    """Cut the text of a file, gzipped or not, between rows; without its header.
 
     Raises:
         InputError: it is damaged, cut off, or not made of lines.
@@ -67,7 +78,7 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
                 if first:
                     text = text.removeprefix(_BOM)
                 if first and not header:
-                    end = next(row_spans(text), (0, 0))[1]
+                    end = next(_row_spans(text), (0, 0))[1]
                     line, text, first = line + text.count(b"\n", 0, end), text[end:], not end
                 end = 0 if first and not header else _end_of_rows(text)
                 if end:
@@ -85,8 +96,125 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
         yield Block(file, line, carry)
 
 
-def row_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """(start, end) of every row of `text` that surely ends in it."""
+def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
+    """Parse a block of rows, of whose columns those that are `wanted` are returned."""
+    return _parsed(block, header, wanted) or _parsed_singly(block, header, wanted)
+
+
+def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
+    """Parse a block all at once; None where each row wants a look."""
+    text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
+    quoted = b'"' in text
+    ends = _row_ends(text)
+    if ends is None or not len(ends) or ends[-1] != len(text) or not _is_utf8(text):
+        return None
+    if text.count(b"\r") != text.count(b"\r\n") or b"\0" in text:
+        return None
+    codes = np.frombuffer(text, np.uint8)
+    starts = np.concatenate(([0], ends[:-1]))
+    stops = ends - 1
+    stops = stops - ((stops > starts) & (codes[stops - 1] == _RETURN))
+    if quoted and (stops - starts).max() > MAX_ROW_BYTES:
+        return None
+    commas = np.flatnonzero(codes == _COMMA)
+    lines = block.first_line + np.arange(len(starts))
+    if quoted:
+        commas = _unquoted(commas, np.flatnonzero(codes == _QUOTE))
+        lines = block.first_line + np.searchsorted(np.flatnonzero(codes == _LINE_END), starts)
+    width = len(header)
+    fields = np.diff(np.searchsorted(commas, np.concatenate(([0], ends)))) + 1
+    whole = (fields == width) & (stops > starts)
+    ragged = np.flatnonzero((fields != width) & (stops > starts)).tolist()
+    spans = zip(starts[whole].tolist(), stops[whole].tolist(), strict=True)
+    raw = [text[start:stop] for start, stop in spans]
+    places = {name: str(header.index(name)) for name in wanted}
+    feed = b"\n".join(raw) if ragged else text
+    table = _read_csv(feed, width, list(places.values()), quoted)
+    if table.num_rows != len(raw):
+        return None
+    return Rows(
+        lines[whole],
+        b"".join(map(digest, raw)),
+        {name: table.column(place).combine_chunks() for name, place in places.items()},
+        [(int(lines[row]), f"row {_ragged(int(fields[row]), width)}") for row in ragged],
+    )
+
+
+def _read_csv(text: bytes, width: int, chosen: Sequence[str], quoted: bool) -> pa.Table:
+    names = [str(place) for place in range(width)]
+    if not text:
+        return pa.table({name: pa.array([], pa.string()) for name in chosen})
+    return pa.csv.read_csv(
+        pa.BufferReader(text),
+        pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+        pa.csv.ParseOptions(quote_char='"' if quoted else False, newlines_in_values=quoted),
+        pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(chosen, pa.string()),
+            include_columns=chosen,
+            strings_can_be_null=False,
+            check_utf8=False,
+        ),
+    )
+
+
+def _parsed_singly(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
+    lines, raw, fields, rejections = [], [], [], []
+    for offset, row in split_rows(block.text):
+        line = block.first_line + offset
+        try:
+            found = split_fields(row)
+            if len(found) != len(header):
+                raise BadRowError(_ragged(len(found), len(header)))
+        except BadRowError as error:
+            rejections.append((line, f"row {error}"))
+            continue
+        lines.append(line)
+        raw.append(row)
+        fields.append(found)
+    columns = {}
+    for name in wanted:
+        place = header.index(name)
+        columns[name] = pa.array([row[place] for row in fields], pa.string())
+    return Rows(np.array(lines, np.int64), b"".join(map(digest, raw)), columns, rejections)
+
+
+def _ragged(fields: int, width: int) -> str:
+    return f"is ragged: {fields} fields, the header has {width}"
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        return text.isascii() or bool(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _row_ends(text: bytes) -> np.ndarray | None:
+    """Return where rows end, int64 [n]; None where a quote before is misplaced.
+
+    A quote that opens stands behind a comma, a line end or, doubled, a quote; one that closes
+    stands before one of these.
+    """
+    codes = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(codes == _LINE_END) + 1
+    if b'"' not in text:
+        return ends
+    quotes = np.flatnonzero(codes == _QUOTE)
+    ends = _unquoted(ends, quotes)
+    quotes = quotes[: np.searchsorted(quotes, ends[-1])] if len(ends) else quotes[:0]
+    before = codes[quotes[::2] - 1][quotes[::2] > 0]
+    after = codes[quotes[1::2] + 1]
+    fits = np.isin(before, (_COMMA, _LINE_END, _QUOTE)).all()
+    return ends if fits and np.isin(after, (_COMMA, _LINE_END, _RETURN, _QUOTE)).all() else None
+
+
+def _unquoted(places: np.ndarray, quotes: np.ndarray) -> np.ndarray:
+    """Return those of `places` that an even number of quotes stand before."""
+    return places[np.searchsorted(quotes, places) % 2 == 0]
+
+
+def _row_spans(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of every row of `text` that surely ends in it."""
     start = position = 0
     quoted = b'"' in text
     while (end := text.find(b"\n", position) + 1) > 0:
@@ -103,24 +231,21 @@ def row_spans(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _end_of_rows(text: bytes) -> int:
-    """Where the last row of `text` that surely ends in it ends."""
+    """Return where the last row of `text` that surely ends in it ends."""
     if b'"' not in text:
         return text.rfind(b"\n") + 1
-    return max((end for _, end in row_spans(text)), default=0)
+    ends = _row_ends(text)
+    if ends is not None and len(text) - (end := int(ends[-1]) if len(ends) else 0) < MAX_ROW_BYTES:
+        return end
+    return max((end for _, end in _row_spans(text)), default=0)
 
 
-def rows(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Every row that is not empty: (lines before it, its bytes without the line end)."""
-    if b'"' not in text:
-        for line, row in enumerate(text.split(b"\n")):
-            row = row.rstrip(b"\r")
-            if row:
-                yield line, row
-        return
+def split_rows(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield every row that is not empty: (lines before it, its bytes without the line end)."""
     line = start = 0
     while start < len(text):
         end = start
-        for first, stop in row_spans(text[start:]):
+        for first, stop in _row_spans(text[start:]):
             row = text[start + first : start + stop]
             if row.rstrip(b"\r\n"):
                 yield line, row.rstrip(b"\r\n")
@@ -136,8 +261,8 @@ def rows(text: bytes) -> Iterator[tuple[int, bytes]]:
         start = end
 
 
-def split(row: bytes) -> list[str]:
-    """A row's fields.
+def split_fields(row: bytes) -> list[str]:
+    """Return a row's fields.
 
     Raises:
         BadRowError: it is not UTF-8, or is quoted wrongly.

@@ -1,92 +1,143 @@
-"""Rows on local disk, in the order in which they will be written.
+"""Rows of a table between its reading and its records, parted by split and digest.
 
 A table can't be read at random, gzipped or remote as it may be, but shards hold rows in the
-order of their digests. So the pass that lists a table leaves its rows in files by the first
-byte of the digest: a shard's rows then lie in a few neighboring files, read from there.
+order of their digests. So the pass that reads a table keeps the encoded rows in partitions, by
+split and the first byte of the digest, which shards are then made of. What exceeds
+MEMORY_BYTES lies on local disk, compressed, until the shards that it belongs to are whole.
 """
 
 import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainer.data import storage
+from trainer.data.record_options import SPLITS
+from trainer.data.sources import DIGEST_BYTES
 
 PARTITIONS = 256
-_OFFSET_BITS = 44
-_BUFFER_BYTES = 1 << 16
-_LENGTH_BYTES = 4
+"""Of each split."""
+
+MEMORY_BYTES = 16 * 10**6
 _PREFIX = "create_tfrecords-rows-"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+_SCHEMA = pa.schema(
+    {"digest": pa.binary(DIGEST_BYTES), "label": pa.int32(), "entries": pa.binary()}
+)
 
 
 class Spill:
-    """Rows by position; pickled, it still reads those that were added before.
+    """Rows by partition; pickled, it still reads what was added before.
 
-    It takes the disk space of the uncompressed rows and goes with the process that made it;
-    one that was killed is cleaned up after by the next.
+    Its folder goes with the process that made it; one that was killed is cleaned up after by
+    the next.
+
+    Attributes:
+        counts: rows of each partition, int64 [splits, PARTITIONS].
+        bytes: of all entries.
     """
 
     def __init__(self) -> None:
-        _remove_orphans()
-        self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        self._buffers = [bytearray() for _ in range(PARTITIONS)]
-        self._ends = [0] * PARTITIONS
-        self._open: tuple[int, int] | None = None
+        self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
+        self.bytes = 0
+        self._folder = ""
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
 
-    def add(self, digest: bytes, row: bytes) -> int:
-        """Keeps a row; returns its position."""
-        partition = digest[0]
-        buffer, offset = self._buffers[partition], self._ends[partition]
-        buffer += len(row).to_bytes(_LENGTH_BYTES, "little")
-        buffer += row
-        self._ends[partition] = offset + _LENGTH_BYTES + len(row)
-        if len(buffer) >= _BUFFER_BYTES:
-            self._flush(partition)
-        return partition << _OFFSET_BITS | offset
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Keeps rows with the columns of _SCHEMA and their `split`, an index into SPLITS."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= MEMORY_BYTES:
+            self._flush()
 
     def finish(self) -> None:
-        """Writes what is still in memory."""
-        for partition in range(PARTITIONS):
-            self._flush(partition)
+        """Makes what was added readable."""
+        if self._folder:
+            self._flush()
+        else:
+            self._waiting = self._sorted().to_batches()
 
-    def read(self, position: int) -> bytes:
-        """The row at a position that `add` gave."""
-        partition, offset = position >> _OFFSET_BITS, position & (1 << _OFFSET_BITS) - 1
-        if self._open is None or self._open[0] != partition:
-            self._close()
-            self._open = (partition, os.open(self._path(partition), os.O_RDONLY))
-        head = os.pread(self._open[1], 512, offset)
-        size = _LENGTH_BYTES + int.from_bytes(head[:_LENGTH_BYTES], "little")
-        if size > len(head):
-            head = os.pread(self._open[1], size, offset)
-        return head[_LENGTH_BYTES:size]
+    def read(self, split: int, partition: int) -> pa.Table:
+        """Return the rows of a partition in the order of their digests, then as added."""
+        number = split * PARTITIONS + partition
+        if self._folder:
+            with self._path(number).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                parts = []
+                while file.tell() < size:
+                    parts.append(pa.ipc.open_stream(file).read_all())
+            rows = pa.concat_tables(parts)
+        else:
+            begin = int(self.counts.reshape(-1)[:number].sum())
+            table = pa.Table.from_batches(self._waiting, _SCHEMA)
+            rows = table.slice(begin, int(self.counts[split, partition]))
+        halves = digest_halves(rows["digest"])
+        return rows.take(np.lexsort((halves[:, 1], halves[:, 0])))
+
+    def forget(self, partitions: Iterable[tuple[int, int]]) -> None:
+        """Removes the files of partitions, (split, partition), that nobody will read."""
+        if self._folder:
+            for split, partition in partitions:
+                self._path(split * PARTITIONS + partition).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes the files."""
-        self._close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Removes all files."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"_folder": self._folder}
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_waiting": [] if self._folder else self._waiting}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        self._folder = state["_folder"]
-        self._open = None
+    def _path(self, number: int) -> Path:
+        return Path(self._folder, f"{number:03}")
 
-    def _path(self, partition: int) -> Path:
-        return Path(self._folder, f"{partition:02x}")
+    def _sorted(self) -> pa.Table:
+        """Return what waits, ordered by partition, and count it."""
+        schema = pa.schema([*_SCHEMA, ("split", pa.uint8())])
+        table = pa.Table.from_batches([one.select(schema.names) for one in self._waiting], schema)
+        first = digest_halves(table["digest"])[:, 0] >> np.uint64(56)
+        places = table["split"].to_numpy().astype(np.int64) * PARTITIONS + first.astype(np.int64)
+        self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
+        self.bytes += pc.sum(pc.binary_length(table["entries"])).as_py() or 0
+        ordered = table.select(_SCHEMA.names).take(np.argsort(places, kind="stable"))
+        return ordered.combine_chunks()
 
-    def _flush(self, partition: int) -> None:
-        if self._buffers[partition]:
-            with storage.writing(self._folder), self._path(partition).open("ab") as file:
-                file.write(self._buffers[partition])
-            self._buffers[partition].clear()
+    def _flush(self) -> None:
+        """Writes what waits to the files of its partitions."""
+        if not self._folder:
+            _remove_orphans()
+            self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        before = self.counts.reshape(-1).copy()
+        table = self._sorted()
+        begin = 0
+        with storage.writing(self._folder):
+            for number, count in enumerate((self.counts.reshape(-1) - before).tolist()):
+                if count:
+                    with (
+                        self._path(number).open("ab") as file,
+                        pa.ipc.new_stream(file, _SCHEMA, options=_COMPRESSED) as stream,
+                    ):
+                        stream.write_table(table.slice(begin, count))
+                    begin += count
+        self._waiting, self._waiting_bytes = [], 0
 
-    def _close(self) -> None:
-        if self._open is not None:
-            os.close(self._open[1])
-            self._open = None
+
+def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
+    """Return digests as uint64 [n, 2], whose order is theirs."""
+    chunks = [
+        np.frombuffer(one.buffers()[1], ">u8", 2 * len(one), one.offset * DIGEST_BYTES)
+        for one in digests.chunks
+        if len(one)
+    ]
+    return np.concatenate([np.empty(0, np.uint64), *chunks]).astype(np.uint64).reshape(-1, 2)
 
 
 def _remove_orphans() -> None:

@@ -1,15 +1,17 @@
 """Statistics of a table's columns, gathered block by block and merged, in bounded memory.
 
 They are taken from the training split alone, but for the rates of missing values, which are
-counted in every split. Merging in the order of the blocks always gives the same figures,
-however many processes took part.
+counted in every split. Merging is associative and commutative, to the bit: blocks of any size,
+parsed by any number of processes and merged in any order, give the same figures.
 """
 
 import collections
-import dataclasses
+import fractions
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainer.data.record_options import SPLITS
 from trainer.data.tables.columns import Column
@@ -24,56 +26,106 @@ MAX_DISTINCT = 10**6
 """Different values that learning a vocabulary holds in memory: some 100 MB."""
 
 
-class Moments:
-    """Count, mean, sum of squared deviations and extremes.
+class ExactSum:
+    """A sum of float64 without rounding, so that its order does not matter.
 
-    Merged as Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for
-    computing sample variances", equation 2.1.
+    An integer, in units of 2^-_SHIFT: the mantissas of each exponent are summed as integers.
     """
 
+    _SHIFT = 1200
+
     def __init__(self) -> None:
-        self.count, self.mean, self.squares = 0, 0.0, 0.0
+        self.units = 0
+
+    def add(self, values: np.ndarray) -> None:
+        """Takes float64 [n], finite."""
+        fractions, exponents = np.frexp(values)
+        mantissas = (fractions * 2.0**53).astype(np.int64)
+        lowest = int(exponents.min(initial=0))
+        # bincount adds float64, which is exact below 2^53: halves of up to 2^26 values each.
+        for shift, half in ((0, mantissas & 0x7FFFFFF), (27, mantissas >> 27)):
+            sums = np.bincount(exponents - lowest, weights=half)
+            for exponent in np.flatnonzero(sums).tolist():
+                self.units += int(sums[exponent]) << lowest + exponent - 53 + self._SHIFT + shift
+
+    def fraction(self) -> fractions.Fraction:
+        """Return the sum."""
+        return fractions.Fraction(self.units, 1 << self._SHIFT)
+
+
+class Moments:
+    """Count, mean, deviation and extremes, of values as float32."""
+
+    def __init__(self) -> None:
+        self.count, self._sum, self._squares = 0, ExactSum(), ExactSum()
         self.least, self.most = np.inf, -np.inf
 
     def add(self, values: np.ndarray) -> None:
         """Takes float64 [n], none of them NaN."""
         if not len(values):
             return
-        other = Moments()
-        other.count, other.mean = len(values), float(values.mean())
-        other.squares = float(np.square(values - other.mean).sum())
-        other.least, other.most = float(values.min()), float(values.max())
-        self.merge(other)
+        # The square of a float32 fits a float64.
+        values = values.astype(np.float32).astype(np.float64)
+        self.count += len(values)
+        self._sum.add(values)
+        self._squares.add(np.square(values))
+        self.least = min(self.least, float(values.min()))
+        self.most = max(self.most, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
-        if not other.count:
-            return
-        total, apart = self.count + other.count, other.mean - self.mean
-        self.squares += other.squares + apart**2 * self.count * other.count / total
-        self.mean += apart * other.count / total
-        self.count = total
+        """Adds the values that another one was given."""
+        self.count += other.count
+        self._sum.units += other._sum.units
+        self._squares.units += other._squares.units
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
     @property
+    def mean(self) -> float:
+        return float(self._sum.fraction() / self.count) if self.count else 0.0
+
+    @property
     def deviation(self) -> float:
-        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        if not self.count:
+            return 0.0
+        mean = self._sum.fraction() / self.count
+        return float(self._squares.fraction() / self.count - mean**2) ** 0.5
 
 
-@dataclasses.dataclass
 class Sample:
     """The values of the `SAMPLE` smallest hashes: a random sample that is always the same."""
 
-    hashes: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
-    values: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.float64))
+    def __init__(self) -> None:
+        self._hashes: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+        self._largest = np.uint64(2**64 - 1)
 
     def add(self, hashes: np.ndarray, values: np.ndarray) -> None:
         """Takes uint64 [n] and float64 [n]."""
-        hashes = np.concatenate([self.hashes, hashes])
-        values = np.concatenate([self.values, values])
+        near = hashes <= self._largest
+        self._hashes.append(hashes[near])
+        self._values.append(values[near])
+        if sum(map(len, self._hashes)) > 2 * SAMPLE:
+            self._cut()
+
+    def merge(self, other: "Sample") -> None:
+        """Adds the values that another one has."""
+        for hashes, values in zip(other._hashes, other._values, strict=True):
+            self.add(hashes, values)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Return the sample, float64 [n]."""
+        self._cut()
+        return self._values[0]
+
+    def _cut(self) -> None:
+        hashes = np.concatenate([np.empty(0, np.uint64), *self._hashes])
+        values = np.concatenate([np.empty(0), *self._values])
         if len(hashes) > SAMPLE:
-            kept = np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
+            kept = np.argpartition(hashes, SAMPLE - 1)[:SAMPLE]
             hashes, values = hashes[kept], values[kept]
-        self.hashes, self.values = hashes, values
+            self._largest = hashes.max()
+        self._hashes, self._values = [hashes], [values]
 
 
 class ColumnStatistics:
@@ -89,28 +141,34 @@ class ColumnStatistics:
         """Takes a block's values.
 
         Args:
-            values: numbers as float64 [n] with NaN for missing ones, else a list of n texts.
+            values: numbers as float64 [n] with NaN for missing ones, else texts, string [n].
             ranks: each row's split, its place in SPLITS, uint8 [n].
             hashes: uint64 [n], uniform.
         """
         train = ranks == 0
         if self.column.dtype == "string":
-            texts = np.array(values, object)
-            missing = texts == ""
+            missing = pc.equal(values, "").to_numpy(zero_copy_only=False)
             if self.column.type == "vocabulary":
-                self.counts.update(texts[train & ~missing].tolist())
+                self._count(values.filter(pa.array(train & ~missing)))
         else:
             missing = np.isnan(values)
             present = train & ~missing
-            self.moments.add(values[present])
-            if self.column.log:
-                self.scaled.add(np.log1p(np.maximum(values[present], 0.0)))
-            if self.column.is_number:
-                self.sample.add(hashes[present], values[present])
+            chosen = values[present]
             if self.column.type == "identity":
-                self.counts.update(values[present].astype(int).astype(str).tolist())
-        for place, split in enumerate(SPLITS):
-            self.missing[split] += int((missing & (ranks == place)).sum())
+                self._count(pa.array(chosen.astype(int)))
+            else:
+                self.moments.add(chosen)
+            if self.column.log:
+                self.scaled.add(np.log1p(np.maximum(chosen, 0.0)))
+            if self.column.is_number:
+                self.sample.add(hashes[present], chosen)
+        found = np.bincount(ranks[missing], minlength=len(SPLITS)).tolist()
+        for split, count in zip(SPLITS, found, strict=True):
+            self.missing[split] += count
+
+    def _count(self, values: pa.Array) -> None:
+        for one in pc.value_counts(values).to_pylist():
+            self.counts[str(one["values"])] += one["counts"]
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Adds what a later block gathered; raises InputError where that is too much."""
@@ -118,7 +176,7 @@ class ColumnStatistics:
             self.missing[split] += count
         self.moments.merge(other.moments)
         self.scaled.merge(other.scaled)
-        self.sample.add(other.sample.hashes, other.sample.values)
+        self.sample.merge(other.sample)
         self.counts.update(other.counts)
         if len(self.counts) > MAX_DISTINCT:
             raise InputError(

@@ -22,6 +22,7 @@ from trainer.data.sources import Source
 from trainer.data.write.dataflow import DataflowJob, RunOnDataflow
 from trainer.data.write.dataflow_tasks import Parcels, write_parcel
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.table_plan import RowTask
 from trainer.errors import InputError
 
 REMOTE_SECONDS = 5.0
@@ -68,7 +69,7 @@ class BeamEngine:
     def write(
         self,
         writer: ShardWriter,
-        tasks: Iterable[ShardTask],
+        tasks: Iterable[ShardTask | RowTask],
         report: Callable[[int], None],
     ) -> Generator[ShardResult]:
         """Writes `tasks` as the protocol says; a SIGTERM ends the job, too."""

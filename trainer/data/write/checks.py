@@ -7,6 +7,7 @@ from trainer.data import storage
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Rejection, Source
 from trainer.data.write.split_plan import Plan
+from trainer.data.write.table_plan import RowPlan
 from trainer.data.write.writing_progress import counted
 from trainer.errors import InputError
 
@@ -73,7 +74,7 @@ def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection
     return rejected, given - (len(rejections) - len(rejected))
 
 
-def check_plan(plan: Plan, source: Source, options: RecordOptions) -> None:
+def check_plan(plan: Plan | RowPlan, source: Source, options: RecordOptions) -> None:
     """Refuses a plan with a class or a split that has no example."""
     class_counts = plan.class_counts(len(source.classes))
     examples = {split: len(order) for split, order in plan.order.items()}

@@ -13,13 +13,13 @@ import contextlib
 import json
 import pickle
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 from trainer.data import storage
 from trainer.data.schema import join
-from trainer.data.sources import Reference, Source
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.table_plan import RowTask, TableSource
 from trainer.errors import InputError
 
 LAUNCH = "launch-"
@@ -42,7 +42,7 @@ class Parcels:
         self._writer = writer
         self._received: set[str] = set()
 
-    def send(self, tasks: Iterable[ShardTask]) -> None:
+    def send(self, tasks: Iterable[ShardTask | RowTask]) -> None:
         """Writes every task to a file; removes those of earlier launches."""
         uri = self._writer.output_uri
         with storage.writing(uri):
@@ -80,13 +80,11 @@ class Parcels:
         with contextlib.suppress(Exception):  # On the way out; they end all the same.
             storage.write_whole(join(self.folder, _STOP), b"")
 
-    def _packed(self, task: ShardTask) -> tuple[str, bytes]:
-        source = self._writer.source
-        rows: dict[int, Any] | None = None
-        if source.is_spilled:
-            rows = {one.position: source.fetch(one) for one in task.references}
-        self.examples[task.file] = len(task.references)
-        return task.file, pickle.dumps((task, rows), pickle.HIGHEST_PROTOCOL)
+    def _packed(self, task: ShardTask | RowTask) -> tuple[str, bytes]:
+        if isinstance(task, RowTask):
+            task = cast(TableSource, self._writer.source).carried(task)
+        self.examples[task.file] = task.examples
+        return task.file, pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
 
     def _send(self, packed: tuple[str, bytes]) -> None:
         file, content = packed
@@ -101,30 +99,9 @@ def write_parcel(file: str, writer: ShardWriter, folder: str) -> None:
     if storage.exists(join(folder, _STOP)):
         return
     # Left there by this run's own launcher, as is the pickled call that this function is in.
-    task, rows = pickle.loads(storage.read(join(folder, f"{file}{_TASK}")))  # noqa: S301
-    if rows is not None:
-        writer = ShardWriter(
-            cast(Source, _CarriedSource(writer.source, rows)),
-            writer.output_uri,
-            writer.fingerprint,
-        )
+    task = pickle.loads(storage.read(join(folder, f"{file}{_TASK}")))  # noqa: S301
     try:
         outcome = writer.write(task, lambda _: None).to_json()
     except InputError as error:
         outcome = {"error": str(error)}
     storage.write_whole(join(folder, f"{file}{_RESULT}"), json.dumps(outcome).encode())
-
-
-class _CarriedSource:
-    """What a ShardWriter asks of a source, with the rows that came along with the task."""
-
-    location = ""
-
-    def __init__(self, source: Source, rows: dict[int, Any]) -> None:
-        self.classes = source.classes
-        self.encode: Callable = source.encode
-        self.digest: Callable = source.digest
-        self._rows = rows
-
-    def fetch(self, reference: Reference) -> Any:
-        return self._rows[reference.position]

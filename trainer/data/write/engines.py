@@ -12,6 +12,7 @@ from typing import Protocol
 from trainer.data.record_options import EngineOptions
 from trainer.data.sources import Source
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.table_plan import RowTask
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
 """gcloud's own name for another endpoint than Google's."""
@@ -30,7 +31,7 @@ class Engine(Protocol):
     def write(
         self,
         writer: ShardWriter,
-        tasks: Iterable[ShardTask],
+        tasks: Iterable[ShardTask | RowTask],
         report: Callable[[int], None],
     ) -> Generator[ShardResult]:
         """Writes `tasks`; yields results as they come, in any order.

@@ -6,18 +6,17 @@ equal length. With one, shards of those that still hold stay, and what is left i
 
 import hashlib
 import math
-import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Source
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
 from trainer.data.write.shards import ShardTask
 from trainer.data.write.split_plan import Plan
 from trainer.data.write.store import StoredShard, unchanged
+from trainer.data.write.table_plan import RowPlan, RowTask
 
 SHARD_MULTIPLE = 8
 """Several shards of a split are a multiple of this: 2, 4 or 8 readers get whole files each."""
@@ -28,9 +27,6 @@ PARALLEL_SHARDS = 16
 LEAST_SHARD_BYTES = 256 * 10**3
 LEAST_SHARD_EXAMPLES = 16
 """... but not into smaller shards than these."""
-
-SAMPLE = 32
-"""Examples that are encoded beforehand, for their size and the time that they take."""
 
 
 class Layout:
@@ -48,18 +44,16 @@ class Layout:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | RowPlan,
         source: Source,
         options: RecordOptions,
         stored: Sequence[StoredShard] = (),
     ) -> None:
-        self._plan = plan
+        self._plan: Any = plan  # A store, and what it asks of a plan, is not for tables.
         self._variants = dict.fromkeys(SPLITS, 0)
         if options.augmentation == "records":
             self._variants["train"] = options.augmentation_variants
-        started = time.monotonic()
-        mean = _mean_record_bytes(plan, source)
-        seconds = time.monotonic() - started
+        mean, seconds = plan.cost(source)
         self.kept: dict[str, StoredShard] = {}
         self._files: dict[str, list[str]] = {}
         self._covered: dict[str, np.ndarray | None] = {}
@@ -78,8 +72,7 @@ class Layout:
             self._files[split], self._covered[split] = files[len(kept) :], covered
             self.examples += left
             records += left * (1 + self._variants[split])
-        sampled = max(1, min(SAMPLE, len(plan.order["train"])))
-        self.seconds = seconds / sampled * records
+        self.seconds = seconds * records
         self.shards = sum(map(len, self._files.values()))
 
     def fingerprint(self, of_plan: str) -> str:
@@ -88,17 +81,11 @@ class Layout:
         text = "\n".join([of_plan, *names])
         return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
 
-    def tasks(self) -> Iterator[ShardTask]:
+    def tasks(self) -> Iterator[ShardTask | RowTask]:
         """A task a shard, split by split; lists of references are made as they are asked for."""
         for split in SPLITS:
             for file, chosen in self._cut(split, self._plan.order[split]):
-                yield ShardTask(
-                    file=file,
-                    references=[self._plan.reference(index) for index in chosen],
-                    labels=[self._plan.label(index) for index in chosen],
-                    digests=[self._plan.digest(index) for index in chosen],
-                    variants=self._variants[split],
-                )
+                yield self._plan.task(file, split, chosen, self._variants[split])
 
     def identities(self) -> dict[str, np.ndarray]:
         """By file, of those that are taken over too, the identities of its examples, S16 [n]."""
@@ -107,7 +94,7 @@ class Layout:
             found.update(self._cut(split, self._plan.identities(split)))
         return found
 
-    def _cut(self, split: str, examples: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    def _cut(self, split: str, examples: Any) -> Iterator[tuple[str, Any]]:
         """Each file to write, with its part of what there is an entry of for each example."""
         covered, files = self._covered[split], self._files[split]
         left = examples if covered is None else examples[~covered]
@@ -138,18 +125,3 @@ def shard_count(examples: int, size: float, shard_megabytes: float) -> int:
     if count > 1:
         count = math.ceil(count / SHARD_MULTIPLE) * SHARD_MULTIPLE
     return min(examples, max(1, count))
-
-
-def _mean_record_bytes(plan: Plan, source: Source) -> float:
-    """Bytes of a record, the mean over the first of the training split that can be used."""
-    sizes = []
-    for index in plan.order["train"][:SAMPLE]:
-        reference = plan.reference(index)
-        try:
-            fetched = source.fetch(reference)
-            values = source.encode(fetched, reference.key, 0)[0]
-        except RejectedError:
-            continue
-        key = reference.key.encode()
-        sizes.append(len(frame(serialize({"key": key, **values, "label": 0}))))
-    return sum(sizes) / max(1, len(sizes))

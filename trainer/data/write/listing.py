@@ -40,8 +40,8 @@ def listed(
         count: 0 or 1: nothing is started.
         pays_seconds: of work, from which on several processes pay.
     """
-    # What listing leaves on disk can't be fetched yet; beside remote reads, 0.3 s are nothing.
-    early = count > 1 and not source.is_spilled and not storage.is_remote(source.location)
+    # Beside remote reads, 0.3 s are nothing.
+    early = count > 1 and not storage.is_remote(source.location)
     sample: list[Reference] = []
     examples, seconds_each = 0, 0.0
 
@@ -51,7 +51,7 @@ def listed(
         while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
             yield from map(function, piece)
         if spares.ready:
-            yield from _in_processes(function, waiting, spares)
+            yield from map_in_processes(function, waiting, spares, size=PIECE)
 
     for one in source.examples(mapped):
         lines.advance(1)
@@ -67,11 +67,11 @@ def listed(
                 spares.start(count, ("trainer.data.write.shards", type(source).__module__))
 
 
-def _in_processes(
-    function: Callable[[Item], Result], items: Iterator[Item], spares: Spares
+def map_in_processes(
+    function: Callable[[Item], Result], items: Iterator[Item], spares: Spares, *, size: int
 ) -> Iterator[Result]:
-    """`map` in all that `spares` has; results keep the order of items."""
-    pieces = iter(lambda: list(itertools.islice(items, PIECE)), [])
+    """`map` in all that `spares` has, `size` items at a time; results keep the order of items."""
+    pieces = iter(lambda: list(itertools.islice(items, size)), [])
     results = write_in_processes(
         _Pieces(function), enumerate(pieces), spares.started, lambda _: None, spares
     )

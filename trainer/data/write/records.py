@@ -78,9 +78,13 @@ def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         offset += len(record) + 16
 
 
+def mask(checksum: Any) -> Any:
+    """Mask a CRC32C (int, or uint64 [n]) as the file format has it."""
+    return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
 def _checksum(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
+    return struct.pack("<I", mask(google_crc32c.value(data)))
 
 
 def _example_class() -> Any:

@@ -11,14 +11,15 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from trainer.data import storage
 from trainer.data.schema import Shard, join
 from trainer.data.sources import Reference, Rejection, Source
 from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
+from trainer.data.write.table_plan import Piece, RowTask, TableSource
 from trainer.errors import InputError
 
 UNFINISHED = ".unfinished"
@@ -38,6 +39,10 @@ class ShardTask:
     labels: list[int]
     digests: list[bytes]
     variants: int
+
+    @property
+    def examples(self) -> int:
+        return len(self.references)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +79,7 @@ class ShardWriter:
     def notes_uri(self) -> str:
         return join(self.output_uri, UNFINISHED, self.fingerprint)
 
-    def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
+    def write(self, task: ShardTask | RowTask, report: Callable[[int], None]) -> ShardResult:
         """Writes a shard, unless an earlier run did; calls `report(n)` as n more are done.
 
         Raises:
@@ -82,7 +87,7 @@ class ShardWriter:
         """
         result = self.noted(task.file)
         if result is not None:
-            report(len(task.references))
+            report(task.examples)
             return result
         # Two machines may write the same shard for a while, in processes of the same number.
         partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")
@@ -110,32 +115,43 @@ class ShardWriter:
         note = json.dumps(result.to_json()).encode()
         storage.write_whole(self._note_uri(result.shard.file), note)
 
-    def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
-        digest, size, examples = hashlib.sha256(), 0, 0
+    def _write(
+        self, task: ShardTask | RowTask, partial: str, report: Callable[[int], None]
+    ) -> ShardResult:
+        digest, size = hashlib.sha256(), 0
         counts = [0] * len(self.source.classes)
         rejections = []
+        if isinstance(task, RowTask):
+            pieces = cast(TableSource, self.source).pieces(task)
+        else:
+            pieces = self._pieces(task)
+        with storage.open_file(partial, "wb") as file:
+            for piece in pieces:
+                file.write(piece.content)
+                digest.update(piece.content)
+                size += len(piece.content)
+                for label, count in piece.labels.items():
+                    counts[label] += count
+                rejections += piece.rejections
+                report(piece.examples)
+        shard = Shard(file=task.file, examples=sum(counts), bytes=size, sha256=digest.hexdigest())
+        return ShardResult(shard, counts, rejections)
+
+    def _pieces(self, task: ShardTask) -> Iterator[Piece]:
+        """Yield each example's records."""
         remote = storage.is_remote(self.source.location)
         readers = storage.REMOTE_READERS if remote else 1
         fetched = storage.read_ahead(self._fetch, task.references, threads=readers)
-        with storage.open_file(partial, "wb") as file:
-            for reference, label, listed, content in zip(
-                task.references, task.labels, task.digests, fetched, strict=True
-            ):
-                try:
-                    self._check(reference, listed, content)
-                    records = self._records(reference.key, label, content, task.variants)
-                except RejectedError as error:
-                    rejections.append(Rejection(reference.key, str(error)))
-                    records = []
-                for record in records:
-                    file.write(record)
-                    digest.update(record)
-                    size += len(record)
-                examples += len(records)
-                counts[label] += len(records)
-                report(1)
-        shard = Shard(file=task.file, examples=examples, bytes=size, sha256=digest.hexdigest())
-        return ShardResult(shard, counts, rejections)
+        for reference, label, listed, content in zip(
+            task.references, task.labels, task.digests, fetched, strict=True
+        ):
+            try:
+                self._check(reference, listed, content)
+                records = self._records(reference.key, label, content, task.variants)
+            except RejectedError as error:
+                yield Piece(b"", {}, [Rejection(reference.key, str(error))], 1)
+                continue
+            yield Piece(b"".join(records), {label: len(records)}, [], 1)
 
     def _check(self, reference: Reference, listed: bytes, content: Any) -> None:
         """Refuses content that changed since it was listed: its split may be another one now.

@@ -9,6 +9,7 @@ A plan takes about 62 bytes an example besides its key, whatever the example's s
 
 import hashlib
 import json
+import time
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,10 +17,16 @@ from typing import Any
 import numpy as np
 
 from trainer.data.record_options import SPLITS
-from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection
+from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection, Source
+from trainer.data.write.pixels import RejectedError
+from trainer.data.write.records import frame, serialize
+from trainer.data.write.shards import ShardTask
 
 _RANKS = {"": 0, "train": 1, "validation": 2, "test": 3}
 """How a listed example's split is stored; of equal content, the highest rank stays."""
+
+SAMPLE = 32
+"""Examples that are encoded beforehand, for their size and the time that they take."""
 
 
 class Plan:
@@ -56,6 +63,33 @@ class Plan:
     def digest(self, index: int) -> bytes:
         return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
 
+    def task(self, file: str, split: str, chosen: Sequence[int], variants: int) -> ShardTask:
+        """Return the task of the shard `file` that has the examples `chosen`."""
+        return ShardTask(
+            file=file,
+            references=[self.reference(index) for index in chosen],
+            labels=[self.label(index) for index in chosen],
+            digests=[self.digest(index) for index in chosen],
+            variants=variants,
+        )
+
+    def cost(self, source: Source) -> tuple[float, float]:
+        """Return the bytes and the seconds of a record: the mean over SAMPLE training examples."""
+        started = time.monotonic()
+        sizes = []
+        sampled = self.order["train"][:SAMPLE]
+        for index in sampled:
+            reference = self.reference(index)
+            try:
+                fetched = source.fetch(reference)
+                values = source.encode(fetched, reference.key, 0)[0]
+            except RejectedError:
+                continue
+            key = reference.key.encode()
+            sizes.append(len(frame(serialize({"key": key, **values, "label": 0}))))
+        seconds = (time.monotonic() - started) / max(1, len(sampled))
+        return sum(sizes) / max(1, len(sizes)), seconds
+
     def identities(self, split: str) -> np.ndarray:
         """Of each example of a split, in its order, S16 [n]: a hash of content, label and key.
 
@@ -69,12 +103,6 @@ class Plan:
             identity.update(self._keys[self._ends[index] : self._ends[index + 1]])
             found += identity.digest()
         return np.frombuffer(found, f"S{DIGEST_BYTES}")
-
-    def relabel(self, label_order: Sequence[int]) -> None:
-        """Replaces each label by its entry in `label_order`, if there is any."""
-        if label_order and self._labels:
-            labels = np.frombuffer(self._labels, np.int32)
-            labels[:] = np.array(label_order, np.int32)[labels]
 
     def class_counts(self, classes: int) -> list[int]:
         """How many examples each class has, over all splits."""

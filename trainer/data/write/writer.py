@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
@@ -23,10 +23,11 @@ from trainer.data.write.process_pool import Spares, available_cores, write_in_pr
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import Plan
 from trainer.data.write.store import RecordsStore, keep
+from trainer.data.write.table_plan import RowPlan, TableSource
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
 from trainer.errors import InputError
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Part of the fingerprint: raised when equal options come to give other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
@@ -91,11 +92,14 @@ def _create(
     if options.records_store:
         store = RecordsStore(options.records_store, _conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
-    # An engine has its own machines, and beside stored records mostly little is to be written.
-    early = 0 if engine or store else min(available_cores(), PARALLEL_SHARDS)
-    examples = listed(source, listing, spares, early, POOL_PAYS_SECONDS)
-    plan = Plan(examples, options.split_fractions)
-    plan.relabel(source.label_order)
+    plan: Plan | RowPlan
+    if source.is_spilled:
+        plan = cast(TableSource, source).plan(listing, spares)
+    else:
+        # An engine has its own machines, and beside stored records mostly little is to be written.
+        early = 0 if engine or store else min(available_cores(), PARALLEL_SHARDS)
+        examples = listed(source, listing, spares, early, POOL_PAYS_SECONDS)
+        plan = Plan(examples, options.split_fractions)
     checks.check_rejections(plan.rejections, plan.given, options, source.unit)
     checks.check_plan(plan, source, options)
 
@@ -139,7 +143,7 @@ def _conditions(source: Source, options: RecordOptions) -> list[Any]:
     return [*_described(source), dataclasses.asdict(options), _versions()]
 
 
-def _creation(source: Source, plan: Plan, options: RecordOptions) -> dict[str, Any]:
+def _creation(source: Source, plan: Plan | RowPlan, options: RecordOptions) -> dict[str, Any]:
     """How the records are made; the fingerprint covers this, the schema and the plan."""
     creation: dict[str, Any] = {
         "source": options.source,
@@ -170,7 +174,7 @@ def _version(package: str) -> str:
 
 def _write_shards(
     writer: ShardWriter,
-    plan: Plan,
+    plan: Plan | RowPlan,
     layout: Layout,
     options: RecordOptions,
     engine: Engine | None,
@@ -201,7 +205,7 @@ def _write_shards(
 
 def _finish(
     writer: ShardWriter,
-    plan: Plan,
+    plan: Plan | RowPlan,
     options: RecordOptions,
     results: list[ShardResult],
     creation: dict[str, Any],
@@ -253,12 +257,12 @@ def _finish(
     return dataset
 
 
-def _contradictions(plan: Plan, classes: list[str]) -> dict[str, Any]:
+def _contradictions(plan: Plan | RowPlan, classes: list[str]) -> dict[str, Any]:
     """Name equal content under two labels, as {"<key> (<class>)": ...} pairs; {} if there is none.
 
     Such examples stay in the records: which of the labels is right, only a person can tell.
     """
-    if not plan.contradictions:
+    if isinstance(plan, RowPlan) or not plan.contradictions:
         return {}
     pairs = [
         [f"{plan.reference(index).key} ({classes[plan.label(index)]})" for index in pair]

@@ -1,0 +1,148 @@
+"""Rows as tf.train.Examples, encoded column by column rather than row by row.
+
+    bytes    the columns of texts in their order, "" where missing
+    floats   the columns of floats in their order, NaN where missing
+    ints     the columns of whole numbers in their order, plus 1; 0 where missing
+    key      where the row came from
+    label    an index into classes
+
+A feature for all columns of a type takes a third of the bytes of a feature a column, and is
+parsed in a third of the time. The bytes are those of a deterministic serialization.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainer.data.tables.columns import FEATURES
+from trainer.data.write.records import mask
+
+_BYTES, _FLOATS, _INTS = 1, 2, 3
+"""Fields of tensorflow.Feature."""
+
+_Sized = tuple[list[Any], Any]
+"""Parts to be joined, bytes or binary [n], and the bytes of all: an int, or int64 [n]."""
+
+
+def entries(
+    columns: Sequence[Any], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
+) -> pa.Array:
+    """Return the features of each row but its label, serialized: binary [n]."""
+    texts, floats, ints = (
+        [values[one.name] for one in columns if one.dtype == dtype] for dtype in FEATURES
+    )
+    features = []
+    if texts:
+        features.append(("bytes", _BYTES, _items(texts)))
+    if floats:
+        packed = np.stack([one.astype("<f4") for one in floats], axis=1)
+        features.append(("floats", _FLOATS, _wrapped(1, ([_fixed(packed)], 4 * len(floats)))))
+    if ints:
+        numbers = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
+        data = _varints(numbers)
+        features.append(("ints", _INTS, _wrapped(1, ([data], _lengths(data)))))
+    features.append(("key", _BYTES, _items([keys])))
+    parts: list[Any] = []
+    for name, kind, values_list in features:
+        parts += _entry(name, kind, values_list)[0]
+    return _joined(parts)
+
+
+def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
+    """Return records as they lie in a file, binary [n], of `entries` and labels (int [n])."""
+    data = _varints(labels.astype(np.uint64)[:, None])
+    label, size = _entry("label", _INTS, _wrapped(1, ([data], _lengths(data))))
+    parts, _ = _wrapped(1, ([entries, *label], _lengths(entries) + size))
+    examples = _joined(parts)
+    offsets = np.frombuffer(examples.buffers()[1], np.int32, len(examples) + 1, examples.offset * 4)
+    content = examples.buffers()[2].to_pybytes() if len(examples) else b""
+    ends = offsets.tolist()
+    crc = google_crc32c.value
+    sums = [crc(content[begin:end]) for begin, end in itertools.pairwise(ends)]
+    lengths = np.diff(offsets).astype("<u8")
+    different, places = np.unique(lengths, return_inverse=True)
+    heads = np.zeros(len(different), [("length", "<u8"), ("checksum", "<u4")])
+    heads["length"] = different
+    heads["checksum"] = mask(np.array([crc(one.tobytes()) for one in different], np.uint64))
+    tails = mask(np.array(sums, np.uint64)).astype("<u4")
+    return _joined([_fixed(heads[places]), examples, _fixed(tails)])
+
+
+def _entry(name: str, kind: int, values: _Sized) -> _Sized:
+    """An entry of tensorflow.Features: a feature's name and what it holds."""
+    feature, size = _wrapped(2, _wrapped(kind, values))
+    key = b"\x0a%c%s" % (len(name), name.encode())
+    return _wrapped(1, ([key, *feature], size + len(key)))
+
+
+def _wrapped(field: int, content: _Sized) -> _Sized:
+    """A field of a protocol buffer's message, of wire type 2: tag, length, content."""
+    parts, size = content
+    tag = bytes([field << 3 | 2])
+    if isinstance(size, int):
+        head = tag + _varints(np.array([[size]], np.uint64))[0].as_py()
+        return [head, *parts], len(head) + size
+    length = _varints(size.astype(np.uint64)[:, None])
+    return [tag, length, *parts], 1 + _lengths(length) + size
+
+
+def _items(columns: Sequence[pa.Array]) -> _Sized:
+    """A list of bytes, the value of each column."""
+    parts: list[Any] = []
+    total = 0
+    for column in columns:
+        column = column.cast(pa.binary())
+        wrapped, size = _wrapped(1, ([column], _lengths(column)))
+        parts += wrapped
+        total = total + size
+    return parts, total
+
+
+def _joined(parts: Iterable[Any]) -> pa.Array:
+    """Each row's parts, one behind the other, binary [n]."""
+    merged: list[Any] = []
+    for part in parts:
+        if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    empty = pa.scalar(b"", pa.binary())
+    found = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one for one in merged]
+    return pc.binary_join_element_wise(*found, empty)
+
+
+def _lengths(column: pa.Array) -> np.ndarray:
+    return pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _fixed(rows: np.ndarray) -> pa.Array:
+    """The bytes of each row of an array, binary [n]."""
+    width = rows.nbytes // max(1, len(rows))
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+
+
+def _varints(values: np.ndarray) -> pa.Array:
+    """Each row's numbers (uint64 [n, k]) as varints, one behind the other, binary [n]."""
+    flat = values.reshape(-1)
+    most = int(flat.max(initial=0))
+    sizes = np.ones(len(flat), np.int64)
+    for bits in range(7, most.bit_length(), 7):
+        sizes += flat >= np.uint64(1 << bits)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    for place in range(int(sizes.max(initial=0))):
+        has = sizes > place
+        digits = ((flat[has] >> np.uint64(7 * place)) & np.uint64(0x7F)).astype(np.uint8)
+        data[starts[has] + place] = digits | ((sizes[has] > place + 1) << 7).astype(np.uint8)
+    offsets = np.concatenate(([0], ends[values.shape[1] - 1 :: values.shape[1]])).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
