@@ -9,6 +9,10 @@ steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
 [step_machines]                   # Vertex AI picks the closest machine type
 records = {cpus = 32, memory_gb = 128}
 
+[serving]                         # what `deploy` asks for
+machine_type = "n1-standard-4"
+max_replicas = 3
+
 [[fallbacks]]                     # tried in turn where there are no such machines
 accelerator_type = "NVIDIA_L4"
 
@@ -111,6 +115,15 @@ class StepMachine:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Machines of a version at an endpoint, each of them billed from its deployment on."""
+
+    machine_type: str = option("n1-standard-4", help="Machine type.")
+    min_replicas: int = option(1, help="Machines at any time.", minimum=1)
+    max_replicas: int = option(1, help="Most machines, added as the load rises.", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
     """How a recipe is run on Vertex AI.
 
@@ -121,6 +134,7 @@ class Operation:
         step_machines: by step, records or evaluation. Compiled into the pipeline: KFP also takes
             parameters there, by an input that the component does not declare, and no page says
             that Vertex AI resolves it.
+        serving: machines of its model's endpoint.
         fallbacks: values of parameters, one set after the other, for a run whose machines
             are not to be had.
         retraining: None where the recipe declares none.
@@ -130,6 +144,7 @@ class Operation:
     notify: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     step_machines: dict[str, StepMachine] = dataclasses.field(default_factory=dict)
+    serving: Serving = Serving()
     fallbacks: tuple[dict[str, Any], ...] = ()
     retraining: Schedule | None = None
 
@@ -164,6 +179,10 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         machines = {name: fields.build(StepMachine, size) for name, size in sizes.items()}
     except InputError as error:
         raise InputError(f"[step_machines]: {error}") from None
+    try:
+        serving = fields.build(Serving, fields.convert("serving", values.pop("serving", {}), dict))
+    except InputError as error:
+        raise InputError(f"[serving]: {error}") from None
     fallbacks = fields.convert("fallbacks", values.pop("fallbacks", []), list)
     for number, fallback in enumerate(fallbacks, 1):
         place = f"fallbacks[{number}]"
@@ -188,6 +207,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         notify=tuple(notify),
         steps=tuple(own),
         step_machines=machines,
+        serving=serving,
         fallbacks=tuple(fallbacks),
         retraining=retraining,
     )

@@ -81,6 +81,7 @@ class Connection:
     schedules = _client("schedule")
     jobs = _client("job")
     models = _client("model")
+    endpoints = _client("endpoint")
     metadata = _client("metadata")
 
     def __post_init__(self) -> None:
@@ -214,7 +215,7 @@ class Connection:
 
         return self.retry(send)()
 
-    def finish(self, operation: Any) -> None:
+    def finish(self, operation: Any, seconds: float = _OPERATION_SECONDS) -> None:
         """Wait for a long-running operation; raise what it ended with.
 
         A server that keeps no operations has accepted the request, and reports nothing more.
@@ -222,7 +223,7 @@ class Connection:
         if operation.operation.done and not operation.operation.HasField("error"):
             return
         try:
-            self.retry(operation.result)(timeout=_OPERATION_SECONDS)
+            self.retry(operation.result)(timeout=seconds)
         except Exception as error:
             if status_of(error) not in _NO_SUCH_OPERATION:
                 raise

@@ -23,6 +23,7 @@ from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands import (
     clean_command,
     compile_command,
+    deploy_command,
     emulator_command,
     promotion,
     run_commands,
@@ -269,6 +270,7 @@ app.command()(run_commands.cancel)
 app.command()(run_commands.logs)
 app.command()(tensorboard_command.tensorboard)
 app.command()(promotion.promote)
+app.command()(deploy_command.deploy)
 app.command()(emulator_command.emulator)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")

@@ -23,6 +23,7 @@ def emulator(
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
     from pipelines.emulator.custom_job_files import CustomJobFiles
+    from pipelines.emulator.endpoint_service import EndpointService
     from pipelines.emulator.metadata_service import MetadataService
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.operations import Operations
@@ -46,12 +47,14 @@ def emulator(
         stack.enter_context(jobs.service)
         pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
         schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
+        models = ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri)
         server = stack.enter_context(
             Emulator(
                 pipelines,
                 schedules,
                 RunResources(operations, jobs),
-                ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri),
+                models,
+                EndpointService(models, operations, place / "endpoints"),
                 MetadataService(operations, pipelines.pipeline_jobs),
                 operations,
                 ArtifactRegistry(),

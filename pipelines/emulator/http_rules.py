@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pipelines.emulator.api_error import ApiError, invalid
 
-SERVICES = ("Job", "Metadata", "Model", "Pipeline", "Schedule")
+SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Schedule")
 _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
 
 

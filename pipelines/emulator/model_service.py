@@ -117,6 +117,16 @@ class ModelService:
             model_rules.give(entry["versions"], number, list(request.version_aliases))
             return self._message(entry["versions"][number])
 
+    def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:
+        """Note that an endpoint serves a version, or, without an ID, that it does no more."""
+        with self._file.change() as content:
+            entry, number = _version(content, name)
+            deployed = entry["versions"][number].get("deployedModels", [])
+            kept = [one for one in deployed if one["endpoint"] != endpoint]
+            if deployed_id:
+                kept.append({"endpoint": endpoint, "deployedModelId": deployed_id})
+            entry["versions"][number]["deployedModels"] = kept
+
     def delete_model_version(self, request: Any) -> Any:
         model_rules.check_version(request.name)
         with self._file.change() as content:

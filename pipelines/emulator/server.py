@@ -120,7 +120,7 @@ class Emulator:
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
         """Have a resource answer a request, one at a time."""
         if self._project_number and not isinstance(request, HttpRequest):
-            for field in ("name", "parent", "parent_model", "context"):
+            for field in ("name", "parent", "parent_model", "context", "endpoint"):
                 value = getattr(request, field, None)
                 if isinstance(value, str):
                     number = f"projects/{self._project_number}/"

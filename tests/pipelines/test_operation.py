@@ -58,6 +58,7 @@ parameters = {epochs = 5}
             "[step_machines]\nevaluation = {memory_gb = 625}",
             "[step_machines]: memory_gb=625 is out of range: it must be at most 624",
         ),
+        ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
         ('expected_minutes = "long"', "mine.toml: expected_minutes='long' is not a finite"),

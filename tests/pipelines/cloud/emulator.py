@@ -7,6 +7,7 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from pipelines.emulator.clock import Clock
+from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
@@ -70,7 +71,9 @@ class VertexEmulator(FaultyEmulator):
         self.resources_of_runs = RunResources(operations)
         self._models = ModelService(folder, operations)
         metadata = MetadataService(operations, pipelines.pipeline_jobs)
-        services = [pipelines, schedules, self.resources_of_runs, self._models]
+        endpoints = EndpointService(self._models, operations)
+        self.endpoints = endpoints.endpoints
+        services = [pipelines, schedules, self.resources_of_runs, self._models, endpoints]
         for service in services:
             service.page_size = 2
         self.pipeline_jobs, self.schedules = pipelines.pipeline_jobs, schedules.schedules
@@ -99,6 +102,7 @@ class VertexEmulator(FaultyEmulator):
         with self._models._file.change() as content:
             empty = {"last": 0, "versions": {}, "evaluations": {}}
             entry = content.setdefault(f"{LOCATION}/models/{model_id}", empty)
+            entry["last"] = max(entry["last"], int(version.version_id))
             entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
             entry["last"] = max(entry["last"], int(version.version_id))
 

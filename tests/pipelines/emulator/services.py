@@ -7,6 +7,7 @@ from google.cloud import aiplatform_v1 as vertex
 
 from components.vertex_client import local_credentials, service
 from pipelines.emulator.clock import Clock
+from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
@@ -46,10 +47,18 @@ class Services:
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
         server = stack.enter_context(
-            Emulator(runs, self.scheduler, jobs, models, metadata, operations)
+            Emulator(
+                runs,
+                self.scheduler,
+                jobs,
+                models,
+                EndpointService(models, operations),
+                metadata,
+                operations,
+            )
         )
         credentials = local_credentials(server.environment)
-        for name in ("Job", "Metadata", "Model", "Pipeline", "Schedule"):
+        for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Schedule"):
             kind = getattr(vertex, f"{name}ServiceClient")
             client = service(kind, server.endpoint, credentials=credentials)
             setattr(self, name.lower(), client)

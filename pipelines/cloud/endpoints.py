@@ -1,0 +1,214 @@
+"""A model's endpoint on Vertex AI: which versions it serves, and with what traffic.
+
+    endpoints = Endpoints(connection)
+    endpoints.deploy("digits", Serving(), None)       # the champion, beside what is there
+    endpoints.deploy("digits", Serving(), 10)         # a tenth of the traffic to it
+    endpoints.roll_back("digits")
+
+A model has one endpoint, of the model's name, and a deployed version has the version's number
+for its ID: a command that is given again after a lost answer finds what it has done.
+"""
+
+import dataclasses
+from typing import Any
+
+from components.cloud_errors import tolerated
+from components.registry.model_registry import ModelRegistry, Version
+from components.registry.model_upload import MADE_BY, label
+from pipelines.cloud.connection import Connection
+from pipelines.operation import Serving
+from trainer.errors import InputError
+
+_NOT_FOUND, _CONFLICT = 404, 409
+# Google's page speaks of minutes; pulling a large image takes longest.
+_DEPLOY_SECONDS = 3600.0
+_NEW = "0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployed:
+    """A version at an endpoint: its number, its share of the traffic in percent, its machines."""
+
+    version: str
+    traffic: int
+    machine_type: str
+    min_replicas: int
+    max_replicas: int
+    since: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoints:
+    """The endpoints of a project and region; methods raise what the client does."""
+
+    connection: Connection
+
+    def deployed(self, model: str) -> list[Deployed]:
+        """Return the versions that a model's endpoint serves, the newest first."""
+        endpoint = self._find(model)
+        return _deployed(endpoint) if endpoint else []
+
+    def deploy(self, model: str, serving: Serving, traffic: int | None, key: str = "") -> Version:
+        """Deploy a model's champion beside the version before it; return it.
+
+        The first version of an endpoint gets all of the traffic. A later one gets `traffic`, and
+        the version that had most of it the rest. Versions without traffic, but for the one that
+        is the way back, are undeployed.
+
+        Args:
+            traffic: percent; None: none, unless it is the first.
+            key: Cloud KMS key of the endpoint; empty: Google's.
+
+        Raises:
+            InputError: there is no champion.
+        """
+        champion = self._champion(model)
+        endpoint = self._find(model) or self._create(model, key)
+        present = {one.version: one for one in _deployed(endpoint)}
+        if champion.version in present:
+            if traffic is not None:
+                self._split(endpoint, _split(champion.version, traffic, present))
+            return champion
+        from google.cloud.aiplatform_v1 import types
+
+        main = max(present.values(), key=lambda one: one.traffic, default=None)
+        for one in present.values():
+            if one is not main and not one.traffic:
+                self._undeploy(endpoint, one.version)
+        split = {}
+        if traffic is not None or not present:
+            split = _split(_NEW, 100 if traffic is None else traffic, present)
+        request = types.DeployModelRequest(
+            endpoint=endpoint.name,
+            deployed_model=types.DeployedModel(
+                id=champion.version,
+                model=champion.resource,
+                display_name=champion.name,
+                dedicated_resources=types.DedicatedResources(
+                    machine_spec=types.MachineSpec(machine_type=serving.machine_type),
+                    min_replica_count=serving.min_replicas,
+                    max_replica_count=max(serving.min_replicas, serving.max_replicas),
+                ),
+            ),
+            traffic_split=split,
+        )
+        # Sent again after a lost answer, it finds the version of that ID.
+        with tolerated(_CONFLICT):
+            operation = self.connection.endpoints.deploy_model(request)
+            self.connection.finish(operation, _DEPLOY_SECONDS)
+        return champion
+
+    def roll_back(self, model: str) -> Deployed:
+        """Give all of the traffic to the version that was deployed before the newest; return it.
+
+        Raises:
+            InputError: the endpoint has no other one.
+        """
+        endpoint = self._endpoint(model)
+        present = _deployed(endpoint)
+        if len(present) < 2:
+            raise InputError(
+                f"the endpoint of {model} serves no version before "
+                f"{present[0].version if present else 'now'}; promote one and deploy it"
+            )
+        self._split(endpoint, {present[1].version: 100})
+        return present[1]
+
+    def remove(self, model: str) -> None:
+        """Undeploy every version of a model. Its endpoint stays, for its address."""
+        endpoint = self._endpoint(model)
+        if endpoint.traffic_split:
+            self._split(endpoint, {})
+        for one in _deployed(endpoint):
+            self._undeploy(endpoint, one.version)
+
+    def _champion(self, model: str) -> Version:
+        champion = ModelRegistry(self.connection.models, self._parent).champion(model)
+        if champion is None:
+            raise InputError(f"model {model!r} has no champion in {self._parent}; run its recipe")
+        return champion
+
+    @property
+    def _parent(self) -> str:
+        return self.connection.settings.parent
+
+    def _name(self, model: str) -> str:
+        return f"{self._parent}/endpoints/{_endpoint_id(model)}"
+
+    def _find(self, model: str) -> Any:
+        with tolerated(_NOT_FOUND):
+            return self.connection.endpoints.get_endpoint(name=self._name(model))
+        return None
+
+    def _endpoint(self, model: str) -> Any:
+        endpoint = self._find(model)
+        if endpoint is None:
+            raise InputError(f"{model} has no endpoint in {self._parent}; deploy it first")
+        return endpoint
+
+    def _create(self, model: str, key: str) -> Any:
+        from google.cloud.aiplatform_v1 import types
+
+        endpoint = types.Endpoint(display_name=model, labels={"recipe": label(model), **MADE_BY})
+        if key:
+            endpoint.encryption_spec.kms_key_name = key
+        # Another command may have made it meanwhile.
+        with tolerated(_CONFLICT):
+            operation = self.connection.endpoints.create_endpoint(
+                parent=self._parent, endpoint=endpoint, endpoint_id=_endpoint_id(model)
+            )
+            self.connection.finish(operation)
+        return self._endpoint(model)
+
+    def _split(self, endpoint: Any, split: dict[str, int]) -> None:
+        from google.cloud.aiplatform_v1 import types
+
+        changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)
+        # Not retried: what is refused for an older etag stays refused.
+        self.connection.endpoints.update_endpoint(
+            endpoint=changed, update_mask={"paths": ["traffic_split"]}, retry=None
+        )
+
+    def _undeploy(self, endpoint: Any, version: str) -> None:
+        with tolerated(_NOT_FOUND):
+            operation = self.connection.endpoints.undeploy_model(
+                endpoint=endpoint.name, deployed_model_id=version, traffic_split={}
+            )
+            self.connection.finish(operation, _DEPLOY_SECONDS)
+
+
+def _endpoint_id(model: str) -> str:
+    """Return the ID of a model's endpoint, which may hold no _ and ends with a letter or digit."""
+    return model.replace("_", "-").strip("-")
+
+
+def _deployed(endpoint: Any) -> list[Deployed]:
+    found = []
+    for one in sorted(endpoint.deployed_models, key=lambda one: -int(one.id)):
+        resources = one.dedicated_resources
+        found.append(
+            Deployed(
+                version=one.id,
+                traffic=endpoint.traffic_split.get(one.id, 0),
+                machine_type=resources.machine_spec.machine_type,
+                min_replicas=resources.min_replica_count,
+                max_replicas=resources.max_replica_count,
+                since=f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else "",
+            )
+        )
+    return found
+
+
+def _split(version: str, traffic: int, present: dict[str, Deployed]) -> dict[str, int]:
+    """Return the split that gives `version` its share, and the others' largest the rest.
+
+    Raises:
+        InputError: there is nobody for the rest.
+    """
+    others = [one for one in present.values() if one.version != version]
+    if not others and traffic != 100:
+        raise InputError(f"--traffic {traffic}: no other version is deployed; it takes all of it")
+    if traffic == 100:
+        return {version: 100}
+    rest = max(others, key=lambda one: (one.traffic, int(one.version)))
+    return {version: traffic, rest.version: 100 - traffic} if traffic else {rest.version: 100}

@@ -1,0 +1,84 @@
+"""python -m pipelines deploy: a recipe's champion at an endpoint of Vertex AI."""
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from pipelines import recipe as recipes
+from pipelines.cloud.flags import with_settings
+from pipelines.cloud.settings import Settings
+from pipelines.commands.arguments import RecipeName
+from pipelines.console import cell, print_plain
+from pipelines.operation import Serving
+from trainer.errors import InputError
+
+
+@with_settings
+def deploy(
+    settings: Callable[[], Settings],
+    recipe: RecipeName,
+    traffic: Annotated[
+        int | None,
+        typer.Option(metavar="PERCENT", help="Traffic of the champion.", min=0, max=100),
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Give all traffic to the version before.")
+    ] = False,
+    undeploy: Annotated[
+        bool, typer.Option("--undeploy", help="Take all versions off the endpoint.")
+    ] = False,
+) -> None:
+    """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
+    from components.cloud_errors import translated
+    from pipelines.cloud.connection import Connection
+    from pipelines.cloud.endpoints import Endpoints
+
+    if (traffic is not None) + rollback + undeploy > 1:
+        raise InputError("--traffic, --rollback and --undeploy exclude each other: give one")
+    loaded = recipes.load(recipe)
+    model = loaded.parameters.registry.model_name
+    if not model:
+        raise InputError(f"{recipe} registers no model: its model_name is empty")
+    console = Console()
+    endpoints = Endpoints(Connection(settings().require("project")))
+    with translated(f"serving {model!r}"):
+        if rollback:
+            previous = endpoints.roll_back(model)
+            print_plain(console, f"{model}@{previous.version} has all of the traffic")
+        elif undeploy:
+            endpoints.remove(model)
+            print_plain(console, f"{model} is served no more, and billed no more")
+            return
+        else:
+            serving = loaded.operation.serving
+            print_plain(console, f"{_price(serving)}; a deployment takes minutes")
+            key = loaded.parameters.job.encryption_spec_key_name
+            version = endpoints.deploy(model, serving, traffic, key)
+            print_plain(console, f"{version.name} is deployed")
+        console.print(_table(model, endpoints.deployed(model)))
+
+
+def _price(serving: Serving) -> str:
+    """Return what a version costs an hour, before it is deployed."""
+    from pipelines.machines import cost
+
+    prices = cost.table()
+    machine = f"{serving.min_replicas} x {serving.machine_type}"
+    if serving.machine_type not in prices.rates:
+        return f"{machine} has no price in pipelines/machines/prices.toml"
+    hour = Decimal(str(prices.rates[serving.machine_type])) * serving.min_replicas
+    return f"{machine}: {cost.money(hour)} {prices.currency} an hour until --undeploy"
+
+
+def _table(model: str, deployed: Iterable[Any]) -> Table:
+    table = Table("Version", Column("Traffic", justify="right"), "Machines", "Since", box=None)
+    for one in deployed:
+        replicas = f"{one.min_replicas} to {one.max_replicas} x {one.machine_type}"
+        table.add_row(
+            *map(cell, (f"{model}@{one.version}", f"{one.traffic}%", replicas, one.since))
+        )
+    return table
