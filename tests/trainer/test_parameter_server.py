@@ -172,6 +172,21 @@ def test_a_server_that_was_replaced_unseen_is_waited_for(
         replica.run(Job(dataset=records.uri, base_output_directory=str(tmp_path), config=config))
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_a_damaged_index_of_a_checkpoint_is_noticed(tmp_path, kept):
+    content = tf.train.Checkpoint(value=tf.Variable(tf.range(99.0)))
+    manager = tf.train.CheckpointManager(content, str(tmp_path), max_to_keep=2)
+    first, second = manager.save(), Path(manager.save() + ".index")
+    data = second.read_bytes()
+    second.write_bytes(data[: int(kept * len(data))] + b"damage")
+    checkpoint.drop_damaged(str(tmp_path))
+    assert checkpoint.listed(str(tmp_path)) == [first]
+    (tmp_path / "checkpoint").write_bytes(b"\xff")
+    assert checkpoint.listed(str(tmp_path)) == []
+    with pytest.raises(RuntimeError, match="can't be read; start the job again"):
+        checkpoint.progress_in(str(tmp_path))
+
+
 def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_path):
     variable = tf.keras.Variable([1.0, 2.0])
     directory = str(tmp_path)

@@ -1,5 +1,6 @@
 """Checkpoints: written whole by the chief, read by all, trusted only by the run that made them."""
 
+import contextlib
 import dataclasses
 import hashlib
 import shutil
@@ -132,7 +133,12 @@ def drop_damaged(directory: str) -> None:
 
 def _is_whole(path: str) -> bool:
     """Return whether each value of a checkpoint can be read, which checks its checksum."""
+    graph = "_CHECKPOINTABLE_OBJECT_GRAPH"
     try:
+        # Before the reader, whose error of a damaged index is of no kind.
+        tf.raw_ops.RestoreV2(
+            prefix=path, tensor_names=[graph], shape_and_slices=[""], dtypes=[tf.string]
+        )
         kinds = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
         for name, dtype in kinds.items():
             # The reader's own get_tensor tells a checksum from no other error.
@@ -161,7 +167,9 @@ def _newest(directory: str) -> str | None:
         RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there
             were none, so that one replica might begin anew while the others go on.
     """
-    newest = tf.train.latest_checkpoint(directory)
+    newest = None
+    with contextlib.suppress(UnicodeDecodeError):
+        newest = tf.train.latest_checkpoint(directory)
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
         raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
     return newest
@@ -171,7 +179,7 @@ def listed(directory: str) -> list[str]:
     """Checkpoints of `directory` that are whole, the oldest first: the list comes after them."""
     try:
         state = tf.train.get_checkpoint_state(directory)
-    except tf.errors.OpError:  # The list was replaced while it was read.
+    except (tf.errors.OpError, UnicodeDecodeError):  # Replaced while it was read, or damaged.
         return []
     return list(state.all_model_checkpoint_paths) if state else []
 
