@@ -44,9 +44,12 @@ def rows() -> list[tuple[str, float, float, str]]:
             "usual, antialias": lambda: _timed(_usual, folder / "photos", folder, antialias=True),
         }
         seconds: dict[str, list[float]] = {way: [] for way in ways}
+        cores: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(ROUNDS):
             for way, run in ways.items():
+                before = _core_seconds()
                 seconds[way].append(run())
+                cores[way].append(_core_seconds() - before)
         peaks = [_peak_megabytes(folder / source, folder) for source in ("few", "photos")]
     speeds = {way: PHOTOS / statistics.median(taken) for way, taken in seconds.items()}
 
@@ -68,6 +71,13 @@ def rows() -> list[tuple[str, float, float, str]]:
             f"shrinks (antialias): {speeds['usual, antialias']:,.0f} images/s",
         ),
         (
+            "core seconds of tf.data map and one writer / of writing records",
+            statistics.median(cores["usual"]) / statistics.median(cores["create_tfrecords"]),
+            2.0,
+            f"{statistics.median(cores['usual']):.1f} / "
+            f"{statistics.median(cores['create_tfrecords']):.1f} s for {PHOTOS:,} photos",
+        ),
+        (
             "writing records / tf.data map, an image at a time",
             ratio("usual, sequential"),
             2.5,
@@ -86,6 +96,11 @@ def _timed(function: Callable, *arguments, **options) -> float:
     started = time.perf_counter()
     function(*arguments, **options)
     return time.perf_counter() - started
+
+
+def _core_seconds() -> float:
+    """Seconds that this process and its children that have ended kept a core busy."""
+    return sum(os.times()[:4])
 
 
 def _records(photos: Path, folder: Path) -> None:
