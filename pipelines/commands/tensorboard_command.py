@@ -18,6 +18,7 @@ from pipelines.emulator.processes import Guardian
 from pipelines.run_history import PastRun
 from trainer.data.storage import is_object
 from trainer.errors import InputError
+from trainer.report.formats import count
 
 # Its own switch to do without TensorFlow, which takes seconds to import and says much of GPUs.
 _PROGRAM = """
@@ -45,7 +46,7 @@ def tensorboard(
         # A tree of links, as TensorBoard advises: the runs' own folders have links to each other.
         for run in runs:
             pathlib.Path(folder, run.name).symlink_to(pathlib.Path(run.training, "logs").resolve())
-        print_plain(Console(), f"{len(runs)} runs, without TensorFlow; Ctrl-C ends it")
+        print_plain(Console(), f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends it")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-c", _PROGRAM),
