@@ -14,6 +14,7 @@ from trainer.machines.machine_types import accelerators, check_disk, check_machi
 MAX_POOLS = 4
 MAX_VARIABLES = 100
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SMALLEST_DISK_GB, _LARGEST_DISK_GB = 100, 64_000
 _LONGEST_SECONDS = 7 * 24 * 3600
 
 
@@ -91,11 +92,16 @@ def check_machine_spec(machine: Any, path: str) -> None:
 
 
 def check_boot_disk(pool: Any, path: str) -> None:
-    """Refuse a boot disk that the machine does not take, or that is not one.
+    """Refuse a boot disk that the machine does not take, that is not one, or of another size.
 
     https://cloud.google.com/vertex-ai/docs/training/configure-compute
     """
-    disk = pool.disk_spec.boot_disk_type
+    disk, size = pool.disk_spec.boot_disk_type, pool.disk_spec.boot_disk_size_gb
+    if size and not _SMALLEST_DISK_GB <= size <= _LARGEST_DISK_GB:
+        raise invalid(
+            f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {_SMALLEST_DISK_GB} to "
+            f"{_LARGEST_DISK_GB}"
+        )
     if disk:
         try:
             check_disk(disk, {f"{path}.disk_spec": pool.machine_spec.machine_type})

@@ -65,6 +65,7 @@ def pools(*given, **scheduling):
             "in us-east1, but the run in us-central1",
         ),
         (pools(changed(POOL, disk_spec__boot_disk_type="pd-fast")), "boot_disk_type='pd-fast'"),
+        (pools(changed(POOL, disk_spec__boot_disk_size_gb=64_001)), "must be 100 to 64000"),
         (
             pools(changed(POOL, machine_spec__machine_type="n4-standard-4")),
             "boot_disk_type='pd-ssd' is not available on n4-standard-4",
