@@ -8,6 +8,7 @@ from trainer.errors import InputError, one_line
 
 NOT_FOUND = 404
 FORBIDDEN = 403
+_SERVER_ERROR = 500
 CAPACITY = re.compile(
     r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
     r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
@@ -167,6 +168,15 @@ def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[Non
             yield
     except CloudError as error:
         raise InputError(str(error)) from None
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Return whether a request may have had its effect: its answer was lost or is unreadable."""
+    from google.protobuf import json_format
+
+    error = last_error(error)
+    unreadable = isinstance(error, json_format.ParseError)
+    return unreadable or is_dropped(error) or status_of(error) >= _SERVER_ERROR
 
 
 @contextlib.contextmanager

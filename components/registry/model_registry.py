@@ -186,6 +186,9 @@ class ModelRegistry:
     def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
         """Give a version the champion's aliases, and further `aliases`; needs the lock."""
         versions = self.versions(version.model)
+        if version.version not in [one.version for one in versions]:
+            # Its number among the promotions depends on theirs.
+            raise InputError(f"{version.name} is no longer listed in {self.parent}; try again")
         last = max((n for one in versions for n in one.promotions), default=0)
         changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *aliases]
         if CHALLENGER in version.aliases:

@@ -7,7 +7,15 @@ import re
 import uuid
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, CloudError, status_of, tolerated, translated
+from components.cloud_errors import (
+    NOT_FOUND,
+    CloudError,
+    described,
+    is_unanswered,
+    status_of,
+    tolerated,
+    translated,
+)
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.template import MADE_BY
 from trainer.errors import InputError
@@ -66,6 +74,11 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                 retry=connection.retry,
             )
         except Exception as error:
+            if is_unanswered(error):
+                raise CloudError(
+                    f"starting the run {run_id!r}: {described(error)}; it may have started: "
+                    f"python -m pipelines status {run_id}"
+                ) from None
             if status_of(error) != _CONFLICT:
                 raise
         present = _get(connection, run_id)

@@ -1,9 +1,11 @@
 """A run that Vertex AI refuses, and a connection that breaks on the way there."""
 
 import pytest
+from google.cloud.aiplatform_v1 import types
 
+from components import vertex_client
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
-from tests.pipelines.cloud.emulator import Outcome
+from tests.pipelines.cloud.emulator import LOCATION, Outcome
 
 
 def test_a_name_that_is_taken_is_the_users_mistake(vertex, command):
@@ -107,3 +109,32 @@ def test_a_server_that_stays_down_is_given_up_on_with_one_line(vertex, command):
     assert code == 1
     assert err.startswith("error: starting the run 'one': no connection (")
     assert err.count("\n") == 1
+
+
+def test_a_run_whose_start_is_never_answered_may_have_started(vertex, command, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
+    vertex.drop("CreatePipelineJob", times=99)
+    code, _, err = command("run", "digits", "--name", "one")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("error: starting the run 'one': no connection (")
+    assert err.endswith("; it may have started: python -m pipelines status one\n")
+
+
+def test_a_promotion_without_the_list_of_versions_takes_nobodys_alias(vertex, command):
+    for number, aliases in (("1", ["champion", "default", "champion-1"]), ("2", [])):
+        version = types.Model(
+            name=f"{LOCATION}/models/digits", version_id=number, version_aliases=aliases,
+            display_name="digits",
+        )  # fmt: skip
+        vertex.put_version("digits", version)
+    vertex.before(
+        "MergeVersionAliases",
+        lambda: vertex.fail("ListModelVersions", 404, "NOT_FOUND", "no model", times=3),
+    )
+    code, _, err = command("promote", "digits", "--version", "2")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "digits@2 is no longer listed in " in err
+    shown = command("promote", "digits")[1].splitlines()
+    assert shown[1].split()[:4] == ["1", "champion,", "champion-1,", "default"]
+    assert command("promote", "digits", "--version", "2")[0] == 0
+    assert "champion-2" in command("promote", "digits")[1]
