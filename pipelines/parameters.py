@@ -16,7 +16,7 @@ from pipelines import resource_names
 from pipelines.job_options import JobOptions
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.record_options import TABLE_ENDINGS, TABLES, EngineOptions, RecordOptions
 from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
@@ -27,7 +27,7 @@ from trainer.models import WIDE, check_images
 from trainer.models.own import is_own
 from trainer.training.preparation import check_together
 
-SOURCES = ("digits", "images", "tfds", "csv")
+SOURCES = ("digits", "images", "tfds", *TABLES)
 _DATA_SET = re.compile(r"[\w./:*+-]+")
 # A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
@@ -207,7 +207,8 @@ def _check_together(values: ParameterSet) -> None:
     if not fits or (kind == "tfds" and not _DATA_SET.fullmatch(location)):
         hint = fields.nearest(kind, SOURCES)
         raise InputError(
-            f"source={source!r} is none of digits, images:URI, tfds:NAME and csv:URI"
+            f"source={source!r} is none of digits, images:URI, tfds:NAME, csv:URI, parquet:URI "
+            "and bigquery:PROJECT.DATASET.TABLE"
             f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
         )
     places = {
@@ -215,13 +216,13 @@ def _check_together(values: ParameterSet) -> None:
         "records_store": values.records.records_store,
         "warm_start": values.training.warm_start,
     }
-    if kind in ("csv", "images"):
+    if kind in ("images", *TABLE_ENDINGS):
         places["source"] = location
     for name, place in places.items():
         resource_names.check_place(name, place)
-    _check_table(values, kind == "csv")
+    _check_table(values, kind in TABLES)
     training, records = values.training, values.records
-    if kind != "csv":
+    if kind not in TABLES:
         check_images(training.model, training.model_options, records.image_size, records.channels)
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
         raise InputError(
@@ -245,7 +246,7 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
         needs, fitting = (
             ("images", f"use {' or '.join(WIDE)}, or a source of images")
             if is_table
-            else ("rows of a table", "use a source csv:URI, or a model of images")
+            else ("rows of a table", "use a source such as csv:URI, or a model of images")
         )
         raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
     records = values.records

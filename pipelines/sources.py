@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.parameters import ParameterSet
 from pipelines.pretrained import check_imagenet
+from trainer.data.record_options import TABLE_ENDINGS
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, check_floors
@@ -39,8 +40,8 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     kind, _, location = records.source.partition(":")
     if kind == "images" and not is_remote(location):
         changed["source"] = f"images:{_folder('source', location)}"
-    if kind == "csv" and not is_remote(location):
-        changed["source"] = f"csv:{_absolute('source', location)}"
+    if kind in TABLE_ENDINGS and not is_remote(location):
+        changed["source"] = f"{kind}:{_absolute('source', location)}"
     if "source" in changed:
         _check_source(parameters, changed["source"])
     if records.data_dir and not is_remote(records.data_dir):
@@ -72,13 +73,14 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 
 def _check_source(parameters: ParameterSet, source: str) -> None:
     """Raises InputError, in the words of the step that would find it, for an unfit local source."""
-    from trainer.data.sources import csv, images, tfds
+    from trainer.data.sources import csv, images, parquet, tfds
 
     kind, _, location = source.partition(":")
     records = dataclasses.replace(parameters.records, source=source)
     try:
-        if kind == "csv":
-            csv.check_source(location, records)
+        if kind in TABLE_ENDINGS:
+            reader = {"csv": csv, "parquet": parquet}[kind]
+            reader.open_source(location, records, files=1)
         elif kind == "tfds":
             check_floors(parameters.gate.class_floors, tfds.open_source(location, records).classes)
         else:

@@ -81,7 +81,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"source": "digit"}, "did you mean 'digits'?"),
         (
             {"source": "images:"},
-            "source='images:' is none of digits, images:URI, tfds:NAME and csv:URI",
+            "source='images:' is none of digits, images:URI, tfds:NAME, csv:URI, parquet:URI and b",
         ),
         ({"source": "digits:8"}, "source='digits:8' is none of"),
         ({"source": ""}, "source='' is none of"),

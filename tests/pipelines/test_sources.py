@@ -106,7 +106,7 @@ def test_other_sources_are_left_as_they_are(source):
         ({"source": "images:photos/rose/a.jpg"}, "is a file; give the folder"),
         ({"source": "images:~nobody-here/photos"}, "write the folder out"),
         ({"source": f"images:{'x' * 300}"}, "there is no folder 'xxx"),
-        ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a CSV file"),
+        ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a file"),
         ({"source": "csv:nowhere-*.csv", **TABLE}, "no file with content that ends in .csv or"),
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),
     ],

@@ -13,6 +13,9 @@ AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
 ENGINES = ("local", "dataflow")
+TABLE_ENDINGS = {"csv": (".csv", ".csv.gz"), "parquet": (".parquet",)}
+"""Sources of rows in files, and what those end in."""
+TABLES = (*TABLE_ENDINGS, "bigquery")
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
     r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
@@ -27,7 +30,8 @@ class RecordOptions:
     source: str = option(
         "digits",
         help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local), "
-        "tfds:NAME, or csv:URI (a table: a file, a folder or a pattern).",
+        "tfds:NAME, csv:URI or parquet:URI (a table: a file, a folder or a pattern), or "
+        "bigquery:PROJECT.DATASET.TABLE.",
     )
     data_dir: str = option(
         "",
@@ -119,14 +123,16 @@ class RecordOptions:
             raise InputError(
                 "augmentation_operations: shift is not baked into records; use augmentation=model"
             )
-        if self.source.startswith("csv:"):
+        is_table = self.source.partition(":")[0] in TABLES
+        if is_table:
             read_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:
             raise InputError(
                 f"columns, crosses and label describe a table, but source={self.source!r} is "
-                "none; use csv:URI, or leave them out"
+                "none; use csv:URI, parquet:URI or bigquery:PROJECT.DATASET.TABLE, or leave "
+                "them out"
             )
-        if self.records_store and self.source.startswith("csv:"):
+        if self.records_store and is_table:
             raise InputError(
                 f"records_store={self.records_store!r} keeps shards of images, but source="
                 f"{self.source!r} is a table, which is parsed as a whole; leave it out"

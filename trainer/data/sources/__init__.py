@@ -20,9 +20,11 @@ from trainer.errors import InputError
 from trainer.fields import nearest
 
 SOURCES = {
+    "bigquery": "trainer.data.sources.bigquery",
     "csv": "trainer.data.sources.csv",
     "digits": "trainer.data.sources.digits",
     "images": "trainer.data.sources.images",
+    "parquet": "trainer.data.sources.parquet",
     "tfds": "trainer.data.sources.tfds",
 }
 DIGEST_BYTES = 16
@@ -159,7 +161,8 @@ def scheme_and_place(source: str) -> tuple[str, str]:
     if scheme not in SOURCES:
         raise InputError(
             f"source={source!r} is not a source{nearest(scheme, SOURCES)} "
-            "(digits, images:URI of a folder, tfds:NAME, or csv:URI)"
+            "(digits, images:URI of a folder, tfds:NAME, csv:URI, parquet:URI, or "
+            "bigquery:PROJECT.DATASET.TABLE)"
         )
     return scheme, place
 

@@ -55,7 +55,7 @@ def columns_of(dataset: Dataset) -> list[Feature]:
     if not columns:
         raise InputError(
             f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
-            "table; model='wide_and_deep' needs records of a source csv:URI"
+            "table; model='wide_and_deep' needs records of a table, such as csv:URI"
         )
     return columns
 

@@ -178,11 +178,11 @@ def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
         numbers = found.to_numpy(zero_copy_only=False).copy()
         doubtful = np.abs(numbers) > MAX_FLOAT
         doubtful |= np.isnan(numbers) & found.is_valid().to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:  # Python takes more for a number than Arrow: " 1", "+1".
+    except pa.ArrowException:  # Python takes more for a number than Arrow: " 1", "+1".
         numbers, doubtful = np.full(len(given), math.nan), np.ones(len(given), bool)
     places = np.flatnonzero(doubtful)
     for index, text in zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True):
-        text = str(text).strip()
+        text = "" if text is None else str(text).strip()
         try:
             number = float(text) if text else math.nan
             if "_" in text or abs(number) > MAX_FLOAT:

@@ -53,6 +53,11 @@ def entries(
     return _joined(parts)
 
 
+def packed(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the values of each row, each with its length, as bytes: binary [n]."""
+    return _joined(_items(columns)[0])
+
+
 def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     """Return records as they lie in a file, binary [n], of `entries` and labels (int [n])."""
     data = _varints(labels.astype(np.uint64)[:, None])

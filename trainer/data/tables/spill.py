@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +81,10 @@ class Spill:
         halves = digest_halves(rows["digest"])
         return rows.take(np.lexsort((halves[:, 1], halves[:, 0])))
 
-    def forget(self, partitions: Iterable[tuple[int, int]]) -> None:
-        """Removes the files of partitions, (split, partition), that nobody will read."""
+    def forget(self, split: int, partition: int) -> None:
+        """Removes the file of a partition that nobody will read again."""
         if self._folder:
-            for split, partition in partitions:
-                self._path(split * PARTITIONS + partition).unlink(missing_ok=True)
+            self._path(split * PARTITIONS + partition).unlink()
 
     def remove(self) -> None:
         """Removes all files."""

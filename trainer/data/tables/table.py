@@ -133,8 +133,9 @@ class Table:
             rows = self._spill.read(split, partition)
             before = int(ends[partition]) - len(rows)
             begin, end = max(task.begin - before, 0), min(task.end - before, len(rows))
-            if begin < end:
-                yield rows.slice(begin, end - begin)
+            yield rows.slice(begin, end - begin)
+            if end - begin == len(rows):  # No other shard has rows of it.
+                self._spill.forget(split, partition)
 
     def __getstate__(self) -> dict[str, Any]:
         # Writing processes need neither statistics nor vocabularies.

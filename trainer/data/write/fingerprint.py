@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
+from trainer.data.record_options import TABLE_ENDINGS, RecordOptions
 from trainer.data.schema import join
 from trainer.data.sources import scheme_and_place
 from trainer.errors import InputError
@@ -93,11 +93,17 @@ def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fi
 
         info = load_info(place, RecordOptions(source=source, data_dir=data_dir))
         name, location = info.full_name, str(info.data_dir)
-    matching = scheme == "csv" and is_pattern(location)
+    if scheme == "bigquery":
+        raise InputError(
+            f"source={source!r}: a table of BigQuery does not tell if it has changed; leave "
+            "skip_if_unchanged out"
+        )
+    is_table = scheme in TABLE_ENDINGS
+    matching = is_table and is_pattern(location)
     try:
         files = listing(location, matching=matching)
-        if scheme == "csv" and not matching:
-            files = _tables(files)
+        if is_table and not matching:
+            files = _tables(files, scheme)
         found = _digest(name, files)
     except OSError as error:
         raise InputError(
@@ -120,12 +126,11 @@ def _digest(name: str, files: Iterable[File]) -> Fingerprint:
     return Fingerprint(digest.hexdigest()[:32], count, size)
 
 
-def _tables(files: Iterable[File]) -> Iterator[File]:
+def _tables(files: Iterable[File], scheme: str) -> Iterator[File]:
     """Of a folder's files, those that are read as tables; a single file as it is."""
-    from trainer.data.sources.csv import ENDINGS
-
+    endings = TABLE_ENDINGS[scheme]
     for file in files:
-        if not file.path or file.path.lower().endswith(ENDINGS):
+        if not file.path or file.path.lower().endswith(endings):
             yield file
 
 

@@ -1,0 +1,120 @@
+"""Parquet files and tables of BigQuery become the records that a CSV file becomes."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from tests import tables
+from tests.trainer.data.bigquery_service import serving
+from tests.trainer.data.test_tables import content, examples, rejected
+from trainer.data.schema import Dataset
+from trainer.data.sources import bigquery
+from trainer.data.tables import batches
+from trainer.data.write.writer import create_tfrecords
+from trainer.errors import InputError
+
+ROWS = 600
+PLACE = "projects/my-project/datasets/taxi/tables/trips"
+
+
+def write(source: str, output: Path, **changes) -> Dataset:
+    options = tables.options("", source=source, **changes)
+    return create_tfrecords(options, str(output), progress=lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> pa.Table:
+    """The trips as Arrow infers them: numbers, text as a dictionary, and nulls."""
+    path = tables.write_csv(tmp_path_factory.mktemp("typed") / "t.csv", tables.lines(ROWS))
+    options = pa.csv.ConvertOptions(strings_can_be_null=True)
+    table = pa.csv.read_csv(path, convert_options=options)
+    place = table.schema.get_field_index("payment")
+    return table.set_column(place, "payment", table["payment"].dictionary_encode())
+
+
+def values(dataset: Dataset) -> list[list]:
+    """All rows but their keys, in an order of their own."""
+    found = [one for split in dataset.splits for one in examples(dataset, split)]
+    return sorted(sorted((name, one[name]) for name in one if name != "key") for one in found)
+
+
+def test_parquet_holds_the_rows_of_a_csv(typed, tmp_path):
+    pa.parquet.write_table(typed, tmp_path / "t.parquet", row_group_size=250)
+    table = tables.write_csv(tmp_path / "t.csv", tables.lines(ROWS))
+    written = write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "out")
+    from_csv = write(f"csv:{table}", tmp_path / "csv")
+    assert values(written) == values(from_csv)
+    assert written.classes == from_csv.classes
+    keys = [one["key"] for split in written.splits for one in examples(written, split)]
+    assert sorted(keys) == sorted(b"t.parquet:%d" % row for row in range(1, ROWS + 1))
+
+
+def test_rows_of_parquet_are_rejected_by_file_and_row(typed, tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "BATCH_ROWS", 100)
+    broken = typed.to_pylist()
+    broken[150]["hour"], broken[151]["tips"], broken[152]["miles"] = 24, None, -1.5
+    (tmp_path / "in").mkdir()
+    table = pa.Table.from_pylist(broken, typed.schema)
+    pa.parquet.write_table(table.slice(0, 140), tmp_path / "in/a.parquet")
+    pa.parquet.write_table(table.slice(140), tmp_path / "in/b.parquet")
+    written = write(f"parquet:{tmp_path / 'in'}", tmp_path / "out")
+    assert rejected(written) == {
+        "b.parquet:11": "hour is not a whole number from 0 to 23: '24'",
+        "b.parquet:12": "no label, tips is missing",
+        "b.parquet:13": "miles is below 0, and has log: '-1.5'",
+    }
+
+
+def test_neither_choice_nor_order_of_columns_moves_a_row(typed, tmp_path):
+    pa.parquet.write_table(typed, tmp_path / "t.parquet")
+    backwards = typed.select(typed.schema.names[::-1])
+    (tmp_path / "other").mkdir()
+    pa.parquet.write_table(backwards, tmp_path / "other/t.parquet")
+    written = write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "out")
+    chosen = {"columns": tables.COLUMNS[:2], "crosses": []}
+    other = write(f"parquet:{tmp_path / 'other/t.parquet'}", tmp_path / "fewer", **chosen)
+    for split in written.splits:
+        keys = [one["key"] for one in examples(written, split)]
+        assert keys == [one["key"] for one in examples(other, split)]
+
+
+def test_what_is_no_parquet_file_is_one_line(tmp_path):
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(InputError, match=r"t.parquet can't be read as Parquet \("):
+        write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "out")
+
+
+def test_bigquery_holds_the_same_rows_in_whatever_order(typed, tmp_path, monkeypatch):
+    pa.parquet.write_table(typed, tmp_path / "t.parquet")
+    expected = write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "parquet")
+    place = typed.schema.get_field_index("payment")
+    plain = typed.set_column(place, "payment", typed["payment"].cast(pa.string()))
+    shuffled = plain.take([7 * row % ROWS for row in range(ROWS)])
+    ways = [(plain, {}), (shuffled, {"batch_rows": 37}), (plain, {"breaks_at": 1})]
+    for number, (table, how) in enumerate(ways):
+        with serving({PLACE: table}, **how) as client:
+            monkeypatch.setattr(bigquery, "open_client", lambda client=client: client)
+            written = write("bigquery:my-project.taxi.trips", tmp_path / f"out{number}")
+        if not number:
+            assert values(written) == values(expected)
+            for split in written.splits:
+                assert written.splits[split].examples == expected.splits[split].examples
+                assert all(one["key"].startswith(b"trips:") for one in examples(written, split))
+        assert content(tmp_path / f"out{number}") == content(tmp_path / "out0")
+
+
+def test_a_table_of_bigquery_that_is_not_there_is_one_line(typed, tmp_path, monkeypatch):
+    with serving({PLACE: typed}) as client:
+        monkeypatch.setattr(bigquery, "open_client", lambda: client)
+        words = r"tables/trip can't be read: Not found: Table .*; is the BigQuery Storage API"
+        with pytest.raises(InputError, match=words):
+            write("bigquery:my-project.taxi.trip", tmp_path / "out")
+        with pytest.raises(InputError, match="has no column 'mile'; did you mean 'miles'"):
+            columns = [{"name": "mile", "type": "numeric"}]
+            source = "bigquery:my-project.taxi.trips"
+            write(source, tmp_path / "out", columns=columns, crosses=[])
+    with pytest.raises(InputError, match=r"use bigquery:PROJECT\.DATASET\.TABLE"):
+        write("bigquery:trips", tmp_path / "out")

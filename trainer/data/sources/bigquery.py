@@ -1,0 +1,99 @@
+"""bigquery:PROJECT.DATASET.TABLE: a table of BigQuery, by its Storage Read API.
+
+The table is read as it is when the step begins, once, and never exported. Its rows have no
+order: a row is known as `table:number` by a number that is made of its content.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from trainer.data.record_options import RecordOptions
+from trainer.data.tables.batches import Batch, read_batch
+from trainer.data.tables.columns import TableSchema, read_schema
+from trainer.data.tables.files import check_header
+from trainer.data.tables.parsing import Rows
+from trainer.data.tables.table import Table
+from trainer.errors import InputError
+
+_TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
+
+
+class BigQueryReader:
+    """Reads a table of BigQuery; see `trainer.data.tables.parsing.TableReader`.
+
+    Raises:
+        InputError: there is no such table, or not for this account, or it lacks a column.
+    """
+
+    location = ""
+
+    def __init__(self, place: str, schema: TableSchema) -> None:
+        match = _TABLE.fullmatch(place)
+        if not match:
+            raise InputError(
+                f"source='bigquery:{place}' names no table; use bigquery:PROJECT.DATASET.TABLE"
+            )
+        project, dataset, self.name = match.groups()
+        self.names, self.details = [self.name], {"table": place}
+        self._wanted = schema.needed
+        self._place = f"projects/{project}/datasets/{dataset}/tables/{self.name}"
+        session = self._session(open_client(), project)
+        self._stream = session.streams[0].name if session.streams else ""
+        self._schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
+        check_header(place, self._schema.names, schema)
+
+    def blocks(self) -> Iterator[Batch]:
+        if not self._stream:
+            return
+        with _in_one_line(self._place):
+            for response in open_client().read_rows(self._stream):
+                content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
+                yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))
+
+    def read(self, block: Batch) -> Rows:
+        return read_batch(block, self._wanted)
+
+    def _session(self, client: Any, project: str) -> Any:
+        from google.cloud.bigquery_storage_v1 import types
+
+        with _in_one_line(self._place):
+            return client.create_read_session(
+                parent=f"projects/{project}",
+                read_session=types.ReadSession(
+                    table=self._place, data_format=types.DataFormat.ARROW
+                ),
+                max_stream_count=1,
+            )
+
+
+def open_client() -> Any:
+    """Return a client with the account that the process runs as."""
+    from google.cloud import bigquery_storage_v1
+
+    return bigquery_storage_v1.BigQueryReadClient()
+
+
+def open_source(rest: str, options: RecordOptions) -> Table:
+    """Open the table that `rest` names."""
+    schema = read_schema(options.columns, options.crosses, options.label)
+    return Table(BigQueryReader(rest, schema), schema, options)
+
+
+@contextlib.contextmanager
+def _in_one_line(place: str) -> Iterator[None]:
+    """Turn what Google's client raises into an InputError."""
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except (GoogleAPIError, GoogleAuthError) as error:
+        reason = getattr(error, "message", None) or error
+        raise InputError(
+            f"{place} can't be read: {reason}; is the BigQuery Storage API enabled, and has the "
+            "run's account roles/bigquery.dataViewer and roles/bigquery.readSessionUser?"
+        ) from None

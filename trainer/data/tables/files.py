@@ -1,0 +1,121 @@
+"""The files of a table: one, a folder of them, or a pattern."""
+
+import glob
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from trainer.data import storage
+from trainer.data.record_options import TABLE_ENDINGS, RecordOptions
+from trainer.data.schema import join
+from trainer.data.tables.columns import TableSchema, read_schema
+from trainer.data.tables.table import Table
+from trainer.data.write.fingerprint import is_pattern
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+
+class FileReader:
+    """What the readers of files have in common; see `trainer.data.tables.parsing.TableReader`.
+
+    Raises:
+        InputError: no such file, or one without the columns that are asked for.
+    """
+
+    scheme: ClassVar[str]
+
+    def __init__(self, location: str, source: str, schema: TableSchema, files: int | None) -> None:
+        self._uris = self._files(location, source)[:files]
+        self._wanted = schema.needed
+        self.name = location.rstrip("/").rpartition("/")[2] or location
+        self.names = _short_names(self._uris)
+        # Of a remote table nothing is read again.
+        self.location = "" if storage.is_remote(location) else location.partition("*")[0]
+        self.details: dict[str, Any] = {"files": len(self._uris)}
+        self._headers = [self._header(uri) for uri in self._uris]
+        for uri, header in zip(self._uris, self._headers, strict=True):
+            check_header(uri, header, schema)
+
+    @classmethod
+    def open(cls, location: str, options: RecordOptions, files: int | None = None) -> Table:
+        """Open the table at `location`, or no more than its first `files`, to check it."""
+        if not location:
+            raise InputError(
+                f"source='{cls.scheme}:' names no table; use {cls.scheme}:URI of a file, folder or "
+                "pattern"
+            )
+        schema = read_schema(options.columns, options.crosses, options.label)
+        return Table(cls(location, options.source, schema, files), schema, options)
+
+    def _header(self, uri: str) -> tuple[str, ...]:
+        """Return the names of a file's columns."""
+        raise NotImplementedError
+
+    def blocks(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def read(self, block: Any) -> Any:
+        raise NotImplementedError
+
+    def _files(self, location: str, source: str) -> list[str]:
+        """Return the files that `location` means, sorted."""
+        if is_pattern(location):
+            found = [uri for uri in _matching(location) if not storage.is_folder(uri)]
+        elif storage.is_folder(location):
+            found = list(_below(location.rstrip("/") or "/", TABLE_ENDINGS[self.scheme]))
+        elif storage.exists(location):
+            found = [location]
+        else:
+            raise InputError(
+                f"source={source!r}: {location} does not exist; give a file, a folder of them, "
+                f"or a pattern such as trips-*{TABLE_ENDINGS[self.scheme][-1]}"
+            )
+        # An object store may keep what a job has left: files of nothing.
+        found = sorted(uri for uri in found if storage.size(uri))
+        if not found:
+            raise InputError(
+                f"source={source!r}: no file with content that ends in "
+                f"{' or '.join(TABLE_ENDINGS[self.scheme])} is there"
+            )
+        return found
+
+
+def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None:
+    """Refuse a table without a column of the schema, or with one that is there twice."""
+    for name in schema.needed:
+        if name not in header:
+            hint = nearest(name, header)
+            if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
+                hint = f"; its fields are separated by {found[0]!r}: convert it to commas"
+            raise InputError(f"{place} has no column {name!r}{hint}")
+        if header.count(name) > 1:
+            raise InputError(f"{place}: its header has {name!r} twice; rename one")
+
+
+def _matching(pattern: str) -> list[str]:
+    if storage.is_remote(pattern):
+        import tensorflow as tf
+
+        return tf.io.gfile.glob(pattern)
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
+
+
+def _below(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+    for name, inner in storage.scan(folder):
+        if name.startswith("."):
+            continue
+        if inner:
+            yield from _below(join(folder, name), endings)
+        elif name.lower().endswith(endings):
+            yield join(folder, name)
+
+
+def _short_names(uris: list[str]) -> list[str]:
+    """Paths below the folder that holds them all."""
+    # Not commonpath, for which gs://bucket is gs:/bucket.
+    parts = [uri.split("/") for uri in uris]
+    levels = zip(*(folders for *folders, _ in parts), strict=False)
+    shared = itertools.takewhile(lambda names: len(set(names)) == 1, levels)
+    start = sum(1 for _ in shared)
+    return ["/".join(one[start:]) for one in parts]
