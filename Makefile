@@ -66,7 +66,7 @@ lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock
 	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file $(VENV)/whole.lock pyproject.toml
 	@awk 'NR == FNR { if (/^[^ ]/) same[$$0] = 1; next } /^[^ ]/ { differs = !same[$$0] } differs' \
 	  requirements.lock $(VENV)/whole.lock > containers/dataflow.lock
-	@for name in build cpu gpu; do \
+	@for name in build cpu gpu serving; do \
 	  $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	    --constraint requirements.lock --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	    --output-file containers/$$name.lock containers/$$name.in || exit; \
@@ -78,7 +78,7 @@ IMAGE ?= vertex-tensorflow-training
 TARGET ?= cpu
 TAG ?= $(if $(filter cpu,$(TARGET)),latest,$(TARGET))
 
-image: ## Build the container image: TARGET=cpu or gpu, IMAGE=NAME, BACKBONES="NAME ..."
+image: ## Build the container image: TARGET=cpu, gpu or serving, IMAGE=NAME, BACKBONES="NAME ..."
 	@$(ENGINE) build --platform linux/amd64 --file containers/Dockerfile --target $(TARGET) \
 	  --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
 	  --build-arg COMMIT="$$(git describe --always --match '' --abbrev=40 --dirty)" --build-arg BACKBONES="$(BACKBONES)" \

@@ -40,7 +40,7 @@ def register_model(
         records: What it was trained and judged on.
         evaluation: Its metrics, in the registry's schema.
         model_name: Model whose version it becomes.
-        serving_image: Container that would serve it.
+        serving_image: Container that would serve it; empty: Google's prebuilt one.
         labels: Labels of the version.
         role: champion or challenger.
         champion: Version that the gate compared it with; empty for none.

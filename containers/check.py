@@ -1,8 +1,11 @@
 """Proves, as the last step of a build, that an image can do what it is for.
 
+    check.py             in an image for components and replicas
+    check.py serving     in the image that serves predictions
+
 Every module of trainer/ and components/ imports, KFP's executor is there, the training task
 answers, CUDA's libraries load where TensorFlow was built for them, nothing of the development
-environment came along, and the user is not root.
+environment came along, and the user is not root. In the serving image the same for trainer/serving.
 """
 
 import ctypes
@@ -15,18 +18,26 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("trainer", "components")
+SERVING = "trainer.serving"
+"""What the serving image is for; the other images have no web server."""
+COMMANDS = {
+    "": {"trainer.task": "--base_output_directory", "kfp.dsl.executor_main": "--executor_input"},
+    "serving": {SERVING: "--host"},
+}
+"""What `python -m MODULE --help` must show, by the image's target."""
 UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
 DRIVER = "libcuda.so.1"
 """Comes with the machine, which mounts it into the container."""
 
 
-def import_modules() -> list[str]:
-    """Imports every module of `PACKAGES`; returns their names."""
+def import_modules(*, serving: bool = False) -> list[str]:
+    """Imports every module of `PACKAGES` but those of `SERVING`, or these alone; returns names."""
     names = []
-    for package in map(importlib.import_module, PACKAGES):
+    for package in map(importlib.import_module, [SERVING] if serving else PACKAGES):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
-            names.append(module.name)
+            if serving or not module.name.startswith(SERVING):
+                importlib.import_module(module.name)
+                names.append(module.name)
     return names
 
 
@@ -51,8 +62,9 @@ def load_cuda() -> list[str]:
     return failures
 
 
-def main() -> str | None:
+def main(target: str = "") -> str | None:
     """Returns what is wrong, in one line; None: nothing."""
+    commands = COMMANDS[target]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if os.geteuid() == 0:
         return "the image runs as root"
@@ -60,18 +72,14 @@ def main() -> str | None:
     if found:
         return f"the image holds what only development needs: {', '.join(found)}"
     # First, and beside this process' own imports: importing TensorFlow takes seconds.
-    task = subprocess.Popen(
-        [sys.executable, "-m", "trainer.task", "--help"], stdout=subprocess.PIPE, text=True
-    )
-    executor = subprocess.Popen(
-        [sys.executable, "-m", "kfp.dsl.executor_main", "--help"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    import_modules()
+    started = [
+        subprocess.Popen([sys.executable, "-m", name, "--help"], stdout=subprocess.PIPE, text=True)
+        for name in commands
+    ]
+    import_modules(serving=target == "serving")
     if failures := load_cuda():
         return f"CUDA's libraries don't load: {'; '.join(failures)}"
-    for process, expected in ((task, "--base_output_directory"), (executor, "--executor_input")):
+    for process, expected in zip(started, commands.values(), strict=True):
         output, _ = process.communicate(timeout=120)
         if process.returncode or expected not in output:
             return f"{' '.join(process.args)} ended with {process.returncode}: {output[-500:]}"
@@ -79,4 +87,4 @@ def main() -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

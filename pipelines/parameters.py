@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
 from pipelines.job_options import JobOptions
 from trainer import fields
@@ -32,7 +33,6 @@ _DATA_SET = re.compile(r"[\w./:*+-]+")
 # A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
-_PREBUILT = ".pkg.dev/vertex-ai/prediction/"
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 
@@ -83,12 +83,10 @@ class RegistryOptions:
         help="Model in the Model Registry that accepted models become versions of, and whose "
         "champion they must beat; empty: nothing is registered. A recipe's default is its name.",
     )
-    # The newest of Google's own, older than the TensorFlow that trains: models of operations
-    # that it does not know need an image of their own.
-    # https://cloud.google.com/vertex-ai/docs/predictions/pre-built-containers
     serving_image: str = option(
-        "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest",
-        help="Container image that serves registered versions of the model.",
+        "",
+        help="Container image that serves registered versions of the model; empty: the setting "
+        "serving_image, else Google's newest prebuilt one, of TensorFlow 2.15.",
     )
 
     def __post_init__(self) -> None:
@@ -97,10 +95,8 @@ class RegistryOptions:
                 f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
                 "with a letter or _"
             )
-        if not self.serving_image:
-            raise InputError("serving_image='' names no image; give one, or leave it out")
         resource_names.check("image", self.serving_image, "serving_image")
-        if _PREBUILT in self.serving_image and not self.serving_image.endswith(":latest"):
+        if PREBUILT_REPOSITORY in self.serving_image and not self.serving_image.endswith(":latest"):
             raise InputError(
                 f"serving_image={self.serving_image!r}: Vertex AI takes its own images by the tag "
                 "latest alone; end it with ':latest'"

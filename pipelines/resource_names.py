@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from components.registry.model_upload import PREBUILT_REPOSITORY
 from trainer.errors import InputError
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
@@ -111,6 +112,19 @@ def check_region(values: Mapping[str, str], region: str) -> None:
                 f"{name}={values[name]!r} is in {match['location']}, but the run in {region}; "
                 f"give one in {region}, or --region {match['location']}"
             )
+
+
+def check_serving_image(image: str, region: str) -> None:
+    """Raise InputError for an image of one's own that the region's Model Registry does not take.
+
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
+    """
+    own = image and PREBUILT_REPOSITORY not in image
+    if own and not image.startswith(f"{region}-docker.pkg.dev/"):
+        raise InputError(
+            f"serving_image={image!r} is not in the Artifact Registry of {region}, as its models "
+            f"need it; push it to {region}-docker.pkg.dev/PROJECT/REPOSITORY"
+        )
 
 
 def check_peering(network: str, accelerator: str) -> None:

@@ -38,6 +38,35 @@ def trained(tmp_path_factory, digit_records) -> Path:
     return folder
 
 
+def _exported(folder, model, dataset, **options):
+    from trainer.models import build_model
+    from trainer.training.export import export
+
+    export(build_model(model, dataset, options), dataset, str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def untrained_model(tmp_path_factory, digit_records):
+    """URI of the SavedModel of a network for `digit_records`, as it is before training."""
+    return _exported(tmp_path_factory.mktemp("untrained"), "small_cnn", digit_records)
+
+
+@pytest.fixture(scope="session")
+def row_records(tmp_path_factory):
+    """900 rows of a made-up table."""
+    from tests import tables
+
+    return tables.records(tmp_path_factory.mktemp("rows"), 900)
+
+
+@pytest.fixture(scope="session")
+def row_model(tmp_path_factory, row_records):
+    """URI of the SavedModel of a network for `row_records`, as it is before training."""
+    folder = tmp_path_factory.mktemp("row-model")
+    return _exported(folder, "wide_and_deep", row_records, hidden_units=[16])
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, or a skip where REAL_DATA_DIR is unset."""

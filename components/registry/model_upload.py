@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.vertex_client import UNSAFE_SECONDS, make_retry
+from trainer import serving
 from trainer.errors import one_line
 
 METRICS_SCHEMA = (
@@ -13,6 +14,11 @@ METRICS_SCHEMA = (
 )
 MADE_BY = {"made-by": "vertex-tensorflow-training"}
 """The label by which `clean` knows what this project made."""
+
+PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
+"""Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
+https://cloud.google.com/vertex-ai/docs/predictions/pre-built-containers"""
+PREBUILT_REPOSITORY = ".pkg.dev/vertex-ai/prediction/"
 
 _UPLOAD_SECONDS = 1800.0
 
@@ -23,7 +29,7 @@ class Candidate:
 
     Attributes:
         artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
-        serving_image: container that would serve it.
+        serving_image: container that would serve it; empty: `PREBUILT`.
         metrics: its evaluation, in the schema of classification metrics.
         commit: of the code that made it; empty where nobody knows.
         pipeline_job: resource of the run that made it: projects/P/locations/L/pipelineJobs/RUN.
@@ -70,7 +76,7 @@ def upload(
         model=types.Model(
             display_name=name,
             artifact_uri=candidate.artifact_uri,
-            container_spec=types.ModelContainerSpec(image_uri=candidate.serving_image),
+            container_spec=_container(name, candidate),
             labels=candidate.labels,
             version_description=candidate.description,
             pipeline_job=candidate.pipeline_job,
@@ -82,6 +88,24 @@ def upload(
     # retry looks for it before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
+
+
+def _container(name: str, candidate: Candidate) -> Any:
+    """Return how a version is served: Google's own images know their port and routes."""
+    from google.cloud.aiplatform_v1 import types
+
+    image = candidate.serving_image or PREBUILT
+    if PREBUILT_REPOSITORY in image:
+        return types.ModelContainerSpec(image_uri=image)
+    # Its number is not known before the upload, its run is.
+    version = f"{name}/{candidate.labels.get('run', '')}"
+    return types.ModelContainerSpec(
+        image_uri=image,
+        ports=[types.Port(container_port=serving.PORT)],
+        health_route=serving.HEALTH_ROUTE,
+        predict_route=serving.PREDICT_ROUTE,
+        env=[types.EnvVar(name=serving.VERSION_VARIABLE, value=version)],
+    )
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:

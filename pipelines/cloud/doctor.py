@@ -52,8 +52,9 @@ def _checks(
     checks |= {"own rights": project_checks.own_rights, "bucket": place_checks.bucket}
     checks |= {"pipeline repository": place_checks.pipeline_repository}
     checks |= {"image": place_checks.image}
-    if connection.settings.gpu_image:
-        checks["image for GPUs"] = functools.partial(place_checks.image, setting="gpu_image")
+    for name, setting in (("image for GPUs", "gpu_image"), ("serving image", "serving_image")):
+        if getattr(connection.settings, setting):
+            checks[name] = functools.partial(place_checks.image, setting=setting)
     if connection.settings.template_repository:
         checks["own right to upload"] = place_checks.uploads
     if connection.settings.service_account:

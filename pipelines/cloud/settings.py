@@ -68,6 +68,11 @@ class Settings:
         help="Container image of replicas that have accelerators.",
         variables=("VERTEX_GPU_IMAGE",),
     )
+    serving_image: str = _setting(
+        "",
+        help="Container image that serves registered models; else Google's of TensorFlow 2.15.",
+        variables=("VERTEX_SERVING_IMAGE",),
+    )
     template_repository: str = _setting(
         "",
         help="Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
@@ -131,7 +136,8 @@ class Settings:
             )
         for name in ("service_account", "network", "tensorboard", "image"):
             resource_names.check(name, getattr(self, name))
-        resource_names.check("image", self.gpu_image, called="gpu_image")
+        for name in ("gpu_image", "serving_image"):
+            resource_names.check("image", getattr(self, name), called=name)
         resource_names.check(
             "encryption_spec_key_name", self.encryption_key, called="encryption_key"
         )

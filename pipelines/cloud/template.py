@@ -102,6 +102,7 @@ def run_values(
         "network": settings.network,
         "tensorboard": settings.tensorboard,
         "encryption_spec_key_name": settings.encryption_key,
+        "serving_image": settings.serving_image,
         "gpu_image_uri": settings.gpu_image if parameters.machines.accelerator_count else "",
     }
     for name, value in carried.items():
@@ -170,6 +171,7 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
     resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
+    resource_names.check_serving_image(values["serving_image"], settings.region)
     resource_names.check_peering(values["network"], values["accelerator_type"])
 
 

@@ -41,6 +41,9 @@ RunsDirectory = Annotated[
         show_default=False,
     ),
 ]
+ModelName = Annotated[
+    str | None, typer.Option(help="Of another model than the recipe's.", show_default=False)
+]
 
 
 def runs_folder(given: str | None, *, local: bool) -> Path:

@@ -25,10 +25,12 @@ from pipelines.commands import (
     compile_command,
     deploy_command,
     emulator_command,
+    predict_command,
     promotion,
     run_commands,
     runs_command,
     schedule_commands,
+    serve_command,
     tensorboard_command,
 )
 from pipelines.commands.arguments import (
@@ -271,6 +273,8 @@ app.command()(run_commands.logs)
 app.command()(tensorboard_command.tensorboard)
 app.command()(promotion.promote)
 app.command()(deploy_command.deploy)
+app.command()(serve_command.serve)
+app.command()(predict_command.predict)
 app.command()(emulator_command.emulator)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")

@@ -5,7 +5,6 @@ somebody has looked at, and a champion that has to go.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,16 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from pipelines import recipe as recipes
+from pipelines import local_registry
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
-from pipelines.commands.arguments import RecipeName, RunsDirectory, not_empty, runs_folder
+from pipelines.commands.arguments import (
+    ModelName,
+    RecipeName,
+    RunsDirectory,
+    not_empty,
+    runs_folder,
+)
 from pipelines.console import cell, print_plain
 from trainer.errors import InputError
 
@@ -32,9 +37,7 @@ def promote(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Make the champion before this one it again.")
     ] = False,
-    model_name: Annotated[
-        str | None, typer.Option(help="Of another model than the recipe's.", show_default=False)
-    ] = None,
+    model_name: ModelName = None,
     local: Annotated[
         bool, typer.Option("--local", help="In the Model Registry of this machine.")
     ] = False,
@@ -49,9 +52,7 @@ def promote(
             not_empty(option, value)
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
-    model = model_name or recipes.load(recipe).parameters.registry.model_name
-    if not model:
-        raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
+    model = local_registry.model_of(recipe, model_name)
     console = Console()
     with _registry(settings, directory if local else None, model) as registry:
         if version:
@@ -71,29 +72,17 @@ def _registry(
 ) -> Iterator[Any]:
     """The Model Registry of the settings, or the one in a folder of this machine's runs."""
     from components.cloud_errors import translated
-    from components.registry.model_registry import ModelRegistry
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
         if runs_directory is None:
+            from components.registry.model_registry import ModelRegistry
             from pipelines.cloud.connection import Connection
 
             own = settings().require("project")
             yield ModelRegistry(Connection(own).models, own.parent)
             return
-        from components.vertex_client import model_client
-        from pipelines.emulator import environment
-        from pipelines.emulator.model_service import FOLDER_NAME, ModelService
-        from pipelines.emulator.operations import Operations
-        from pipelines.emulator.server import Emulator
-
-        # Read by the client of the server that is started here.
-        os.environ.update(environment.beside_proxies(os.environ))
-        operations = Operations()
-        models = ModelService(runs_directory / FOLDER_NAME, operations)
-        server = stack.enter_context(Emulator(models, operations))
-        parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
-        yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
+        yield stack.enter_context(local_registry.opened(runs_directory))
 
 
 def _show(console: Console, model: str, versions: list[Any]) -> None:

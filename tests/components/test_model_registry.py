@@ -7,10 +7,12 @@ import sys
 
 import pytest
 from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from components import vertex_client
 from components.cloud_errors import in_one_line
+from components.registry import model_upload
 from components.registry.model_registry import ModelRegistry, find_champion
 from components.registry.model_upload import METRICS_SCHEMA, Candidate, label
 from components.vertex_client import model_client
@@ -344,3 +346,20 @@ def test_a_missing_sign_in_is_one_line():
 
 def test_labels_are_brought_into_their_alphabet():
     assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
+
+
+def test_a_version_names_how_the_serving_image_is_asked(service, registry):
+    own = candidate("one", labels={"run": "digits-1"})
+    made = registry.register("digits", own, "champion", "")
+    spec = service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
+    assert spec.image_uri == "image:1"
+    assert [port.container_port for port in spec.ports] == [8080]
+    assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
+    assert [(one.name, one.value) for one in spec.env] == [("MODEL_VERSION", "digits/digits-1")]
+
+
+@pytest.mark.parametrize("image", ["", model_upload.PREBUILT])
+def test_google_s_own_image_knows_its_port_and_routes(service, registry, image):
+    made = registry.register("digits", candidate("one", serving_image=image), "champion", "")
+    spec = service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
+    assert spec == types.ModelContainerSpec(image_uri=model_upload.PREBUILT)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
-LOCKS = ("build", "cpu", "gpu")
+LOCKS = ("build", "cpu", "gpu", "serving")
 
 
 def instructions() -> list[str]:

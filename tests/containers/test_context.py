@@ -7,30 +7,65 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.containers import files
+from trainer.serving import PORT
 
+SERVING = files.ROOT / "trainer" / "serving"
 NAMESPACES = ("google",)
 ELSEWHERE = {"apache-beam", "tomli"}
 """Packages that come with Dockerfile.dataflow, and that Python needs before 3.11 alone."""
 
 
-def imported_modules() -> set[str]:
-    """Absolute imports of the code in the image, wherever in a file they stand."""
+def imported_modules(paths, *, at_once: bool = False) -> set[str]:
+    """Absolute imports of files, wherever in a file they stand, or those at its top alone."""
     modules = set()
-    for folder in files.copied_folders():
-        for path in (files.ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Import):
-                    modules |= {alias.name for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and not node.level:
-                    # From a namespace package, the name may be a package.
-                    modules |= {node.module or ""}
-                    if (node.module or "").split(".")[0] in NAMESPACES:
-                        modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        for node in tree.body if at_once else ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                # From a package, the name may be a module.
+                modules |= {node.module or ""}
+                if (node.module or "").split(".")[0] in (*NAMESPACES, *files.copied_folders()):
+                    modules |= {f"{node.module}.{alias.name}" for alias in node.names}
     return modules
+
+
+def of_the_image() -> list[Path]:
+    """Files of the code in the images for components and replicas, which have no web server."""
+    paths = [path for name in files.copied_folders() for path in (files.ROOT / name).rglob("*.py")]
+    return [path for path in paths if not path.is_relative_to(SERVING)]
+
+
+def around_the_server() -> list[Path]:
+    """Files outside of trainer/serving that its modules import, one by way of another."""
+    left = [*SERVING.glob("*.py")]
+    found: list[Path] = []
+    while left:
+        path = left.pop()
+        found.append(path)
+        for module in imported_modules([path], at_once=path.parent != SERVING):
+            file = files.ROOT / f"{module.replace('.', '/')}.py"
+            if file.exists() and file not in (*left, *found):
+                left.append(file)
+    return [path for path in found if path.parent != SERVING]
+
+
+def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
+    """The modules whose distributions containers/<name>.in does not name."""
+    lines = (files.ROOT / "containers" / f"{name}.in").read_text().splitlines()
+    named = {re.split("[~<=]", line)[0].strip() for line in lines if not line.startswith("#")}
+    found = {}
+    for module, distributions in distributions_of(modules).items():
+        names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
+        if not names & {*named, *ELSEWHERE, "tensorflow"}:
+            found[module] = names
+    return found
 
 
 def distributions_of(modules: set[str]) -> dict[str, set[str]]:
@@ -74,20 +109,33 @@ def test_what_is_copied_suffices_to_import_every_module_of_the_image(tmp_path):
     )
     assert result.returncode == 0, result.stderr[-2000:]
     count, place = result.stdout.split()
-    written = [path for path in tmp_path.rglob("*.py") if path.name != "__init__.py"]
+    paths = [path for path in tmp_path.rglob("*.py") if path.parent.name != "serving"]
+    written = [path for path in paths if path.name != "__init__.py"]
     assert int(count) >= len(written) > 40
     assert place.startswith(str(tmp_path))
 
 
 def test_the_image_names_every_package_that_its_code_imports():
-    lines = (files.ROOT / "containers" / "packages.in").read_text().splitlines()
-    named = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
-    missing = {}
-    for module, distributions in distributions_of(imported_modules()).items():
-        names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
-        if not names & {*named, *ELSEWHERE, "tensorflow"}:
-            missing[module] = names
-    assert not missing
+    assert not unnamed(imported_modules(of_the_image()), "packages")
+
+
+def test_the_serving_image_names_every_package_that_its_code_imports():
+    around = around_the_server()
+    assert {"inputs.py", "errors.py", "storage.py"} <= {path.name for path in around}
+    modules = imported_modules(SERVING.glob("*.py")) | imported_modules(around, at_once=True)
+    assert {"starlette.applications", "uvicorn", "PIL", "numpy"} <= modules
+    assert not unnamed(modules, "serving")
+
+
+def test_the_serving_image_listens_to_all_and_holds_no_sdk():
+    text = "\n".join(files.instructions())
+    stage = text[text.index("FROM packages-serving AS serving") :].partition("\nFROM ")[0]
+    assert 'CMD ["python3", "-m", "trainer.serving", "--host", "0.0.0.0"]' in stage
+    assert f"EXPOSE {PORT}" in stage
+    assert "COPY --from=code /app/trainer /app/trainer" in stage and "components" not in stage
+    locked = files.locked(files.ROOT / "containers" / "serving.lock")
+    assert not {"kfp", "google-cloud-aiplatform", "docker"} & locked.keys()
+    assert {"uvicorn", "starlette", "tensorflow-cpu"} <= locked.keys()
 
 
 @pytest.mark.parametrize("name", (*files.LOCKS, "dataflow"))
@@ -131,7 +179,7 @@ def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
 
 def test_packages_come_before_code_so_that_changed_code_reinstalls_nothing():
     stages = "\n".join(files.instructions()).split("FROM ")
-    for target in ("cpu", "gpu"):
+    for target in ("cpu", "gpu", "serving"):
         stage = next(
             stage for stage in stages if stage.startswith(f"packages-{target} AS {target}\n")
         )

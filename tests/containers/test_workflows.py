@@ -117,7 +117,7 @@ def test_cloud_build_builds_the_dockerfile_as_make_does():
         word.split()[1].split("=")[0] for word in files.instructions() if word[:4] == "ARG "
     }
     given = [argument for step in build["steps"] for argument in step["args"]]
-    for target in ("cpu", "gpu"):
+    for target in ("cpu", "gpu", "serving"):
         targets = [one.replace("${_TARGET}", target) for one in given if "--target=" in one]
         assert targets and {one.removeprefix("--target=") for one in targets} <= stages
     passed = {one.split("=")[1] for one in given if one.startswith("--build-arg=")}

@@ -115,7 +115,6 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"service_account": "trainer"}, "is not NAME@PROJECT.iam.gserviceaccount.com"),
         ({"service_account": "serviceAccount:t@p.iam.gserviceaccount.com"}, "is not NAME@PROJECT"),
         ({"serving_image": "https://image"}, "serving_image='https://image' is not an image's"),
-        ({"serving_image": ""}, "serving_image='' names no image"),
         ({"serving_image": "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15"}, "tag latest"),
         ({"image_uri": "My image"}, "image_uri='My image' is not an image's name"),
         (

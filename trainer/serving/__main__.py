@@ -16,10 +16,10 @@ from typing import Any
 
 import uvicorn
 
+from trainer import quiet
 from trainer.errors import EXIT_CODE, InputError, one_line
+from trainer.serving import HEALTH_ROUTE, PORT, PREDICT_ROUTE
 from trainer.serving.prediction_server import DEADLINE, PredictionServer
-
-PORT, HEALTH_ROUTE, PREDICT_ROUTE = 8080, "/health", "/predict"
 
 
 def main() -> int:
@@ -47,6 +47,7 @@ def _serve(listener: socket.socket, uri: str, environment: Mapping[str, str]) ->
 
     def load() -> Any:
         # Here, so that the port is open in the seconds that TensorFlow takes to be imported.
+        quiet.import_tensorflow()
         from trainer.serving.predictor import Predictor
 
         predictor = Predictor()
@@ -92,7 +93,7 @@ def _listen(host: str, environment: Mapping[str, str]) -> socket.socket:
     except (OSError, OverflowError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"AIP_HTTP_PORT={text!r} on {host} can't be listened on ({why}); give another port"
+            f"port {text!r} of {host} can't be listened on ({why}); give another port"
         ) from None
 
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from trainer import saved_model
 from trainer.errors import InputError, first_line
+from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
 from trainer.serving.instances import (
     BATCH,
@@ -32,8 +33,6 @@ from trainer.serving.instances import (
     instances_of,
 )
 from trainer.serving.row_instances import RowInstances
-
-VERSION_VARIABLE = "MODEL_VERSION"
 
 
 @dataclasses.dataclass(frozen=True)

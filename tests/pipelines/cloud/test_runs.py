@@ -65,6 +65,33 @@ def test_replicas_with_accelerators_get_the_image_for_gpus_of_the_settings(verte
     assert job["runtimeConfig"]["parameterValues"]["gpu_image_uri"] == GPU_IMAGE
 
 
+SERVING = "us-central1-docker.pkg.dev/my-project/images/serving@sha256:" + "1" * 64
+PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
+
+
+@pytest.mark.parametrize(
+    ("setting", "parameter", "sent"),
+    [(SERVING, None, SERVING), (SERVING, PREBUILT, PREBUILT), ("", None, None)],
+)
+def test_models_are_served_by_the_image_of_the_settings_unless_the_run_names_one(
+    vertex, command, monkeypatch, setting, parameter, sent
+):
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", setting)
+    given = ["--set", f"serving_image={parameter}"] if parameter else []
+    assert command("run", "digits", "--detach", *given)[0] == 0
+    _, job = created(vertex)
+    assert job["runtimeConfig"]["parameterValues"].get("serving_image") == sent
+
+
+def test_a_serving_image_of_another_region_is_refused_before_anything_is_sent(
+    vertex, command, monkeypatch
+):
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", SERVING.replace("us-central1", "us"))
+    code, out, err = command("run", "digits", "--detach")
+    assert (code, out, vertex.names()) == (2, "", [])
+    assert "is not in the Artifact Registry of us-central1, as its models need it; push it" in err
+
+
 @pytest.mark.parametrize("name", ["run", "doctor"])
 def test_accelerators_without_an_image_for_gpus_are_refused_before_anything_is_sent(
     vertex, command, monkeypatch, name

@@ -96,7 +96,7 @@ def test_the_image_s_code_and_environment_serve_as_a_user_who_may_write_nothing(
             "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode",
         ),
         ({"AIP_STORAGE_URI": "/nowhere"}, "no SavedModel at /nowhere ("),
-        ({"AIP_HTTP_PORT": "http"}, "AIP_HTTP_PORT='http' on 127.0.0.1 can't be listened on ("),
+        ({"AIP_HTTP_PORT": "http"}, "port 'http' of 127.0.0.1 can't be listened on ("),
     ],
 )
 def test_what_can_not_be_served_ends_with_one_line(environment, words):

@@ -1,0 +1,183 @@
+"""`predict`: ask the champion of this machine, or a server, about files."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from pipelines import local_registry, prediction_files
+from pipelines import recipe as recipes
+from pipelines.commands.arguments import (
+    ModelName,
+    RecipeName,
+    RunsDirectory,
+    not_empty,
+    runs_folder,
+)
+from pipelines.console import cell
+from trainer import quiet
+from trainer.errors import InputError
+from trainer.serving import PREDICT_ROUTE
+from trainer.serving.instances import BATCH, RequestError
+
+Ask = Callable[[list[Any]], dict[str, Any]]
+"""Takes instances, returns the body of the answer: predictions, or an error."""
+
+_ENDPOINT = re.compile(r"(projects/[^/]+/locations/(?P<region>[^/]+)/endpoints/)?[a-z0-9-]+")
+_BODY_BYTES = 1_500_000
+"""Of a request: what a shared public endpoint lets through."""
+_SHOWN = 5
+_SECONDS = 60.0
+
+
+def predict(
+    recipe: RecipeName,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Images, or .csv with a header; .jsonl: an instance a line, as a server takes it.",
+        ),
+    ],
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|ID",
+            help="Ask this server, as `serve` names it, or this endpoint of Vertex AI; default: "
+            "the champion of this machine is loaded.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON with all probabilities each.")
+    ] = False,
+    model_name: ModelName = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Print the labels that a recipe's model gives to images or rows in files."""
+    loaded = recipes.load(recipe)
+    directory = runs_folder(runs_directory, local=True)
+    if endpoint is not None and (model_name or runs_directory):
+        raise InputError("--endpoint says which model is asked; leave out the other options")
+    ask = _champion(recipe, model_name, directory) if endpoint is None else _remote(endpoint)
+    found = [one for file in files for one in prediction_files.read(loaded, file)]
+    if not found:
+        raise InputError(f"{', '.join(files)}: there is no instance in them")
+    names = [name for name, _ in found]
+    predictions: list[dict[str, Any]] = []
+    for chunk in _chunks(found):
+        body = ask([instance for _, instance in chunk])
+        predictions += _checked(body, [name for name, _ in chunk])
+    if as_json:
+        for name, prediction in zip(names, predictions, strict=True):
+            print(json.dumps({"instance": name, **prediction}))
+        return
+    table = Table("Instance", "Label", Column("Probability", justify="right"), box=None)
+    for name, prediction in zip(names, predictions, strict=True):
+        probability = f"{max(prediction['probabilities']):.4f}"
+        table.add_row(cell(name), cell(prediction["label"]), probability)
+    Console().print(table)
+
+
+def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
+    """Load the champion of this machine."""
+    version = local_registry.champion(recipe, model_name, directory)
+    quiet.import_tensorflow()
+    from trainer.serving.predictor import Predictor
+
+    predictor = Predictor(version.name)
+    predictor.load(version.artifact_uri)
+
+    def ask(instances: list[Any]) -> dict[str, Any]:
+        try:
+            request = predictor.preprocess({"instances": instances})
+            return predictor.postprocess(predictor.predict(request))
+        except RequestError as error:
+            return error.body
+
+    return ask
+
+
+def _remote(endpoint: str) -> Ask:
+    """Return how a server by its URL, or an endpoint of Vertex AI by its ID or name, is asked."""
+    not_empty("--endpoint", endpoint)
+    if "://" in endpoint:
+        bare = not urlsplit(endpoint).path.strip("/")
+        url = f"{endpoint.rstrip('/')}{PREDICT_ROUTE}" if bare else endpoint
+        return lambda instances: _post(url, instances)
+    match = _ENDPOINT.fullmatch(endpoint)
+    if not match:
+        raise InputError(
+            f"--endpoint {endpoint!r} is neither a URL, such as http://127.0.0.1:8080, nor the ID "
+            "or the name of an endpoint: projects/P/locations/L/endpoints/ID"
+        )
+    from components.cloud_errors import translated
+    from components.vertex_client import with_scheme
+    from pipelines.cloud import settings
+    from pipelines.cloud.connection import Connection
+
+    own = settings.load({}, os.environ).require("project")
+    name = endpoint if match["region"] else f"{own.parent}/endpoints/{endpoint}"
+    host = f"https://{match['region'] or own.region}-aiplatform.googleapis.com"
+    url = f"{with_scheme(own.endpoint) or host}/v1/{name}:predict"
+    connection = Connection(own)
+
+    def ask(instances: list[Any]) -> dict[str, Any]:
+        with translated(f"asking endpoint {endpoint}"):
+            return connection.request("POST", url, json={"instances": instances}).json()
+
+    return ask
+
+
+def _post(url: str, instances: list[Any]) -> dict[str, Any]:
+    """Ask a server that takes no credentials."""
+    import requests  # type: ignore[import-untyped]
+
+    from components.cloud_errors import CloudError
+
+    try:
+        response = requests.post(url, json={"instances": instances}, timeout=_SECONDS)
+        body = response.json()
+    except requests.JSONDecodeError:
+        raise CloudError(f"{url} answers {response.status_code} {response.reason}") from None
+    except requests.RequestException as error:
+        raise InputError(
+            f"--endpoint {url}: no server answers ({type(error).__name__}); start one with "
+            "`python -m pipelines serve`"
+        ) from None
+    if response.status_code not in (200, 400):
+        raise CloudError(f"{url} answers {response.status_code}: {body.get('error', '')}")
+    return body
+
+
+def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    """Cut instances into requests that a server takes."""
+    chunk: list[tuple[str, Any]] = []
+    left = _BODY_BYTES
+    for name, instance in found:
+        size = len(json.dumps(instance))
+        if chunk and (size > left or len(chunk) == BATCH):
+            yield chunk
+            chunk, left = [], _BODY_BYTES
+        chunk.append((name, instance))
+        left -= size + 2
+    yield chunk
+
+
+def _checked(body: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the predictions of an answer; raises InputError for an error, by the files' names."""
+    if "predictions" in body:
+        return body["predictions"]
+    bad = body.get("instances", [])
+    if not bad:
+        raise InputError(str(body.get("error", "the server answered no predictions")))
+    told = "; ".join(f"{names[one['index']]} {one['error']}" for one in bad[:_SHOWN])
+    more = len(bad) - _SHOWN
+    raise InputError(told + (f"; and {more} more" if more > 0 else ""))

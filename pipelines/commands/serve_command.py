@@ -1,0 +1,37 @@
+"""`serve`: the champion of this machine, by the server of the serving image."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipelines import local_registry
+from pipelines.commands.arguments import ModelName, RecipeName, RunsDirectory, runs_folder
+from pipelines.console import print_plain
+from pipelines.emulator.environment import of_component
+from trainer.serving import PORT, VERSION_VARIABLE
+
+
+def serve(
+    recipe: RecipeName,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="To listen on at 127.0.0.1; 0: any free one.")
+    ] = PORT,
+    model_name: ModelName = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Serve the champion of a recipe on this machine, as the serving image does, until Ctrl-C."""
+    directory = runs_folder(runs_directory, local=True)
+    version = local_registry.champion(recipe, model_name, directory)
+    print_plain(Console(), f"loading {version.name}; Ctrl-C ends it")
+    environment = {
+        **of_component(),
+        "AIP_STORAGE_URI": version.artifact_uri,
+        "AIP_HTTP_PORT": str(port),
+        VERSION_VARIABLE: version.name,
+    }
+    sys.stdout.flush()
+    # In place of this process: the server gets its signals, and there is no child to outlive it.
+    os.execve(sys.executable, [sys.executable, "-m", "trainer.serving"], environment)  # noqa: S606

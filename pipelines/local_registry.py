@@ -1,0 +1,57 @@
+"""The Model Registry of this machine, in the folder of its runs."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines import recipe as recipes
+from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from components.registry.model_registry import ModelRegistry, Version
+
+
+@contextlib.contextmanager
+def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
+    """Start a server for the registry of a folder of runs, and connect to it."""
+    from components.registry.model_registry import ModelRegistry
+    from components.vertex_client import model_client
+    from pipelines.emulator import environment
+    from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+    from pipelines.emulator.operations import Operations
+    from pipelines.emulator.server import Emulator
+
+    # Read by the client of the server that is started here.
+    os.environ.update(environment.beside_proxies(os.environ))
+    operations = Operations()
+    models = ModelService(runs_directory / FOLDER_NAME, operations)
+    with Emulator(models, operations) as server:
+        parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
+        yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
+
+
+def model_of(recipe: str, model_name: str | None) -> str:
+    """Return the model that `model_name` or else a recipe names; raises InputError without one."""
+    model = model_name or recipes.load(recipe).parameters.registry.model_name
+    if not model:
+        raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
+    return model
+
+
+def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
+    """Return the champion of a recipe's model; raises InputError where there is none."""
+    from pipelines.emulator.model_service import FILE_NAME, FOLDER_NAME
+
+    model = model_of(recipe, model_name)
+    found = None
+    if (runs_directory / FOLDER_NAME / FILE_NAME).exists():
+        with opened(runs_directory) as registry:
+            found = registry.champion(model)
+    if found is None:
+        raise InputError(
+            f"{model} has no champion in {runs_directory / FOLDER_NAME} yet; train one: "
+            f"python -m pipelines run {recipe} --local"
+        )
+    return found

@@ -1,0 +1,72 @@
+"""Files of images, rows and JSON lines as the instances of prediction requests."""
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from pipelines.recipe import Recipe
+from trainer.data import storage
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+ENDINGS = (*IMAGES, ".csv", ".jsonl")
+
+
+def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each instance in a file, local or gs://.
+
+    Args:
+        recipe: whose columns are taken from a CSV file.
+
+    Raises:
+        InputError: the file can't be read, or is not of a kind that the recipe's model takes.
+    """
+    ending = PurePath(file).suffix.lower()
+    columns = [column["name"] for column in recipe.parameters.records.columns]
+    kinds = (".csv", ".jsonl") if columns else (*IMAGES, ".jsonl")
+    if ending not in kinds:
+        raise InputError(
+            f"{file!r}: the model of {recipe.name} takes files that end in {', '.join(kinds)}"
+        )
+    try:
+        content = storage.read(file)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{file!r} can't be read ({why}); give the name of a file") from None
+    if ending in IMAGES:
+        yield file, {"b64": base64.b64encode(content).decode()}
+        return
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{file!r} is not UTF-8; save it as such") from None
+    yield from _rows(file, text, columns) if ending == ".csv" else _lines(file, text)
+
+
+def _rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    header = reader.fieldnames or []
+    for name in columns:
+        if name not in header:
+            raise InputError(f"{file} has no column {name!r}{nearest(name, header)}")
+    for row in reader:
+        place = f"{file}:{reader.line_num}"
+        if None in row or None in row.values():
+            raise InputError(f"{place} has not as many fields as the header, {len(header)}")
+        yield place, {name: row[name] or None for name in columns}
+
+
+def _lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield f"{file}:{number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    f"{file}:{number} is not JSON ({error}); write an instance"
+                ) from None
