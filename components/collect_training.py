@@ -2,10 +2,11 @@
 
 from kfp import dsl
 
-from trainer.machines.worker_pools import IMAGE
+from components.typed import component
+from trainer.evaluation.results import load
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@component
 def collect_training(
     training: dsl.Input[dsl.Artifact],
     model: dsl.Output[dsl.Model],
@@ -18,11 +19,7 @@ def collect_training(
     Args:
         training: Directory where the job wrote model/, metrics.json and history.csv.
     """
-    from trainer.errors import exit_on_input_error
-    from trainer.evaluation.results import load
-
-    with exit_on_input_error():
-        results = load(training.uri)
+    results = load(training.uri)
     model.uri = f"{training.uri}/model"
     model.metadata["framework"] = "tensorflow"
     model.metadata["base_output_directory"] = training.uri

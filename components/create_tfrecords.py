@@ -1,38 +1,22 @@
 """Raw data to TFRecords."""
 
+import os
+
 from kfp import dsl
 
+from components import artifact_metadata
+from components.typed import component
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.fields import describe_arguments
-from trainer.machines.worker_pools import IMAGE
+from trainer.data.write import writer
+from trainer.data.write.engines import open_engine
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
-@describe_arguments(RecordOptions, EngineOptions)
+@component
 def create_tfrecords(
     records: dsl.Output[dsl.Dataset],
-    source: str,
-    data_dir: str,
+    options: RecordOptions,
+    engine: EngineOptions,
     source_digest: str,
-    columns: list,
-    crosses: list,
-    label: dict,
-    image_size: int,
-    channels: int,
-    resize_method: str,
-    encoding: str,
-    jpeg_quality: int,
-    augmentation: str,
-    augmentation_operations: list,
-    augmentation_variants: int,
-    split_fractions: list,
-    shard_megabytes: float,
-    records_store: str,
-    max_rejected_fraction: float,
-    records_engine: str,
-    dataflow_max_workers: int,
-    dataflow_machine_type: str,
-    dataflow_subnetwork: str,
     image: str,
     service_account: str,
     network: str,
@@ -52,29 +36,17 @@ def create_tfrecords(
         project: Google Cloud project of Dataflow's job.
         location: Its region.
     """
-    arguments = dict(locals())
-    import os
-
-    from components import artifact_metadata
-    from trainer.data.record_options import EngineOptions, RecordOptions
-    from trainer.data.write.engines import open_engine
-    from trainer.data.write.writer import create_tfrecords
-    from trainer.errors import exit_on_input_error
-    from trainer.fields import build, pick
-
-    with exit_on_input_error():
-        options = build(RecordOptions, pick(RecordOptions, arguments))
-        engine = open_engine(
-            build(EngineOptions, pick(EngineOptions, arguments)),
-            project=project,
-            region=location,
-            image=image,
-            service_account=service_account,
-            network=network,
-            encryption_key=encryption_spec_key_name,
-            environment=os.environ,
-        )
-        dataset = create_tfrecords(options, records.uri, engine=engine, progress=print)
+    opened = open_engine(
+        engine,
+        project=project,
+        region=location,
+        image=image,
+        service_account=service_account,
+        network=network,
+        encryption_key=encryption_spec_key_name,
+        environment=os.environ,
+    )
+    dataset = writer.create_tfrecords(options, records.uri, engine=opened, progress=print)
     if artifact_metadata.size(dataset.classes) <= artifact_metadata.CLASSES_BYTES:
         records.metadata["classes"] = dataset.classes
     records.metadata["rejected"] = dataset.rejected["count"]

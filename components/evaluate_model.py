@@ -1,16 +1,23 @@
 """A model's worth on the test split, and the gate's verdict on it."""
 
+import dataclasses
+import os
 from typing import NamedTuple
 
 from kfp import dsl
 
-from trainer.evaluation.gate import GateOptions
-from trainer.fields import describe_arguments
-from trainer.machines.worker_pools import IMAGE
+from components import artifact_metadata
+from components.content_type import set_content_type
+from components.registry.model_registry import find_champion
+from components.typed import component
+from components.vertex_client import LOCAL_PROJECT
+from trainer.data import schema
+from trainer.evaluation import answer_file, gate
+from trainer.evaluation.results import load
+from trainer.machines.price import JobPrice
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
-@describe_arguments(GateOptions)
+@component
 def evaluate_model(
     model: dsl.Input[dsl.Model],
     records: dsl.Input[dsl.Dataset],
@@ -21,19 +28,12 @@ def evaluate_model(
     evaluation: dsl.Output[dsl.Artifact],
     decision: dsl.Output[dsl.Artifact],
     predictions: dsl.Output[dsl.Artifact],
+    options: gate.GateOptions,
     title: str,
     slice_columns: list,
     model_name: str,
     project: str,
     location: str,
-    min_accuracy: float,
-    min_recall: float,
-    class_floors: dict,
-    champion_rule: str,
-    champion_metric: str,
-    confidence: float,
-    margin: float,
-    register_challengers: bool,
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Evaluated",
     [("accuracy", float), ("verdict", str), ("role", str), ("champion", str), ("reason", str)],
@@ -52,65 +52,51 @@ def evaluate_model(
         project: Google Cloud project of the registry.
         location: Its region.
     """
-    arguments = dict(locals())
-    import dataclasses
-    import os
-
-    from components import artifact_metadata
-    from components.content_type import set_content_type
+    # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
     from components.registry.model_evaluation import classification_metrics
-    from components.registry.model_registry import find_champion
-    from components.vertex_client import LOCAL_PROJECT
-    from trainer.data import schema
-    from trainer.errors import exit_on_input_error
-    from trainer.evaluation import answer_file, champion, drift, gate
-    from trainer.evaluation.results import load
+    from trainer.evaluation import champion, drift
     from trainer.evaluation.scoring import evaluate
-    from trainer.fields import build, pick
     from trainer.files import write_json
-    from trainer.machines.price import JobPrice
     from trainer.report.document import write_report
 
     report.uri += ".html"
     predictions.uri += ".csv"
-    with exit_on_input_error():
-        options = build(gate.GateOptions, pick(gate.GateOptions, arguments))
-        results = load(training.uri)
-        dataset = schema.load(records.uri)
-        judged = evaluate(
-            model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
-        )
-        current = find_champion(model_name, project, location, os.environ)
-        rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
-        verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
-        drifts = drift.since(current.artifact_uri, dataset) if current else []
-        if moved := drift.line(drifts):
-            print(f"The training data have drifted since {verdict.champion}: {moved}")
-        details = dataset.creation.get("options", {}) | training.metadata
-        details |= dataclasses.asdict(options)
-        details |= {"slice_columns": slice_columns, "model_name": model_name}
-        price = details.pop("price", None)
-        recipe_sets = details.pop("recipe_sets", [])
-        write_report(
-            report.uri,
-            evaluation=judged,
-            dataset=dataset,
-            training=results.metrics,
-            history=results.history,
-            title=title,
-            details=details,
-            recipe_sets=recipe_sets,
-            verdict=verdict,
-            drifts=drifts,
-            price=JobPrice(**price) if price else None,
-            on_vertex=project != LOCAL_PROJECT,
-        )
-        set_content_type(report.uri, "text/html")
-        answer_file.write(predictions.uri, judged)
-        write_json(evaluation.uri, classification_metrics(judged))
-        write_json(decision.uri, verdict.figures())
-        # For a candidate that meets another champion when it is registered.
-        evaluation.metadata["gate"] = dataclasses.asdict(options)
+    results = load(training.uri)
+    dataset = schema.load(records.uri)
+    judged = evaluate(
+        model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
+    )
+    current = find_champion(model_name, project, location, os.environ)
+    rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
+    verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
+    drifts = drift.since(current.artifact_uri, dataset) if current else []
+    if moved := drift.line(drifts):
+        print(f"The training data have drifted since {verdict.champion}: {moved}")
+    details = dataset.creation.get("options", {}) | training.metadata
+    details |= dataclasses.asdict(options)
+    details |= {"slice_columns": slice_columns, "model_name": model_name}
+    price = details.pop("price", None)
+    recipe_sets = details.pop("recipe_sets", [])
+    write_report(
+        report.uri,
+        evaluation=judged,
+        dataset=dataset,
+        training=results.metrics,
+        history=results.history,
+        title=title,
+        details=details,
+        recipe_sets=recipe_sets,
+        verdict=verdict,
+        drifts=drifts,
+        price=JobPrice(**price) if price else None,
+        on_vertex=project != LOCAL_PROJECT,
+    )
+    set_content_type(report.uri, "text/html")
+    answer_file.write(predictions.uri, judged)
+    write_json(evaluation.uri, classification_metrics(judged))
+    write_json(decision.uri, verdict.figures())
+    # For a candidate that meets another champion when it is registered.
+    evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
     decision.metadata.update(verdict.figures())
     for name, value in judged.scalars().items():

@@ -2,15 +2,12 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from trainer.data.record_options import RecordOptions
-from trainer.fields import describe_arguments
-from trainer.machines.worker_pools import IMAGE
+from components.bucket_listing import list_files
+from components.typed import component
+from trainer.data.write.fingerprint import fingerprint
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
-@describe_arguments(RecordOptions)
+@component
 def fingerprint_source(
     source: str,
     data_dir: str,
@@ -20,12 +17,9 @@ def fingerprint_source(
     Of a source with the same digest, records are taken from the cache.
 
     Args:
+        source: Where examples come from.
+        data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
     """
-    from components.bucket_listing import list_files
-    from trainer.data.write.fingerprint import fingerprint
-    from trainer.errors import exit_on_input_error
-
-    with exit_on_input_error():
-        found = fingerprint(source, data_dir, list_files)
+    found = fingerprint(source, data_dir, list_files)
     print(f"Digest {found.digest}: {found.files:,} files, {found.bytes / 1e6:,.1f} MB of {source}")
     return (found.digest,)

@@ -1,14 +1,22 @@
 """A judged model to a version in the Model Registry."""
 
+import json
+import os
 from typing import NamedTuple
 
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from trainer.machines.worker_pools import IMAGE
+from components.cloud_errors import in_one_line
+from components.registry.model_registry import Version, registry_of
+from components.registry.model_upload import MADE_BY, Candidate, label
+from components.registry.trained_versions import dataset_digest, training_labels
+from components.typed import component
+from trainer.data import storage
+from trainer.evaluation import gate
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@component
 def register_model(
     model: dsl.Input[dsl.Model],
     records: dsl.Input[dsl.Dataset],
@@ -51,19 +59,6 @@ def register_model(
         project: Google Cloud project.
         location: Its region.
     """
-    import json
-    import os
-
-    from components.cloud_errors import in_one_line
-    from components.registry.model_registry import Version, registry_of
-    from components.registry.model_upload import MADE_BY, Candidate, label
-    from components.registry.trained_versions import dataset_digest, training_labels
-    from trainer.data import storage
-    from trainer.errors import exit_on_input_error
-    from trainer.evaluation import champion as champions
-    from trainer.evaluation import gate
-    from trainer.evaluation.scoring import evaluate
-
     parent = f"projects/{project}/locations/{location}"
     digest = dataset_digest(records.uri)
     own = {"run": label(run), **training_labels(digest, configuration), **MADE_BY}
@@ -81,6 +76,10 @@ def register_model(
 
     def judge_again(current: Version | None) -> str:
         nonlocal why
+        # Seldom needed, and TensorFlow takes seconds to import.
+        from trainer.evaluation import champion as champions
+        from trainer.evaluation.scoring import evaluate
+
         judged = evaluate(model.uri, records.uri, split="test", progress=print)
         rival = champions.meet(current.name, current.artifact_uri, judged) if current else None
         options = gate.GateOptions(**evaluation.metadata["gate"])
@@ -90,7 +89,7 @@ def register_model(
         why = verdict.reason
         return verdict.role
 
-    with exit_on_input_error(), in_one_line(f"registering a version of {model_name!r}"):
+    with in_one_line(f"registering a version of {model_name!r}"):
         registry = registry_of(project, location, os.environ)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     if made is None:

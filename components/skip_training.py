@@ -1,13 +1,15 @@
 """The verdict of a run that had nothing to train."""
 
+import json
 from typing import NamedTuple
 
 from kfp import dsl
 
-from trainer.machines.worker_pools import IMAGE
+from components.typed import component
+from trainer.data import storage
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@component
 def skip_training(
     decision: dsl.Output[dsl.Artifact],
     reason: str,
@@ -19,10 +21,6 @@ def skip_training(
         reason: Why, in one line.
         version: Version of the model that there is already.
     """
-    import json
-
-    from trainer.data import storage
-
     verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
     storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
     decision.metadata.update(verdict)

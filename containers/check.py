@@ -3,8 +3,8 @@
     check.py             in an image for components and replicas
     check.py serving     in the image that serves predictions
 
-Every module of trainer/ and components/ imports, KFP's executor is there, the training task
-answers, CUDA's libraries load where TensorFlow was built for them, nothing of the development
+Every module of trainer/ and components/ imports, KFP's executor finds the components, the training
+task answers, CUDA's libraries load where TensorFlow was built for them, nothing of the development
 environment came along, and the user is not root. In the serving image the same for trainer/serving.
 """
 
@@ -77,6 +77,12 @@ def main(target: str = "") -> str | None:
         for name in commands
     ]
     import_modules(serving=target == "serving")
+    if target != "serving":
+        from kfp.dsl.kfp_config import KFPConfig
+
+        files = KFPConfig().get_components().values()
+        if not files or not all(file.is_file() for file in files):
+            return f"kfp_config.ini in {Path.cwd()} names no components, or not their files"
     if failures := load_cuda():
         return f"CUDA's libraries don't load: {'; '.join(failures)}"
     for process, expected in zip(started, commands.values(), strict=True):

@@ -60,7 +60,6 @@ def plan(
     """
     from pipelines import plan as planning
     from pipelines.cloud import gpu_image, settings
-    from trainer.config import to_flags
     from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
@@ -68,7 +67,7 @@ def plan(
         gpu_image.check(parameters.machines, settings.load({}, os.environ))
     minutes = minutes or recipe.operation.expected_minutes
     planning.show(parameters, minutes, rates, Console(), recipe.operation.step_machines)
-    return worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    return worker_pool_specs(parameters.machines)
 
 
 def compile(recipe: Recipe, *, image: str = "", directory: Path = BUILD) -> Path:

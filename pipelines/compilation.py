@@ -12,7 +12,6 @@ from pipelines import lint, own_steps, resource_names
 from pipelines.parameters import PARAMETERS, ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
-from trainer.config import to_flags
 from trainer.errors import InputError
 from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
@@ -93,7 +92,7 @@ def _by_topic(text: str) -> str:
 
 def planned_worker_pools(parameters: ParameterSet) -> list[dict]:
     """The worker_pool_specs that plan_training will make, without the URIs of a run."""
-    return worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    return worker_pool_specs(parameters.machines)
 
 
 def _image_of(text: str) -> str:

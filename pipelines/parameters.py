@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from components.pipeline_options import PipelineOptions
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
 from pipelines.job_options import JobOptions
@@ -22,7 +23,7 @@ from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
-from trainer.machines.scheduling import SCHEDULING_STRATEGIES, check_duration, check_scheduling
+from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions
 from trainer.models import WIDE, check_images
 from trainer.models.own import is_own
@@ -34,44 +35,6 @@ _DATA_SET = re.compile(r"[\w./:*+-]+")
 # artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PipelineOptions:
-    """What the pipeline itself can be told."""
-
-    skip_if_unchanged: bool = option(
-        False,
-        help="Skip training where a version of model_name was trained on equal records with an "
-        "equal configuration. For scheduled runs.",
-    )
-    resume_from: str = option(
-        "",
-        help="base_output_directory of an interrupted training job of equal records and "
-        "configuration, from whose checkpoint training goes on; empty: training starts anew.",
-    )
-    slice_columns: list[str] = option(
-        [],
-        help="Columns of a table by whose values the test split is cut into slices, each with "
-        "metrics of its own, as a JSON list; empty: columns of few or of ranked values.",
-    )
-    scheduling_strategy: str = option(
-        "STANDARD",
-        help="Strategy by which Vertex AI provides the training job's machines.",
-        choices=SCHEDULING_STRATEGIES,
-    )
-    max_cost: float = option(
-        0.0,
-        help="Largest cost of the training job's machines, in US dollars: timeout is shortened to "
-        "fit, at the price of machines on demand; 0: no limit.",
-        minimum=0,
-    )
-    price_per_hour: float = option(
-        0.0,
-        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: from "
-        "the price table, which is of us-central1.",
-        minimum=0,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from pipelines.console import print_plain
 from pipelines.machines import cost
 from pipelines.operation import StepMachine
 from pipelines.parameters import ParameterSet
-from trainer.config import to_flags
 from trainer.machines.machine_types import disk_types
 from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
@@ -26,7 +25,7 @@ _LABEL = 10
 
 def check_affordable(parameters: ParameterSet) -> None:
     """Raises InputError where max_cost can't pay for a minute, or for what has no price."""
-    pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    pools = worker_pool_specs(parameters.machines)
     _timeout(parameters, pools, cost.table())
 
 
@@ -48,7 +47,7 @@ def show(
         InputError: max_cost pays for less than a minute, or a rate is none.
     """
     # The very list that the plan_training step makes.
-    pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+    pools = worker_pool_specs(parameters.machines)
     own = cost.parse_rates(rates, pools)
     prices = cost.table().overridden(own)
     timeout = parameters.job.timeout

@@ -20,11 +20,9 @@ from pipelines.job_options import JobOptions
 from pipelines.machines import cost
 from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import with_parameters
-from trainer.config import TrainingConfig
-from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.evaluation.gate import CHALLENGER, CHAMPION, GateOptions
+from trainer.evaluation.gate import CHALLENGER, CHAMPION
 from trainer.fields import pick
-from trainer.machines.worker_pools import IMAGE, MachineOptions
+from trainer.machines.worker_pools import IMAGE
 
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
@@ -34,16 +32,25 @@ RETRIES = 2
 
 
 def _step(
-    task: dsl.PipelineTask,
     title: str,
+    component: Any,
+    available: Mapping[str, Any],
+    /,
     *,
     cached: bool = False,
     machine: StepMachine | None = None,
+    **inputs: Any,
 ) -> dsl.PipelineTask:
-    """Name a step that ends in the same outputs however often it runs, and let it be retried.
+    """Add a step that ends in the same outputs however often it runs, and so can be retried.
 
     The training job is none of these: Vertex AI restarts its replicas itself.
+
+    Args:
+        available: values of which the component gets, by their names, those that it takes.
+        inputs: its other inputs.
     """
+    taken = component.component_spec.inputs.keys() & available.keys()
+    task = component(**{**{name: available[name] for name in taken}, **inputs})
     if machine:
         task.set_cpu_limit(str(machine.cpus)).set_memory_limit(f"{machine.memory_gb}G")
     task.set_display_name(title).set_caching_options(cached)
@@ -84,72 +91,44 @@ def _add_steps(
     recipe_sets: list[str],
     machines: Mapping[str, StepMachine],
 ) -> None:
+    place: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
+    run = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
     # Not cached: what the source holds may change under the same name.
-    listed = _step(
-        fingerprint_source(source=parameters["source"], data_dir=parameters["data_dir"]),
-        "List the source",
-    )
+    listed = _step("List the source", fingerprint_source, parameters)
 
     # Cached: the same options and the same source give the same records.
     records = _step(
-        create_tfrecords(
-            source_digest=listed.outputs["digest"],
-            # Compiling names the image that it gives this step.
-            image=IMAGE,
-            service_account=parameters["service_account"],
-            network=parameters["network"],
-            encryption_spec_key_name=parameters["encryption_spec_key_name"],
-            project=PROJECT_ID_PLACEHOLDER,
-            location=LOCATION_PLACEHOLDER,
-            **pick(RecordOptions, parameters),
-            **pick(EngineOptions, parameters),
-        ),
         "Create TFRecords",
+        create_tfrecords,
+        parameters,
         cached=True,
         machine=machines.get("records"),
+        source_digest=listed.outputs["digest"],
+        # Compiling names the image that it gives this step.
+        image=IMAGE,
+        **place,
     ).outputs["records"]
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
-    registry = {
-        "model_name": parameters["model_name"],
-        "project": PROJECT_ID_PLACEHOLDER,
-        "location": LOCATION_PLACEHOLDER,
-    }
     plan = _step(
-        plan_training(
-            records=records,
-            **pick(TrainingConfig, parameters),
-            **pick(MachineOptions, parameters),
-            scheduling_strategy=parameters["scheduling_strategy"],
-            timeout=parameters["timeout"],
-            max_wait_duration=parameters["max_wait_duration"],
-            max_cost=parameters["max_cost"],
-            price_per_hour=parameters["price_per_hour"],
-            rates=cost.table().rates,
-            rates_of=f"{cost.table().region}, {cost.table().date}",
-            skip_if_unchanged=parameters["skip_if_unchanged"],
-            resume_from=parameters["resume_from"],
-            labels=parameters["labels"],
-            run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-            recipe_sets=recipe_sets,
-            class_floors=parameters["class_floors"],
-            **registry,
-        ),
         "Plan the training job",
+        plan_training,
+        parameters,
+        records=records,
+        rates=cost.table().rates,
+        rates_of=f"{cost.table().region}, {cost.table().date}",
+        run=run,
+        recipe_sets=recipe_sets,
+        **place,
     )
 
     # KFP leaves the branches of an If without an Else open: those of the gate must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
-        _step(
-            skip_training(reason=plan.outputs["reason"], version=plan.outputs["version"]),
-            "Record that nothing changed",
-        )
+        _step("Record that nothing changed", skip_training, plan.outputs)
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
-        directory = plan.outputs["training"]
-
         job = (
             CustomTrainingJobOp(
-                display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                display_name=run,
                 worker_pool_specs=plan.outputs["worker_pool_specs"],
                 base_output_directory=plan.outputs["base_output_directory"],
                 strategy=parameters["scheduling_strategy"],
@@ -163,51 +142,28 @@ def _add_steps(
             .set_caching_options(False)
         )
 
-        model = _step(
-            collect_training(training=directory).after(job), "Collect model and metrics"
-        ).outputs["model"]
-
+        collected = _step("Collect model and metrics", collect_training, plan.outputs)
+        artifacts: dict[str, Any] = {
+            "records": records,
+            "model": collected.after(job).outputs["model"],
+            "training": plan.outputs["training"],
+        }
         judged = _step(
-            evaluate_model(
-                model=model,
-                records=records,
-                training=directory,
-                title=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-                slice_columns=parameters["slice_columns"],
-                **registry,
-                **pick(GateOptions, parameters),
-            ),
             "Evaluate and compare with the champion",
+            evaluate_model,
+            parameters,
             machine=machines.get("evaluation"),
+            title=run,
+            **artifacts,
+            **place,
         )
-
-        candidate = {
-            "model": model,
-            "records": records,
-            "evaluation": judged.outputs["evaluation"],
-            "champion": judged.outputs["champion"],
-            "reason": judged.outputs["reason"],
-            "configuration": plan.outputs["configuration"],
-            "serving_image": parameters["serving_image"],
-            "labels": parameters["labels"],
-            "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-            "encryption_spec_key_name": parameters["encryption_spec_key_name"],
-            **registry,
-        }
-        available = {
-            **parameters,
-            **judged.outputs,
-            **registry,
-            "records": records,
-            "model": model,
-            "training": directory,
-            "run": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
-        }
+        available = {**parameters, **judged.outputs, **artifacts, **place, "run": run}
         for name, component in own_steps.items():
             steps.add(name, component, available)
 
+        candidate = {**available, "configuration": plan.outputs["configuration"]}
         # A model that gets no role stays what it is: files of this run.
         with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-            _step(register_model(role=CHAMPION, **candidate), "Register as champion")
+            _step("Register as champion", register_model, candidate, role=CHAMPION)
         with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-            _step(register_model(role=CHALLENGER, **candidate), "Register as challenger")
+            _step("Register as challenger", register_model, candidate, role=CHALLENGER)

@@ -1,9 +1,10 @@
-"""What training can be told: one typed config, and its way to flags."""
+"""What training can be told: one typed config, and the file in which replicas find it."""
 
 import dataclasses
 import hashlib
 import json
 
+from trainer.data import storage
 from trainer.data.record_options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
@@ -252,9 +253,14 @@ def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def to_flags(config: TrainingConfig) -> list[str]:
-    """Return one `--name=value` flag a field, which `trainer.training.job.parse` reads back."""
-    return [
-        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in dataclasses.asdict(config).items()
-    ]
+def write_config(config: TrainingConfig, directory: str) -> str:
+    """Write the config that all replicas of the job in `directory` (URI) read; return its URI."""
+    storage.make_folder(directory)
+    uri = config_uri(directory)
+    storage.write_whole(uri, json.dumps(dataclasses.asdict(config), indent=1).encode())
+    return uri
+
+
+def config_uri(directory: str) -> str:
+    """Return the URI of the config of the job in `directory`."""
+    return f"{directory}/config.json"

@@ -16,18 +16,16 @@ lists and dictionaries; `convert` brings each to its field's type or raises.
 
 import dataclasses
 import difflib
-import inspect
 import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from trainer.errors import InputError
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
@@ -169,27 +167,6 @@ def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `values` that are fields of dataclass `cls`."""
     names = {field.name for field in dataclasses.fields(cls)}
     return {name: value for name, value in values.items() if name in names}
-
-
-def describe_arguments(*classes: type) -> Callable[[F], F]:
-    """Decorates a function whose arguments are fields of `classes` with their help texts.
-
-    They are added to its docstring, which must end with its section `Args:`.
-    """
-    helps: dict[str, str] = {}
-    for cls in classes:
-        for field in dataclasses.fields(cls):
-            helps.setdefault(field.name, field.metadata["help"])
-
-    def decorate(function: F) -> F:
-        lines = [inspect.getdoc(function) or ""]
-        for name in inspect.signature(function).parameters:
-            if name in helps:
-                lines.append(f"    {name}: {helps[name]}")
-        function.__doc__ = "\n".join(lines)
-        return function
-
-    return decorate
 
 
 def _to_int(value: Any) -> int:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,17 @@ def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")
 
 
 def require_image(template: Template, settings: Settings) -> None:
-    """Raises InputError where a template's image is one that only this machine knows."""
+    """Warn of an image without a digest; raise InputError for one that only this machine knows."""
     executors = template.package.content["deploymentSpec"]["executors"]
-    if executors["exec-plan-training"]["container"]["image"] == IMAGE:
+    image = executors["exec-plan-training"]["container"]["image"]
+    if image == IMAGE:
         settings.require("image")
+    if "@sha256:" not in image:
+        print(
+            f"warning: image {image} has no digest: pushed again with other code, it still gets "
+            "cached records of the old code; name it as IMAGE@sha256:DIGEST",
+            file=sys.stderr,
+        )
 
 
 def run_values(

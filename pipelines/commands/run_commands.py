@@ -149,7 +149,6 @@ def doctor(
     from pipelines.cloud import gpu_image
     from pipelines.cloud.connection import Connection
     from pipelines.machines import cost
-    from trainer.config import to_flags
     from trainer.machines.worker_pools import worker_pool_specs
 
     if set_ and not recipe:
@@ -157,7 +156,7 @@ def doctor(
     pools, preemptible = [], False
     if recipe:
         parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
-        pools = worker_pool_specs(parameters.machines, to_flags(parameters.training))
+        pools = worker_pool_specs(parameters.machines)
         preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
     own = settings().require("project")
     if recipe:

@@ -20,6 +20,7 @@ _CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""
 """Empty where the project is installed: its packages are found as others are."""
 _VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
 _VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
+_FUNCTION = "--function_to_execute"
 _THIS_MACHINE = ("127.0.0.1", "localhost")
 
 # Only defaults: what the user has set wins.
@@ -122,10 +123,20 @@ def of_replica(
 
 
 def here(command: Sequence[str]) -> list[str]:
-    """A container's command, with this interpreter in place of the image's."""
-    if command and pathlib.PurePath(command[0]).name in ("python", "python3"):
-        return [sys.executable, *command[1:]]
-    return list(command)
+    """Return a container's command, with this interpreter and code in place of the image's."""
+    words = list(command)
+    if words and pathlib.PurePath(words[0]).name in ("python", "python3"):
+        words[0] = sys.executable
+    if file := component_file(words):
+        words += ["--component_module_path", str(file)]
+    return words
+
+
+def component_file(command: Sequence[str]) -> pathlib.Path | None:
+    """Return the file of the component that a command names; None where it holds its source."""
+    if command[1:2] != ["-m"] or _FUNCTION not in command:
+        return None
+    return _ROOT / "components" / f"{command[list(command).index(_FUNCTION) + 1]}.py"
 
 
 def _prepend(path: pathlib.Path, rest: str | None) -> str:

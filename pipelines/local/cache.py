@@ -17,6 +17,7 @@ from typing import Any
 from kfp import dsl
 from kfp.local.cache import LocalCache
 
+from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage
 
@@ -68,10 +69,13 @@ def fingerprint(command: Sequence[str]) -> str:
     all that is the image.
 
     Args:
-        command: of the component's container; one of its words is the component's source.
+        command: of the component's container; it names the component's function, or holds the
+            source of a component of the user's own.
     """
     found: dict[pathlib.Path, str] = {}
     pending = [name for word in command for name in _imports(word)]
+    if file := component_file(command):
+        pending.append(f"components.{file.stem}")
     while pending:
         for path in _modules(pending.pop()):
             if path not in found:

@@ -18,12 +18,15 @@ from trainer.errors import EXIT_CODE
 FOLDER_VARIABLE = "BUCKETS_FOLDER"
 
 
-_KFPS = "-m kfp.dsl.executor_main "
+_KFPS = "kfp.dsl.executor_main"
 
 
 def in_place_of_kfps(command: Sequence[str]) -> list[str]:
-    """A component's command, with this module in place of KFP's executor."""
-    return [word.replace(_KFPS, f"-m {__name__} ") for word in command]
+    """Return a component's command with this module in place of KFP's executor.
+
+    Of a component with its source in the command, the executor is named in a shell's script.
+    """
+    return [word.replace(_KFPS, __name__) for word in command]
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipelines import recipe as recipes
 from tests import replicas
-from trainer.config import to_flags
+from trainer.config import TrainingConfig, write_config
 from trainer.data.schema import FILE_NAME, Dataset, Split
 from trainer.data.write.writer import create_tfrecords
 
@@ -47,8 +47,8 @@ def rows() -> list[tuple[str, float, float, str]]:
         dataset = create_tfrecords(options, str(folder / "records"), progress=lambda line: None)
         _score_on_test_images(dataset)
         tutorial = dataclasses.replace(recipe.training, **TUTORIAL)
-        ours = _train(to_flags(recipe.training), dataset, folder / "recipe", float("inf"))
-        theirs = _train(to_flags(tutorial), dataset, folder / "tutorial", PATIENCE * ours.seconds)
+        ours = _train(recipe.training, dataset, folder / "recipe", float("inf"))
+        theirs = _train(tutorial, dataset, folder / "tutorial", PATIENCE * ours.seconds)
     verb = "reached" if theirs.reached else f"given up, best {theirs.best:.4f},"
     return [
         (
@@ -84,11 +84,12 @@ class _Course:
     last: float
 
 
-def _train(flags: list[str], dataset: Dataset, folder: Path, limit: float) -> _Course:
+def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float) -> _Course:
     """Runs a job to its end, or until it has reached the accuracy or `limit` (seconds)."""
-    places = [f"--dataset={dataset.uri}", f"--base_output_directory={folder}"]
+    flags = [f"--dataset={dataset.uri}", f"--base_output_directory={folder}"]
+    flags.append(f"--config={write_config(config, str(folder))}")
     roles = replicas.CHIEF_AND_WORKER
-    with replicas.started("trainer.task", [*places, *flags], roles, folder / "logs") as processes:
+    with replicas.started("trainer.task", flags, roles, folder / "logs") as processes:
         chief = processes[0]
         while chief.poll() is None:
             course = _course(folder)

@@ -1,18 +1,14 @@
 """Runs of plan_training on records that are described and not there."""
 
-import dataclasses
-
 from kfp import dsl
 
 from components.plan_training import plan_training
 from tests.components.artifacts import artifact
-from trainer.config import TrainingConfig
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
-from trainer.machines.worker_pools import MachineOptions
 
-ALWAYS = {"skip_if_unchanged": False, "model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"resume_from": "", "labels": {}, "run": "digits-1", "class_floors": {}}
-ALWAYS |= {"recipe_sets": [], "scheduling_strategy": "STANDARD", "max_wait_duration": "86400s"}
+ALWAYS = {"model_name": "digits", "project": "p", "location": "l"}
+ALWAYS |= {"labels": {}, "run": "digits-1", "class_floors": {}}
+ALWAYS |= {"recipe_sets": [], "max_wait_duration": "86400s"}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
@@ -44,10 +40,8 @@ def describe(folder, train=100, shape=(8, 8, 1)):
 def planned(tmp_path, records="", **changes):
     """The step's outputs by name, and the artifact of the job's directory."""
     records = records or describe(tmp_path / "described")
-    values = {**dataclasses.asdict(TrainingConfig()), **dataclasses.asdict(MachineOptions())}
     training = artifact(dsl.Artifact, tmp_path / "training")
-    values |= {"timeout": "86400s", "max_cost": 0.0, "price_per_hour": 0.0}
-    values |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
+    values = {"timeout": "86400s", "rates": {}, "rates_of": "us-central1, 2030-01-02"}
     outputs = plan_training.python_func(
         records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
     )

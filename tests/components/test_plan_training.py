@@ -1,5 +1,6 @@
 """The plan is a whole list of worker pools whose replicas can read their command line."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -63,6 +64,9 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
         assert job.dataset == str(tmp_path / "described")
         assert job.base_output_directory == directory
         assert job.config == config
+        # A trial of hyperparameter tuning appends its own values.
+        tried = parse([*pool["container_spec"]["args"], "--learning_rate=0.5"], {})
+        assert tried.config == dataclasses.replace(config, learning_rate=0.5)
 
 
 def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):

@@ -19,7 +19,8 @@ def copied_folders() -> list[str]:
     stage = instructions()
     start = stage.index("FROM scratch AS code") + 1
     end = next(n for n in range(start, len(stage)) if stage[n].startswith("FROM "))
-    return [line.split()[1] for line in stage[start:end] if line.startswith("COPY ")]
+    copied = [line.split()[1] for line in stage[start:end] if line.startswith("COPY ")]
+    return [name for name in copied if (ROOT / name).is_dir()]
 
 
 def locked(path: Path) -> dict[str, str]:

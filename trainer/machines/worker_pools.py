@@ -1,6 +1,6 @@
 """Which machines train: options, and the worker_pool_specs that they amount to.
 
-    worker_pool_specs(MachineOptions(worker_count=3), ["--epochs=10"])
+    worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
 
 gives the list that a CustomJob takes, each pool at the place that Vertex AI has for its
 role: 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
@@ -138,7 +138,7 @@ class MachineOptions:
         return role == "worker" or (role == "chief" and not self.ps_count)
 
 
-def worker_pool_specs(machines: MachineOptions, flags: Sequence[str]) -> list[dict[str, Any]]:
+def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Plans the worker pools of a CustomJob.
 
     Args:

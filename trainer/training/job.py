@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer import fields
 from trainer.config import TrainingConfig
+from trainer.data import storage
 from trainer.errors import InputError
 
 
@@ -58,6 +59,11 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         type=int,
         help="Accelerators of this replica's machine, fewer of which are an error.",
     )
+    parser.add_argument(
+        "--config",
+        default="",
+        help="Config of the job (URI of a JSON file); the flags below override single values.",
+    )
     for field in dataclasses.fields(TrainingConfig):
         shown = json.dumps(fields.default_of(field)).replace("%", "%%")
         parser.add_argument(
@@ -67,7 +73,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
             help=f"{field.metadata['help']} Default: {shown}.",
         )
     values: dict[str, Any] = vars(parser.parse_args(arguments))
-    dataset = values.pop("dataset")
+    dataset, config = values.pop("dataset"), values.pop("config")
     base = values.pop("base_output_directory")
     machine = {name: values.pop(name) for name in ("evaluator_pool", "accelerator_count")}
     if not base:
@@ -81,9 +87,16 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     return Job(
         dataset=dataset,
         base_output_directory=base,
-        config=fields.build(TrainingConfig, values),
+        config=fields.build(TrainingConfig, {**(_read(config) if config else {}), **values}),
         **machine,
     )
+
+
+def _read(uri: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(storage.read(uri)))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--config={uri} can't be read: {error}; plan the job again") from None
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.pipelines.local.conftest import job_states, wait_for
-from trainer.config import TrainingConfig, to_flags
+from trainer.config import TrainingConfig, write_config
 from trainer.machines.worker_pools import MachineOptions, worker_pool_specs
 
 PARENT = "projects/p/locations/l"
@@ -29,7 +29,7 @@ def test_each_role_is_killed_in_turn_and_the_job_succeeds(client, digit_records,
     )
     machines = MachineOptions(worker_count=2, ps_count=1, evaluator_count=1)
     flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={base}"]
-    pools = worker_pool_specs(machines, [*flags, *to_flags(config)])
+    pools = worker_pool_specs(machines, [*flags, f"--config={write_config(config, str(base))}"])
     job = {"display_name": "train", "job_spec": {"worker_pool_specs": pools}}
     name = client.create_custom_job(parent=PARENT, custom_job=job).name
     wait_for(lambda: job_states(tmp_path))

@@ -1,0 +1,44 @@
+"""What the pipeline itself can be told."""
+
+import dataclasses
+
+from trainer.fields import option
+from trainer.machines.scheduling import SCHEDULING_STRATEGIES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """How the pipeline plans a training job, and what its evaluation looks at."""
+
+    skip_if_unchanged: bool = option(
+        False,
+        help="Skip training where a version of model_name was trained on equal records with an "
+        "equal configuration. For scheduled runs.",
+    )
+    resume_from: str = option(
+        "",
+        help="base_output_directory of an interrupted training job of equal records and "
+        "configuration, from whose checkpoint training goes on; empty: training starts anew.",
+    )
+    slice_columns: list[str] = option(
+        [],
+        help="Columns of a table by whose values the test split is cut into slices, each with "
+        "metrics of its own, as a JSON list; empty: columns of few or of ranked values.",
+    )
+    scheduling_strategy: str = option(
+        "STANDARD",
+        help="Strategy by which Vertex AI provides the training job's machines.",
+        choices=SCHEDULING_STRATEGIES,
+    )
+    max_cost: float = option(
+        0.0,
+        help="Largest cost of the training job's machines, in US dollars: timeout is shortened to "
+        "fit, at the price of machines on demand; 0: no limit.",
+        minimum=0,
+    )
+    price_per_hour: float = option(
+        0.0,
+        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: from "
+        "the price table, which is of us-central1.",
+        minimum=0,
+    )

@@ -1,0 +1,61 @@
+"""Components as typed functions: an argument that is a config class stands for its fields.
+
+    @component
+    def plan(records: dsl.Input[dsl.Dataset], config: TrainingConfig, run: str): ...
+
+has the inputs records, run and one for each field of TrainingConfig, described by its help.
+The function gets a TrainingConfig. Its code is in the image, whose kfp_config.ini names the
+file of each component: the compiled pipeline holds none of it.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from kfp import dsl
+
+from trainer.errors import exit_on_input_error
+from trainer.fields import build, pick, type_of
+from trainer.machines.worker_pools import IMAGE
+
+
+def component(function: Callable[..., Any]) -> Any:
+    """Make a KFP component of a function; a user's mistake ends it with one line and exit code 2.
+
+    Args:
+        function: its docstring ends with the section `Args:`, of all its arguments but configs.
+    """
+    configs: dict[str, type] = {}
+    inputs: dict[str, Any] = {}
+    lines = [inspect.getdoc(function) or ""]
+    signature = inspect.signature(function)
+    for name, parameter in signature.parameters.items():
+        if not dataclasses.is_dataclass(parameter.annotation):
+            inputs[name] = parameter.annotation
+            continue
+        group: Any = parameter.annotation
+        configs[name] = group
+        for field in dataclasses.fields(group):
+            inputs[field.name] = type_of(group, field.name)
+            lines.append(f"    {field.name}: {field.metadata['help']}")
+
+    @functools.wraps(function)
+    def call(**values: Any) -> Any:
+        with exit_on_input_error():
+            given = {name: values[name] for name in values if name in signature.parameters}
+            for name, group in configs.items():
+                given[name] = build(group, pick(group, values))
+            return function(**given)
+
+    call.__doc__ = "\n".join(lines)
+    call.__annotations__ = {**inputs, "return": signature.return_annotation}
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            inspect.Parameter(name, kind, annotation=annotation)
+            for name, annotation in inputs.items()
+        ]
+    )
+    return dsl.component(call, base_image=IMAGE, target_image=IMAGE)

@@ -1,0 +1,98 @@
+"""Components as typed functions: their inputs, their command, and their code in the image."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp import compiler, dsl
+
+from components import typed
+from components.create_tfrecords import create_tfrecords
+from components.plan_training import plan_training
+from trainer.config import TrainingConfig
+
+COMPONENTS = Path(typed.__file__).parent
+
+
+def test_a_config_class_stands_for_an_input_a_field():
+    inputs = plan_training.component_spec.inputs
+    assert inputs["epochs"].type == "Integer"
+    assert inputs["epochs"].description.startswith("Passes over the training split.")
+    assert inputs["model_options"].type == "Dict"
+    assert inputs["class_floors"].description.startswith("Floors of recall")
+    assert not {"config", "machines", "options"} & inputs.keys()
+    assert all(spec.description for spec in inputs.values())
+
+
+def test_a_compiled_component_holds_no_source(tmp_path):
+    path = tmp_path / "component.yaml"
+    compiler.Compiler().compile(create_tfrecords, str(path))
+    (executor,) = yaml.safe_load(path.read_text())["deploymentSpec"]["executors"].values()
+    container = executor["container"]
+    assert container["command"] == ["python3", "-m", "kfp.dsl.executor_main"]
+    assert container["args"][-2:] == ["--function_to_execute", "create_tfrecords"]
+    assert set(container) == {"image", "command", "args"}
+
+
+def test_the_image_finds_each_component_from_its_working_directory(tmp_path):
+    """In a folder like the image's /app, the executor runs a component that it is told by name."""
+    (tmp_path / "components").symlink_to(COMPONENTS)
+    (tmp_path / "trainer").symlink_to(COMPONENTS.parent / "trainer")
+    (tmp_path / "kfp_config.ini").symlink_to(COMPONENTS / "kfp_config.ini")
+    decision = tmp_path / "out" / "decision"
+    inputs = {
+        "inputs": {"parameterValues": {"reason": "nothing changed", "version": "digits@1"}},
+        "outputs": {
+            "artifacts": {
+                "decision": {
+                    "artifacts": [
+                        {
+                            "name": "decision",
+                            "type": {"schemaTitle": "system.Artifact"},
+                            "uri": str(decision),
+                            "metadata": {},
+                        }
+                    ]
+                }
+            },
+            "parameters": {"verdict": {"outputFile": str(tmp_path / "out" / "verdict")}},
+            "outputFile": str(tmp_path / "out" / "output.json"),
+        },
+    }
+    command = [sys.executable, "-m", "kfp.dsl.executor_main", "--executor_input"]
+    command += [json.dumps(inputs), "--function_to_execute", "skip_training"]
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(decision.read_text())["reason"] == "nothing changed"
+    named = (COMPONENTS / "kfp_config.ini").read_text()
+    files = [file.stem for file in COMPONENTS.glob("*.py") if "\n@component\n" in file.read_text()]
+    assert len(files) == 7
+    assert all(f"\n{name} = components/{name}.py" in named for name in files)
+
+
+def test_a_users_mistake_in_a_component_is_one_line_and_exit_code_2(capsys):
+    seen = []
+
+    @typed.component
+    def shown(config: TrainingConfig, run: str, page: dsl.Output[dsl.Markdown]):
+        """Shows.
+
+        Args:
+            run: A name.
+        """
+        seen.append((config, run))
+
+    shown.python_func(epochs=3.0, run="a", page=None)
+    assert seen == [(TrainingConfig(epochs=3), "a")]
+    with pytest.raises(SystemExit) as ended:
+        shown.python_func(epochs=0, run="a", page=None)
+    assert ended.value.code == 2
+    error = "error: epochs=0 is out of range: it must be at least 1\n"
+    assert capsys.readouterr().err == error
