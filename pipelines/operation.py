@@ -27,13 +27,15 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.machines.worker_pools import MachineOptions
+
+T = TypeVar("T")
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MOST_ADDRESSES = 3
@@ -125,93 +127,83 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """How a recipe is run on Vertex AI.
+    """How a recipe is run on Vertex AI."""
 
-    Attributes:
-        expected_minutes: of the training job, for its price; 0: nobody has said.
-        notify: addresses to which Vertex AI sends an e-mail when a run ends, however it ends.
-        steps: components of the user's own, each as MODULE:NAME.
-        step_machines: by step, records or evaluation. Compiled into the pipeline: KFP also takes
-            parameters there, by an input that the component does not declare, and no page says
-            that Vertex AI resolves it.
-        serving: machines of its model's endpoint.
-        fallbacks: values of parameters, one set after the other, for a run whose machines
-            are not to be had.
-        retraining: None where the recipe declares none.
-    """
-
-    expected_minutes: float = 0.0
-    notify: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-    step_machines: dict[str, StepMachine] = dataclasses.field(default_factory=dict)
-    serving: Serving = Serving()
-    fallbacks: tuple[dict[str, Any], ...] = ()
-    retraining: Schedule | None = None
+    expected_minutes: float = option(
+        0.0, help="Expected time of the training job, for its price; 0: unknown.", minimum=0
+    )
+    notify: list[str] = option(
+        [], help="Addresses that get an e-mail when a run ends, however it ends; up to three."
+    )
+    steps: list[str] = option(
+        [], help="Components of your own behind the evaluation, each as MODULE:NAME."
+    )
+    # Compiled into the pipeline: KFP also takes parameters there, by an input that the component
+    # does not declare, and no page says that Vertex AI resolves it.
+    step_machines: dict = option({}, help="CPUs and memory of the steps records and evaluation.")
+    serving: Any = option(Serving(), help="Machines of its model's endpoint.")
+    fallbacks: list = option(
+        [], help="Other machines to try, one table after the other, where there are none of these."
+    )
+    retraining: Any = option(None, help="When runs start by themselves.")
 
 
 _SIZED_STEPS = ("records", "evaluation")
-_FALLBACK = {field.name for field in dataclasses.fields(MachineOptions)} | {"scheduling_strategy"}
+FALLBACK = sorted(field.name for field in dataclasses.fields(MachineOptions))
+FALLBACK += ["scheduling_strategy"]
+"""Parameters that a fallback may set."""
 
 
 def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
-    """Parts a recipe's TOML into values of the pipeline's parameters and its operation.
+    """Part a recipe's TOML into values of the pipeline's parameters and its operation.
+
+    Returns:
+        The values, and an operation whose step_machines are StepMachines by step, whose serving
+        is a Serving and whose retraining is a Schedule, or None.
 
     Raises:
         InputError: a value of the operation that is none.
     """
-    values = dict(document)
-    minutes = fields.convert("expected_minutes", values.pop("expected_minutes", 0.0), float)
-    fields.check("expected_minutes", minutes, {"minimum": 0})
-    notify = fields.convert("notify", values.pop("notify", []), list)
-    check_addresses(notify)
-    own = [
-        fields.convert("steps", name, str)
-        for name in fields.convert("steps", values.pop("steps", []), list)
-    ]
-    steps.check(own)
-    sizes = fields.convert("step_machines", values.pop("step_machines", {}), dict)
-    for name in sizes:
+    own = fields.pick(Operation, document)
+    values = {name: value for name, value in document.items() if name not in own}
+    read = fields.build(Operation, own)
+    check_addresses(read.notify)
+    steps.check(read.steps)
+    for name in read.step_machines:
         if name not in _SIZED_STEPS:
             raise InputError(
                 f"[step_machines]: {name!r} is no step{fields.nearest(name, _SIZED_STEPS)}"
             )
-    try:
-        machines = {name: fields.build(StepMachine, size) for name, size in sizes.items()}
-    except InputError as error:
-        raise InputError(f"[step_machines]: {error}") from None
-    try:
-        serving = fields.build(Serving, fields.convert("serving", values.pop("serving", {}), dict))
-    except InputError as error:
-        raise InputError(f"[serving]: {error}") from None
-    fallbacks = fields.convert("fallbacks", values.pop("fallbacks", []), list)
-    for number, fallback in enumerate(fallbacks, 1):
+    for number, fallback in enumerate(read.fallbacks, 1):
         place = f"fallbacks[{number}]"
         if not isinstance(fallback, dict) or not fallback:
             raise InputError(f"{place} is not a table of values; write [[fallbacks]] above them")
         for name in fallback:
-            if name not in _FALLBACK:
+            if name not in FALLBACK:
                 raise InputError(
-                    f"{place}: {name!r} is not about machines{fields.nearest(name, _FALLBACK)}"
+                    f"{place}: {name!r} is not about machines{fields.nearest(name, FALLBACK)}"
                 )
+    machines = {
+        name: _table("step_machines", size, StepMachine)
+        for name, size in read.step_machines.items()
+    }
+    serving = read.serving
+    if "serving" in own:
+        serving = _table("serving", fields.convert("serving", serving, dict), Serving)
     retraining = None
-    if "retraining" in values:
-        table = fields.convert("retraining", values.pop("retraining"), dict)
-        try:
-            retraining = fields.build(
-                Schedule, {name: _text(value) for name, value in table.items()}
-            )
-        except InputError as error:
-            raise InputError(f"[retraining]: {error}") from None
-    operation = Operation(
-        expected_minutes=minutes,
-        notify=tuple(notify),
-        steps=tuple(own),
-        step_machines=machines,
-        serving=serving,
-        fallbacks=tuple(fallbacks),
-        retraining=retraining,
-    )
-    return values, operation
+    if "retraining" in own:
+        table = fields.convert("retraining", own["retraining"], dict)
+        dated = {name: _text(value) for name, value in table.items()}
+        retraining = _table("retraining", dated, Schedule)
+    made = {"step_machines": machines, "serving": serving, "retraining": retraining}
+    return values, dataclasses.replace(read, **made)  # type: ignore[arg-type]
+
+
+def _table(place: str, values: Mapping[str, Any], cls: type[T]) -> T:
+    try:
+        return fields.build(cls, values)
+    except InputError as error:
+        raise InputError(f"[{place}]: {error}") from None
 
 
 def check_addresses(addresses: list[Any]) -> None:

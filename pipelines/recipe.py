@@ -8,6 +8,7 @@ the accuracy to expect, the time, the cost and the command.
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,14 +19,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from pipelines.operation import Operation, split
-from pipelines.parameters import PARAMETERS, ParameterSet, checked
+from pipelines.operation import FALLBACK, Operation, Schedule, Serving, StepMachine, split
+from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
 from trainer.errors import InputError
 
 DIRECTORY = Path(__file__).parent / "recipes"
 OWN_DIRECTORY = Path("recipes")
 """Of the user's own recipes, in the working folder."""
+_SCHEMA = re.compile(r"\A#:schema .*\n")
+"""By which a recipe's first line names its JSON schema to an editor."""
 _TYPES = {
     int: "a whole number",
     float: "a number",
@@ -61,6 +64,24 @@ class Recipe:
 def names() -> list[str]:
     """Return the names of all recipes, sorted."""
     return sorted(_paths())
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a recipe, by which editors complete and check its file."""
+    groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
+    parameters = {name: one for group in groups for name, one in group.items()}
+    own = fields.schema(Operation)["properties"]
+    own["step_machines"]["additionalProperties"] = fields.schema(StepMachine)
+    own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(Serving)
+    machines = {name: parameters[name] for name in FALLBACK}
+    own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "required": ["source"],
+        "additionalProperties": False,
+        "properties": {**parameters, **own},
+    }
 
 
 def load(name: str, *folders: Path) -> Recipe:
@@ -105,7 +126,7 @@ def load(name: str, *folders: Path) -> Recipe:
         raise InputError(f'{path.name} names no data; add source = "images:FOLDER", or another one')
     return Recipe(
         name=name,
-        summary=text.partition("\n")[0].removeprefix("#").strip(),
+        summary=_SCHEMA.sub("", text).partition("\n")[0].removeprefix("#").strip(),
         given=given,
         parameters=parameters,
         operation=operation,

@@ -1,6 +1,4 @@
-"""Configuration as data: dataclasses whose fields carry help, choices and bounds.
-
-A synopsis:
+"""Options: dataclasses whose fields declare help, choices and bounds, which pydantic checks.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -11,24 +9,35 @@ A synopsis:
 
 Values may arrive as text (a command line), as floats where integers are meant
 (KFP passes every number in a list or a struct as a double), or as JSON text for
-lists and dictionaries; `convert` brings each to its field's type or raises.
+lists and dictionaries.
 """
 
 import dataclasses
 import difflib
+import functools
 import json
-import math
-import operator
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from trainer.errors import InputError
 
 T = TypeVar("T")
 
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
+# KFP carries numbers as doubles, which hold whole numbers up to here.
+_LARGEST = 2**53
+_BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
+"""Pydantic's names of bounds, and our words."""
+_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    list: 'a JSON list, such as [0.8, 0.1, 0.1] or ["a", "b"]',
+    dict: 'a JSON object, such as {"name": 1}',
+}
 
 
 def option(
@@ -41,42 +50,28 @@ def option(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Returns a dataclass field that knows its help text and its admissible values.
+    """Return a dataclass field that knows its help text and its admissible values.
 
-    `minimum` and `maximum` are inclusive, `above` and `below` exclusive. Choices and bounds are
-    added to the help text.
+    `minimum` and `maximum` are inclusive, `above` and `below` exclusive; of a list they hold for
+    each item, as choices do. Choices and bounds are added to the help text.
     """
-    metadata: dict[str, Any] = {
-        "choices": tuple(choices),
-        "minimum": minimum,
-        "maximum": maximum,
-        "above": above,
-        "below": below,
-    }
-    metadata["help"] = f"{help}{_admissible(help, metadata, isinstance(default, list))}"
+    given = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
+    bounds = {name: value for name, value in given.items() if value is not None}
+    choices = tuple(choices)
+    listed = [str(choice) for choice in choices if choice != ""]
+    if not set(listed) <= set(re.findall(r"\w+", help)):
+        help += f" {'Any' if isinstance(default, list) else 'One'} of {', '.join(listed)}."
+    if bounds and bounds != {"ge": 0}:
+        words = ", ".join(f"{_BOUNDS[name]} {value}" for name, value in bounds.items())
+        help += f" {words.capitalize()}."
+    metadata = {"help": help, "choices": choices, "bounds": bounds}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _admissible(text: str, metadata: Mapping[str, Any], several: bool) -> str:
-    """Returns a sentence on the choices and one on the bounds, unless `text` names the choices."""
-    choices = [str(choice) for choice in metadata["choices"] if choice != ""]
-    if set(choices) <= set(re.findall(r"\w+", text)):
-        choices = []
-    listed = f" {'Any' if several else 'One'} of {', '.join(choices)}." if choices else ""
-    bounds = [
-        f"{words} {metadata[name]}"
-        for name, (_, words) in _BOUNDS.items()
-        if metadata[name] is not None
-    ]
-    if bounds == ["at least 0"]:
-        bounds = []
-    return f"{listed} {', '.join(bounds).capitalize()}." if bounds else listed
-
-
 def default_of(field: dataclasses.Field) -> Any:
-    """The value that a field has when nobody sets it."""
+    """Return the value that a field has when nobody sets it."""
     if field.default is not dataclasses.MISSING:
         return field.default
     assert field.default_factory is not dataclasses.MISSING
@@ -84,13 +79,13 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def type_of(cls: type, name: str) -> type:
-    """The plain Python type (str, int, float, bool, list or dict) of field `name`."""
+    """Return the plain Python type (str, int, float, bool, list or dict) of field `name`."""
     hint = get_type_hints(cls)[name]
-    return getattr(hint, "__origin__", hint)
+    return get_origin(hint) or hint
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A `; did you mean 'x'?` for the closest of `known`, or the whole list if none is close.
+    """Return `; did you mean 'x'?` for the closest of `known`, or the whole list if none is close.
 
     Upper and lower case are one.
     """
@@ -104,40 +99,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(sorted(known))}"
 
 
-def convert(name: str, value: Any, kind: type) -> Any:
-    """Brings `value` to `kind`, or raises InputError naming `name`, the value and the type."""
-    try:
-        return _CONVERTERS[kind](value)
-    except RecursionError:
-        raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
-    except (ValueError, TypeError, OverflowError) as error:
-        if kind is int and isinstance(error, OverflowError):
-            raise InputError(
-                f"{name}={value!r} is out of range: it must be at most {_LARGEST}"
-            ) from None
-        expected = _NAMES[kind]
-        raise InputError(f"{name}={value!r} is not {expected}") from None
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """Bring `value` to `kind`, or raise InputError naming `name`, the value and the type."""
+    return _validated(name, value, kind, _plain_adapter(kind))
 
 
-def check(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
-    """Raises InputError where `value` is not one of the choices or is out of bounds."""
-    choices = metadata.get("choices", ())
-    for item in value if isinstance(value, list) else [value]:
-        if choices and item not in choices:
-            listed = ", ".join(map(repr, choices))
-            hint = nearest(item, choices) if isinstance(item, str) else ""
-            suffix = hint if "did you mean" in hint else ""
-            raise InputError(f"{name}={item!r} is not one of {listed}{suffix}")
-        if not isinstance(item, (int, float)) or isinstance(item, bool):
-            continue
-        for bound, (holds, words) in _BOUNDS.items():
-            limit = metadata.get(bound)
-            if limit is not None and not holds(item, limit):
-                raise InputError(f"{name}={item!r} is out of range: it must be {words} {limit}")
-
-
-def build(cls: type[T], values: Mapping[str, Any], *, taker: str = "") -> T:
-    """Builds dataclass `cls` from `values`, every one converted and checked.
+def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
+    """Build dataclass `cls` from `values`, every one converted and checked.
 
     Args:
         taker: whom the values are for, in the message on an unknown name; empty: the user's
@@ -147,101 +115,110 @@ def build(cls: type[T], values: Mapping[str, Any], *, taker: str = "") -> T:
         InputError: an unknown name (the nearest known one is named), a value of the wrong
             type, or one that is out of range.
     """
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for name in values:
-        if name not in fields:
-            unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
-            raise InputError(unknown + (nearest(name, fields) if fields else ": it has no options"))
-    hints = get_type_hints(cls)
+    known = _fields(cls)
     checked = {}
     for name, value in values.items():
-        checked[name] = convert(name, value, type_of(cls, name))
-        if isinstance(checked[name], list):
-            (item_type,) = get_args(hints[name])
-            checked[name] = [convert(name, item, item_type) for item in checked[name]]
-        check(name, checked[name], fields[name].metadata)
+        if name not in known:
+            unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
+            raise InputError(unknown + (nearest(name, known) if known else ": it has no options"))
+        checked[name] = _validated(name, value, *_field_adapter(cls, name))
     return cls(**checked)
 
 
 def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `values` that are fields of dataclass `cls`."""
-    names = {field.name for field in dataclasses.fields(cls)}
-    return {name: value for name, value in values.items() if name in names}
+    """Return those of `values` that are fields of dataclass `cls`."""
+    return {name: value for name, value in values.items() if name in _fields(cls)}
 
 
-def _to_int(value: Any) -> int:
-    if isinstance(value, bool):
-        raise ValueError
-    number = float(value)
-    if not number.is_integer():
-        raise ValueError
-    # Not by way of `number`, which a large value rounds to.
-    given = isinstance(value, str) and not value.strip("+-").isdigit()
-    whole = int(number) if given else int(value)
-    if abs(whole) > _LARGEST:
-        raise OverflowError
-    return whole
+def schema(cls: type) -> dict[str, Any]:
+    """Return the JSON schema of an object with the fields of dataclass `cls`."""
+    properties = {
+        name: {
+            **_field_adapter(cls, name)[1].json_schema(),
+            "description": field.metadata["help"],
+            "default": default_of(field),
+        }
+        for name, field in _fields(cls).items()
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _to_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise ValueError
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+@functools.cache
+def _fields(cls: Any) -> dict[str, dataclasses.Field]:
+    return {field.name: field for field in dataclasses.fields(cls)}
 
 
-def _to_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).lower()
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError
+@functools.cache
+def _field_adapter(cls: Any, name: str) -> tuple[Any, TypeAdapter]:
+    """Return the type of a field, and what checks its values."""
+    hint, metadata = get_type_hints(cls)[name], _fields(cls)[name].metadata
+    return hint, TypeAdapter(_annotated(hint, metadata["choices"], metadata["bounds"]))
 
 
-def _to_str(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
+@functools.cache
+def _plain_adapter(hint: Any) -> TypeAdapter:
+    return TypeAdapter(_annotated(hint, (), {}))
+
+
+def _annotated(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any]) -> Any:
+    """Return a type with the conversions and checks that pydantic is to make."""
+    if get_origin(hint) is list:
+        item = _annotated(get_args(hint)[0], choices, bounds)
+        return Annotated[list[item], BeforeValidator(_from_json)]  # type: ignore[valid-type]
+    extra: Any = {"enum": list(choices)} if choices else None
+    among = [AfterValidator(functools.partial(_check_choice, choices))] if choices else []
+    if hint is int:
+        whole = {"ge": -_LARGEST, "le": _LARGEST, **bounds}
+        info = Field(**whole, json_schema_extra=extra)
+        return Annotated[(int, info, BeforeValidator(_number), *among)]
+    if hint is float:
+        info = Field(**bounds, allow_inf_nan=False, json_schema_extra=extra)
+        return Annotated[(float, info, BeforeValidator(_number), *among)]
+    before = [BeforeValidator(_from_json)] if hint in (list, dict) else []
+    return Annotated[(hint, Field(json_schema_extra=extra), *before, *among)]
+
+
+class _NotAChoiceError(ValueError):
+    def __init__(self, choices: tuple[Any, ...]) -> None:
+        super().__init__("not one of the choices")
+        self.choices = choices
+
+
+def _validated(name: str, value: Any, hint: Any, adapter: TypeAdapter) -> Any:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    except RecursionError:
+        raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
+    value, context = problem["input"], problem.get("ctx", {})
+    kind = get_args(hint)[0] if problem["loc"] else hint
+    for bound in _BOUNDS.keys() & context.keys():
+        value, limit = kind(value), context[bound]
+        limit = f"{limit:g}" if isinstance(limit, float) else limit
+        raise InputError(f"{name}={value} is out of range: it must be {_BOUNDS[bound]} {limit}")
+    refused = context.get("error")
+    if isinstance(refused, _NotAChoiceError):
+        choices = refused.choices
+        close = nearest(value, choices) if isinstance(choices[0], str) else ""
+        suffix = close if "did you mean" in close else ""
+        raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{suffix}")
+    raise InputError(f"{name}={value!r} is not {_NAMES[get_origin(kind) or kind]}")
+
+
+def _check_choice(choices: tuple[Any, ...], value: Any) -> Any:
+    if value not in choices:
+        raise _NotAChoiceError(choices)
     return value
 
 
-def _json_of(kind: type) -> Any:
-    def parse(value: Any) -> Any:
-        parsed = json.loads(value) if isinstance(value, str) else value
-        if isinstance(parsed, tuple):
-            parsed = list(parsed)
-        if not isinstance(parsed, kind):
-            raise ValueError
-        return parsed
-
-    return parse
+def _number(value: Any) -> Any:
+    """Refuse a truth value, and read text such as 1e3 for a whole number, too."""
+    if isinstance(value, bool):
+        raise ValueError
+    is_digits = isinstance(value, str) and value.strip().lstrip("+-").isdigit()
+    return float(value) if isinstance(value, str) and not is_digits else value
 
 
-# KFP carries numbers as doubles, which hold whole numbers up to here.
-_LARGEST = 2**53
-_BOUNDS = {
-    "minimum": (operator.ge, "at least"),
-    "maximum": (operator.le, "at most"),
-    "above": (operator.gt, "above"),
-    "below": (operator.lt, "below"),
-}
-_CONVERTERS: dict[type, Any] = {
-    int: _to_int,
-    float: _to_float,
-    bool: _to_bool,
-    str: _to_str,
-    list: _json_of(list),
-    dict: _json_of(dict),
-}
-_NAMES = {
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-    str: "text",
-    list: 'a JSON list, such as [0.8, 0.1, 0.1] or ["a", "b"]',
-    dict: 'a JSON object, such as {"name": 1}',
-}
+def _from_json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -6,6 +6,7 @@ recipes takes no second.
 
 import errno
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -101,8 +102,16 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
 
 
 @app.command("recipes")
-def list_recipes() -> int:
+def list_recipes(
+    schema: Annotated[
+        bool,
+        typer.Option("--schema", help="Print the JSON schema of recipes instead, for an editor."),
+    ] = False,
+) -> int:
     """List the recipes."""
+    if schema:
+        print(json.dumps(recipes.schema(), indent=1))
+        return 0
     table = Table("Recipe", "What it makes", "Model", "Replicas", "Source", box=None)
     broken = []
     for name in recipes.names():

@@ -33,10 +33,10 @@ parameters = {epochs = 5}
     assert loaded.parameters.training.schedule == "cosine"
     operation = loaded.operation
     assert operation.expected_minutes == 12
-    assert operation.fallbacks == (
+    assert operation.fallbacks == [
         {"chief_machine_type": "n1-standard-8"},
         {"scheduling_strategy": "SPOT"},
-    )
+    ]
     assert operation.retraining.cron_with_zone == "TZ=Europe/Berlin */90 3-4,5 * * MON-FRI"
     assert operation.retraining.start_time.isoformat() == "2031-01-01T00:00:00+00:00"
     assert operation.retraining.end_time is None

@@ -1,8 +1,12 @@
 """Recipes are checked values, and a bad one says where it is bad."""
 
+import json
+
 import pytest
+import tomllib
 
 from pipelines import recipe
+from pipelines.commands import command_line
 from trainer.errors import InputError
 
 
@@ -86,3 +90,28 @@ def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
 def test_an_unknown_recipe_is_answered_with_the_nearest():
     with pytest.raises(InputError, match="no recipe 'digts'; did you mean 'digits'"):
         recipe.load("digts")
+
+
+TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "array": list}
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_recipe_keeps_the_schema_that_editors_check_it_by(name, capsys):
+    assert command_line.run(command_line.app, ["recipes", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert not schema["additionalProperties"]
+    content = tomllib.loads((recipe.DIRECTORY / f"{name}.toml").read_text())
+    assert set(schema["required"]) <= content.keys() <= schema["properties"].keys()
+    for key, value in content.items():
+        declared = schema["properties"][key]
+        assert isinstance(value, TYPES.get(declared["type"], dict)), key
+        assert value in declared.get("enum", [value])
+        assert value >= declared.get("minimum", value)
+
+
+def test_the_line_that_names_the_schema_is_no_summary(tmp_path, monkeypatch):
+    (tmp_path / "recipes").mkdir()
+    text = '#:schema ./schema.json\n# Scans\nsource = "digits"\nimage_size = 8\nchannels = 1\n'
+    (tmp_path / "recipes" / "mine.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert recipe.load("mine").summary == "Scans"

@@ -32,6 +32,7 @@ class Options:
         ("shares", "[1, 0]", [1.0, 0.0]),
         ("shares", (0.25, 0.75), [0.25, 0.75]),
         ("names", '["b"]', ["b"]),
+        ("epochs", "1e1", 10),
         ("extra", '{"filters": [8]}', {"filters": [8]}),
         ("model", "linear", "linear"),
     ],
@@ -50,19 +51,19 @@ def test_a_value_is_brought_to_its_fields_type(name, given, expected):
         ("epochs", True, "epochs=True is not a whole number"),
         ("epochs", 0, "epochs=0 is out of range: it must be at least 1"),
         ("epochs", 10**400, "is out of range: it must be at most 9007199254740992"),
-        ("rate", "nan", "rate='nan' is not a finite number"),
+        ("rate", "nan", "rate=nan is not a finite number"),
         ("rate", 0, "rate=0.0 is out of range: it must be above 0"),
         ("rate", 1, "rate=1.0 is out of range: it must be below 1"),
         ("xla", "perhaps", "xla='perhaps' is not true or false"),
         ("model", 3, "model=3 is not text"),
         ("model", "cmn", "did you mean 'cnn'?"),
-        ("shares", "0.5", "shares='0.5' is not a JSON list"),
+        ("shares", "0.5", "shares=0.5 is not a JSON list"),
         ("shares", '["x", 1]', "shares='x' is not a finite number"),
         ("shares", "[NaN, 1]", "is not a finite number"),
         ("shares", "[2, -1]", "shares=2.0 is out of range: it must be at most 1"),
         ("names", '["c"]', "names='c' is not one of 'a', 'b'"),
         ("names", "[1]", "names=1 is not text"),
-        ("extra", "[]", "extra='[]' is not a JSON object"),
+        ("extra", "[]", "extra=[] is not a JSON object"),
         ("epoch", 1, "unknown parameter 'epoch'; did you mean 'epochs'?"),
     ],
 )
@@ -77,19 +78,13 @@ def test_a_mutable_default_is_not_shared():
     assert fields.build(Options, {}).shares == [0.5, 0.5]
 
 
-def test_arguments_are_described_by_the_fields_of_their_names():
-    @fields.describe_arguments(Options)
-    def function(other, epochs, rate):
-        """Does a thing.
-
-        Args:
-            other: Is not a field.
-        """
-
-    assert function.__doc__ == (
-        "Does a thing.\n\nArgs:\n    other: Is not a field.\n    epochs: Passes over the data. "
-        "At least 1.\n    rate: Learning rate. Above 0, below 1."
-    )
+def test_the_schema_tells_an_editor_types_bounds_and_choices():
+    properties = fields.schema(Options)["properties"]
+    assert properties["model"]["enum"] == ["cnn", "linear"]
+    assert properties["epochs"]["minimum"] == 1
+    assert properties["names"]["items"]["enum"] == ["a", "b"]
+    assert properties["extra"]["type"] == "object"
+    assert properties["rate"]["description"] == "Learning rate. Above 0, below 1."
 
 
 def test_an_input_error_ends_the_process_with_one_line(capsys):

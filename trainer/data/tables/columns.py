@@ -14,10 +14,9 @@ Nothing of it is ever evaluated: a label is a column, or one comparison of two c
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from trainer import fields
 from trainer.errors import InputError
@@ -48,12 +47,12 @@ DTYPES = {
     "vocabulary": "string",
     "hashed": "string",
 }
-COMPARISONS: dict[str, Callable[[Any, Any], np.ndarray]] = {
-    "above": np.greater,
-    "at_least": np.greater_equal,
-    "below": np.less,
-    "at_most": np.less_equal,
-    "equals": np.equal,
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+    "equals": operator.eq,
 }
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
 """The feature of a record that holds the columns of a type, in their order."""
