@@ -196,7 +196,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         dated = {name: _text(value) for name, value in table.items()}
         retraining = _table("retraining", dated, Schedule)
     made = {"step_machines": machines, "serving": serving, "retraining": retraining}
-    return values, dataclasses.replace(read, **made)  # type: ignore[arg-type]
+    return values, dataclasses.replace(read, **made)
 
 
 def _table(place: str, values: Mapping[str, Any], cls: type[T]) -> T:

@@ -25,8 +25,7 @@ from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions
-from trainer.models import WIDE, check_images
-from trainer.models.own import is_own
+from trainer.models import MODELS, open_model
 from trainer.training.preparation import check_together
 
 SOURCES = ("digits", "images", "tfds", *TABLES)
@@ -182,7 +181,8 @@ def _check_together(values: ParameterSet) -> None:
     _check_table(values, kind in TABLES)
     training, records = values.training, values.records
     if kind not in TABLES:
-        check_images(training.model, training.model_options, records.image_size, records.channels)
+        model = open_model(training.model, training.model_options)
+        model.check_images(records.image_size, records.channels)
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
         raise InputError(
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
@@ -201,9 +201,11 @@ def _check_together(values: ParameterSet) -> None:
 def _check_table(values: ParameterSet, is_table: bool) -> None:
     """Raises InputError where what is for tables meets images, or the other way around."""
     model, source = values.training.model, values.records.source
-    if not is_own(model) and is_table != (model in WIDE):
+    takes_rows = open_model(model, values.training.model_options).takes_rows
+    if takes_rows is not None and is_table != takes_rows:
+        tabular = [name for name, one in MODELS.items() if one.takes_rows]
         needs, fitting = (
-            ("images", f"use {' or '.join(WIDE)}, or a source of images")
+            ("images", f"use {' or '.join(tabular)}, or a source of images")
             if is_table
             else ("rows of a table", "use a source such as csv:URI, or a model of images")
         )

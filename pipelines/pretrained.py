@@ -7,14 +7,13 @@ import urllib.request
 from pathlib import Path
 
 from trainer.errors import InputError
-from trainer.models.model_options import Transfer
 
 _SERVER = "https://storage.googleapis.com/"
 """Where Keras has the weights of keras.applications."""
 _TIMEOUT_SECONDS = 5
 
 
-def check_imagenet(options: Transfer) -> None:
+def check_imagenet(backbone: str) -> None:
     """Check that the backbone's ImageNet weights are in Keras' cache or can be downloaded.
 
     Raises:
@@ -22,7 +21,7 @@ def check_imagenet(options: Transfer) -> None:
     """
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     cache = Path(home, "models")
-    if any(_stem(options.backbone) in _stem(path.name) for path in cache.glob("*.h5")):
+    if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):
         return
     request = urllib.request.Request(_SERVER, method="HEAD")
     try:
@@ -32,7 +31,7 @@ def check_imagenet(options: Transfer) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise InputError(
-            f"model_options: weights='imagenet': those of {options.backbone} are not in {cache}, "
+            f"model_options: weights='imagenet': those of {backbone} are not in {cache}, "
             f"and {_SERVER} does not answer ({reason}); fetch the file where there is a network "
             "and give it as weights, or use weights=none"
         ) from None

@@ -16,8 +16,7 @@ from trainer.data.record_options import TABLE_ENDINGS
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, check_floors
-from trainer.models import FINE_TUNED, read_options
-from trainer.models.model_options import IMAGENET
+from trainer.models import open_model
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -60,14 +59,13 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
                 "the folder of a training job"
             )
         changed["warm_start"] = str(start.resolve())
-    if training.model in FINE_TUNED:
-        options = read_options(training.model, training.model_options)
-        weights = options.weights_file
-        if options.weights == IMAGENET and not in_containers:
-            check_imagenet(options)
-        if weights and not is_remote(weights):
-            file = str(_file("model_options: weights", weights))
-            changed["model_options"] = {**training.model_options, "weights": file}
+    model = open_model(training.model, training.model_options)
+    if model.downloads() and not in_containers:
+        check_imagenet(model.downloads())
+    for name, uri in model.local_files().items():
+        if not is_remote(uri):
+            file = str(_file(f"model_options: {name}", uri))
+            changed["model_options"] = {**training.model_options, name: file}
     return changed
 
 

@@ -8,17 +8,13 @@ from trainer.data import storage
 from trainer.data.record_options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import FINE_TUNED, MODELS, WIDE, read_options
+from trainer.models import MODELS, open_model, options_in_short
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "one_cycle", "exponential")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MONITORS = ("loss", "accuracy")
-_OPTIONS_OF_MODELS = "; ".join(
-    f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
-    for name, options in MODELS.items()
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class TrainingConfig:
         "your own.",
     )
     model_options: dict = option(
-        {}, help=f"Options of the model, as a JSON object. {_OPTIONS_OF_MODELS}."
+        {}, help=f"Options of the model, as a JSON object. {options_in_short()}."
     )
     warm_start: str = option(
         "",
@@ -189,16 +185,16 @@ class TrainingConfig:
     )
 
     def __post_init__(self) -> None:
-        options = read_options(self.model, self.model_options)
-        if self.model in FINE_TUNED and self.fine_tune_epochs:
-            options.check_fine_tuned(self.fine_tune_layers)
-        self._check_effects()
+        model = open_model(self.model, self.model_options)
+        if self.fine_tune_epochs:
+            model.check_fine_tuned(self.fine_tune_layers)
+        self._check_effects(bool(model.takes_rows))
         if self.strategy == "parameter_server":
             check_for_parameter_servers(self)
 
-    def _check_effects(self) -> None:
+    def _check_effects(self, takes_rows: bool) -> None:
         """Raises InputError for a value that would change nothing."""
-        if self.model in WIDE and self.augmentation != "none":
+        if takes_rows and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
                 "rows of a table; set augmentation=none"

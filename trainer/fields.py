@@ -191,10 +191,13 @@ def _validated(name: str, value: Any, hint: Any, adapter: TypeAdapter) -> Any:
         problem = error.errors(include_url=False)[0]
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
-    value, context = problem["input"], problem.get("ctx", {})
-    kind = get_args(hint)[0] if problem["loc"] else hint
+    kind, context = hint, problem.get("ctx", {})
+    if problem["loc"]:
+        kind, value = get_args(hint)[0], problem["input"]
     for bound in _BOUNDS.keys() & context.keys():
-        value, limit = kind(value), context[bound]
+        limit = context[bound]
+        if kind is float or not isinstance(value, str):
+            value = kind(value)
         limit = f"{limit:g}" if isinstance(limit, float) else limit
         raise InputError(f"{name}={value} is out of range: it must be {_BOUNDS[bound]} {limit}")
     refused = context.get("error")

@@ -1,106 +1,97 @@
-"""The registry of models: a name, the options that it takes, and the module that builds it.
+"""The registry of models: each file of this folder with a `Model` is one, named as the file is.
 
-Modules are imported when a model is built, so that naming one, or judging its options, costs
-no TensorFlow. Beside these models, MODULE:FUNCTION names one of the user's own (own.py).
+Beside these models, MODULE:FUNCTION names one of the user's own (own.py).
 """
 
+from __future__ import annotations
+
+import dataclasses
 import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from trainer import fields
 from trainer.errors import InputError
-from trainer.fields import nearest
 from trainer.models import own
-from trainer.models.model_options import FlowersCnn, MnistCnn, SmallCnn, Transfer, WideAndDeep
+from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
 
     from trainer.data.schema import Dataset
 
-MODELS: dict[str, type] = {
-    "small_cnn": SmallCnn,
-    "flowers_cnn": FlowersCnn,
-    "mnist_cnn": MnistCnn,
-    "transfer": Transfer,
-    "wide_and_deep": WideAndDeep,
-}
-"""Options by the model's name, which is that of the module, too."""
 
-FINE_TUNED = frozenset({"transfer"})
-"""Models with a backbone: they fetch its weights, and may train in two phases."""
-
-WIDE = frozenset({"wide_and_deep"})
-"""Models with a wide part, which learns by an optimizer of its own."""
+def _declared() -> dict[str, type[Model]]:
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        # Packages hold what models are made of.
+        content = {} if module.ispkg else vars(importlib.import_module(f"{__name__}.{module.name}"))
+        for one in content.values():
+            if isinstance(one, type) and issubclass(one, Model) and one is not Model:
+                found[module.name] = one
+    return found
 
 
-def read_options(name: str, options: dict[str, Any]) -> Any:
-    """The options of model `name`, of the class that MODELS has for it.
+MODELS = _declared()
+"""By name, the class that declares the model."""
+
+
+def model_class(name: str) -> type[Model]:
+    """Return the class that declares a model; raise InputError where there is none."""
+    if ":" in name:
+        return own.model_class(name)
+    if name not in MODELS:
+        raise InputError(
+            f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
+            f"{fields.nearest(name, MODELS)}"
+        )
+    return MODELS[name]
+
+
+def open_model(name: str, options: dict[str, Any]) -> Model:
+    """Return a model with its options read, without TensorFlow.
 
     Raises:
         InputError: no such model, or an option that it does not take, or not with this value.
     """
-    if own.is_own(name):
-        return own.read_options(name, options)
-    if name not in MODELS:
-        raise InputError(
-            f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
-            f"{nearest(name, MODELS)}"
-        )
+    cls = model_class(name)
     try:
-        return fields.build(MODELS[name], options, taker=name)
+        return fields.build(cls, options, taker=name)
     except InputError as error:
         raise InputError(f"model_options: {error}") from None
 
 
-def check_images(name: str, options: dict[str, Any], size: int, channels: int) -> None:
-    """Raises InputError where a model of images can't take those of size x size x channels."""
-    if not own.is_own(name):
-        read_options(name, options).check_images(size, channels)
-
-
-def check_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> Any:
-    """Judges, without TensorFlow, whether `build_model` will take these; returns the options read.
+def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
+    """Judge, without TensorFlow, whether a model takes a dataset; return it with options read.
 
     Raises:
-        InputError: it will not.
+        InputError: it does not.
     """
-    read = read_options(name, options)
-    if own.is_own(name):
-        return read
-    if dataset.is_table != (name in WIDE):
+    model = open_model(name, options)
+    if model.takes_rows is not None and dataset.is_table != model.takes_rows:
         takes, held = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
         raise InputError(f"model={name!r} takes {takes}, but {dataset.uri} holds {held}")
     if not dataset.is_table:
         height, width, channels = dataset.feature("image").shape
-        read.check_images(min(height, width), channels)
-    return read
+        model.check_images(min(height, width), channels)
+    return model
 
 
-def build_model(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Model":
-    """Builds model `name` for the features of `dataset`.
+def build_model(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
+    """Build model `name` for the features of `dataset`; raises as `check_model` and `Model.build`.
 
     Args:
         name: a key of `MODELS`, or MODULE:FUNCTION.
         dataset: gives the input's shape and dtype and the number of classes.
-        options: as `read_options` takes them.
-
-    Returns:
-        A Keras model from what `trainer.data.read.decoding.parse` gives (images: uint8 [n,
-        height, width, channels], unscaled) to logits, float32 [n, classes].
-
-    Raises:
-        InputError: as `check_model`; or weights can't be had, or do not fit.
+        options: as `open_model` takes them.
     """
-    if own.is_own(name):
-        return own.build(name, dataset, options)
-    return _module(name).build(dataset, check_model(name, dataset, options))
+    return check_model(name, dataset, options).build(dataset)
 
 
 def prepare_model(
-    name: str, dataset: "Dataset", options: dict[str, Any], directory: str
+    name: str, dataset: Dataset, options: dict[str, Any], directory: str
 ) -> dict[str, Any]:
-    """Fetches to `directory` (URI) what model `name` needs from elsewhere, once.
+    """Fetch to `directory` (URI) what model `name` needs from elsewhere, once.
 
     One process must have returned from this before others call it, or `build_model`.
 
@@ -108,18 +99,21 @@ def prepare_model(
         Options for `build_model` that name what was fetched.
 
     Raises:
-        InputError: it can't be had, or does not fit.
+        InputError: it is unavailable, or does not fit.
     """
-    if name not in FINE_TUNED:
-        return options
-    weights = _module(name).prepare(dataset, read_options(name, options), directory)
-    return {**options, "weights": weights}
+    model = open_model(name, options)
+    prepared = model.prepare(dataset, directory)
+    changed = {
+        field.name: getattr(prepared, field.name)
+        for field in dataclasses.fields(model)
+        if getattr(prepared, field.name) != getattr(model, field.name)
+    }
+    return {**options, **changed}
 
 
-def unfreeze(name: str, model: "keras.Model", layers: int) -> None:
-    """Lets the last `layers` layers of the backbone of `model`, of FINE_TUNED, learn too."""
-    _module(name).unfreeze(model, layers)
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"trainer.models.{name}")
+def options_in_short() -> str:
+    """Return the names of every model's options, in a line."""
+    return "; ".join(
+        f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
+        for name, options in MODELS.items()
+    )

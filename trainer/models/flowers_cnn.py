@@ -3,27 +3,50 @@
 https://www.tensorflow.org/tutorials/images/classification
 """
 
-import keras
+from __future__ import annotations
 
-from trainer.data.schema import Dataset
-from trainer.models.model_options import FlowersCnn
+import dataclasses
+from typing import TYPE_CHECKING
+
+from trainer.fields import option
+from trainer.models.model import Model, check_halvings
+
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.data.schema import Dataset
 
 
-def build(dataset: Dataset, options: FlowersCnn) -> keras.Model:
-    """Builds convolution and pooling for each size of `filters`, a dense layer, logits."""
-    image = dataset.feature("image")
-    layers: list[keras.Layer] = [
-        keras.Input(image.shape, dtype=image.dtype, name=image.name),
-        keras.layers.Rescaling(1 / 255),
-    ]
-    for size in options.filters:
-        layers += [
-            keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
-            keras.layers.MaxPooling2D(),
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlowersCnn(Model):
+    """Convolutions, each before a pooling, and a dense layer."""
+
+    filters: list[int] = option(
+        [16, 32, 64],
+        help="Filters of each convolution, one before each pooling, as a list.",
+        minimum=1,
+    )
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
+
+    def check_images(self, size: int, channels: int) -> None:
+        check_halvings(self.filters, size)
+
+    def build(self, dataset: Dataset) -> keras.Model:
+        import keras
+
+        image = dataset.feature("image")
+        layers: list[keras.Layer] = [
+            keras.Input(image.shape, dtype=image.dtype, name=image.name),
+            keras.layers.Rescaling(1 / 255),
         ]
-    layers += [
-        keras.layers.Flatten(),
-        keras.layers.Dense(options.units, activation="relu"),
-        keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
-    ]
-    return keras.Sequential(layers, name="flowers_cnn")
+        for size in self.filters:
+            layers += [
+                keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
+                keras.layers.MaxPooling2D(),
+            ]
+        layers += [
+            keras.layers.Flatten(),
+            keras.layers.Dense(self.units, activation="relu"),
+            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
+        ]
+        return keras.Sequential(layers, name="flowers_cnn")

@@ -5,24 +5,48 @@ https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras, with th
 most of its copies have. Test accuracy 0.99; see pipelines/recipes/mnist.toml.
 """
 
-import keras
+from __future__ import annotations
 
-from trainer.data.schema import Dataset
-from trainer.models.model_options import MnistCnn
+import dataclasses
+from typing import TYPE_CHECKING
+
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.models.model import Model
+
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.data.schema import Dataset
 
 
-def build(dataset: Dataset, options: MnistCnn) -> keras.Model:
-    """Builds a convolution, pooling, a dense layer, logits."""
-    image = dataset.feature("image")
-    return keras.Sequential(
-        [
-            keras.Input(image.shape, dtype=image.dtype, name=image.name),
-            keras.layers.Rescaling(1 / 255),
-            keras.layers.Conv2D(options.filters, 3, activation="relu"),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(options.units, activation="relu"),
-            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
-        ],
-        name="mnist_cnn",
-    )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MnistCnn(Model):
+    """One convolution and one dense layer."""
+
+    filters: int = option(32, help="Filters of the convolution.", minimum=1)
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
+
+    def check_images(self, size: int, channels: int) -> None:
+        # The convolution takes a pixel off each side, and the pooling halves the rest.
+        if size < 4:
+            raise InputError(
+                f"image_size={size} is too small for model='mnist_cnn'; set image_size=4 or more"
+            )
+
+    def build(self, dataset: Dataset) -> keras.Model:
+        import keras
+
+        image = dataset.feature("image")
+        return keras.Sequential(
+            [
+                keras.Input(image.shape, dtype=image.dtype, name=image.name),
+                keras.layers.Rescaling(1 / 255),
+                keras.layers.Conv2D(self.filters, 3, activation="relu"),
+                keras.layers.MaxPooling2D(),
+                keras.layers.Flatten(),
+                keras.layers.Dense(self.units, activation="relu"),
+                keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
+            ],
+            name="mnist_cnn",
+        )

@@ -6,6 +6,8 @@ Its first argument is the Dataset; each other one is an option of the model. The
 read from the module's text: a recipe is judged without running the user's code.
 """
 
+from __future__ import annotations
+
 import ast
 import dataclasses
 import importlib
@@ -13,9 +15,9 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING, Any
 
-from trainer import fields
 from trainer.errors import InputError
-from trainer.fields import option
+from trainer.fields import nearest, option
+from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
@@ -30,11 +32,6 @@ _TYPES: dict[str, Any] = {
     **{f"list[{name}]": list[kind] for name, kind in _SIMPLE.items()},  # type: ignore[valid-type]
     "dict": dict,
 }
-
-
-def is_own(name: str) -> bool:
-    """Return whether a model is named as a function of the user's."""
-    return ":" in name
 
 
 def module_file(what: str, name: str) -> str:
@@ -68,36 +65,45 @@ def module_file(what: str, name: str) -> str:
     return found.origin
 
 
-def read_options(name: str, options: dict[str, Any]) -> Any:
-    """Return the options of the model, converted to the types that its function declares.
+def model_class(name: str) -> type[Model]:
+    """Return the class of a model whose options are the arguments of its function.
 
     Raises:
-        InputError: no such function, a signature that is none of a model's, or options that it
-            does not take, or not with these values.
+        InputError: no such function, or a signature that is none of a model's.
     """
-    cls, required = _signature(name)
-    read: Any
-    try:
-        read = fields.build(cls, options, taker=name)
-    except InputError as error:
-        raise InputError(f"model_options: {error}") from None
-    for missing in required - options.keys():
-        raise InputError(f"model_options: {name} needs {missing!r}, which has no default")
-    return read
+    members, required = _signature(name)
+
+    def check(self: Any) -> None:
+        for missing in required:
+            if getattr(self, missing) is None:
+                raise InputError(f"{name} needs {missing!r}, which has no default")
+
+    def build(self: Any, dataset: Dataset) -> keras.Model:
+        given = {one: value for one, value in vars(self).items() if value is not None}
+        return _call(name, dataset, given)
+
+    namespace = {
+        "takes_rows": None,
+        "register_layers": staticmethod(lambda: _module(name)),
+        "__post_init__": check,
+        "build": build,
+    }
+    fields = [(one, kind, option(None, help="")) for one, kind in members.items()]
+    return dataclasses.make_dataclass(
+        "Options", fields, bases=(Model,), namespace=namespace, frozen=True, kw_only=True
+    )
 
 
-def build(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Model":
-    """Call the model's function.
+def _module(name: str) -> Any:
+    module_file("model", name)
+    return importlib.import_module(name.partition(":")[0])
 
-    Raises:
-        InputError: as `read_options`, or what it returns is not a model of the dataset's classes.
-    """
+
+def _call(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
+    """Call the model's function; raise InputError unless it returns a model of the classes."""
     import keras
 
-    read = read_options(name, options)
-    module, _, function = name.partition(":")
-    given = {one: getattr(read, one) for one in options}
-    model = getattr(importlib.import_module(module), function)(dataset, **given)
+    model = getattr(_module(name), name.partition(":")[2])(dataset, **options)
     if not isinstance(model, keras.Model):
         raise InputError(
             f"model={name!r} returned {type(model).__name__}, not a keras.Model; return one"
@@ -111,8 +117,8 @@ def build(name: str, dataset: "Dataset", options: dict[str, Any]) -> "keras.Mode
     return model
 
 
-def _signature(name: str) -> tuple[type, set[str]]:
-    """Return a dataclass of the function's options, and those without a default."""
+def _signature(name: str) -> tuple[dict[str, Any], set[str]]:
+    """Return the types of the function's options, and the names of those without a default."""
     file = module_file("model", name)
     function = name.partition(":")[2]
     try:
@@ -122,7 +128,7 @@ def _signature(name: str) -> tuple[type, set[str]]:
         raise InputError(f"model={name!r}: {file} can't be read: {error}") from None
     found = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}
     if function not in found:
-        hint = fields.nearest(function, found) if found else ""
+        hint = nearest(function, found) if found else ""
         raise InputError(f"model={name!r}: {file} defines no function {function!r}{hint}")
     arguments = found[function]
     place = f"model={name!r}: {function}()"
@@ -139,7 +145,7 @@ def _signature(name: str) -> tuple[type, set[str]]:
         for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is None
     }
-    members = []
+    members = {}
     for one in [*positional[1:], *arguments.kwonlyargs]:
         kind = ast.unparse(one.annotation) if one.annotation else ""
         if kind not in _TYPES:
@@ -147,5 +153,5 @@ def _signature(name: str) -> tuple[type, set[str]]:
                 f"{place}: option {one.arg!r} has the type {kind or 'none'}; annotate it with one "
                 f"of {', '.join(_TYPES)}"
             )
-        members.append((one.arg, _TYPES[kind], option(None, help="")))
-    return dataclasses.make_dataclass("Options", members, frozen=True, kw_only=True), required
+        members[one.arg] = _TYPES[kind]
+    return members, required

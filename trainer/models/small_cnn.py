@@ -3,30 +3,57 @@
 8x8 scans of digits: test accuracy 0.98 after 12 epochs; see pipelines/recipes/digits.toml.
 """
 
-import keras
+from __future__ import annotations
 
-from trainer.data.schema import Dataset
-from trainer.models.model_options import SmallCnn
+import dataclasses
+from typing import TYPE_CHECKING
+
+from trainer.fields import option
+from trainer.models.model import Model, check_halvings
+
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.data.schema import Dataset
 
 
-def build(dataset: Dataset, options: SmallCnn) -> keras.Model:
-    """Builds [convolution, convolution, pooling] a size of `filters`, a dense layer, logits."""
-    image = dataset.feature("image")
-    layers: list[keras.Layer] = [
-        keras.Input(image.shape, dtype=image.dtype, name=image.name),
-        keras.layers.Rescaling(1 / 255),
-    ]
-    for size in options.filters:
-        layers += [
-            keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
-            keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
-            keras.layers.MaxPooling2D(),
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmallCnn(Model):
+    """Convolutions in pairs, each pair before a pooling, and a dense layer."""
+
+    filters: list[int] = option(
+        [32, 64], help="Filters of the two convolutions before each pooling, as a list.", minimum=1
+    )
+    units: int = option(128, help="Units of the dense layer.", minimum=1)
+    dropout: float = option(
+        0.3,
+        help="Share of features dropped before each of the last two layers.",
+        minimum=0,
+        below=1,
+    )
+
+    def check_images(self, size: int, channels: int) -> None:
+        check_halvings(self.filters, size)
+
+    def build(self, dataset: Dataset) -> keras.Model:
+        import keras
+
+        image = dataset.feature("image")
+        layers: list[keras.Layer] = [
+            keras.Input(image.shape, dtype=image.dtype, name=image.name),
+            keras.layers.Rescaling(1 / 255),
         ]
-    layers += [
-        keras.layers.Flatten(),
-        keras.layers.Dropout(options.dropout),
-        keras.layers.Dense(options.units, activation="relu"),
-        keras.layers.Dropout(options.dropout),
-        keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
-    ]
-    return keras.Sequential(layers, name="small_cnn")
+        for size in self.filters:
+            layers += [
+                keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
+                keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
+                keras.layers.MaxPooling2D(),
+            ]
+        layers += [
+            keras.layers.Flatten(),
+            keras.layers.Dropout(self.dropout),
+            keras.layers.Dense(self.units, activation="relu"),
+            keras.layers.Dropout(self.dropout),
+            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
+        ]
+        return keras.Sequential(layers, name="small_cnn")

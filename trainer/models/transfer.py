@@ -6,97 +6,197 @@ are of millions of pictures, and updates by the few at hand would wreck the laye
 (https://keras.io/guides/transfer_learning).
 """
 
-import keras
-import tensorflow as tf
+from __future__ import annotations
 
-from trainer.data.schema import Dataset, join
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainer.data import storage
+from trainer.data.schema import join
 from trainer.errors import InputError
-from trainer.models import backbones
-from trainer.models.model_options import NO_WEIGHTS, Transfer
+from trainer.fields import build, nearest, option
+from trainer.models.catalog import CATALOG
+from trainer.models.model import Model
 
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.data.schema import Dataset
+
+
+IMAGENET, NO_WEIGHTS = "imagenet", "none"
+WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
+"""By which Keras tells files of weights."""
 WEIGHTS_FILE = "backbone.weights.h5"
 
 
-def build(dataset: Dataset, options: Transfer) -> keras.Model:
-    """Builds preprocessing, the frozen backbone, global average pooling, dropout, logits.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transfer(Model):
+    """A backbone of keras.applications, global average pooling and a dense layer."""
 
-    Raises:
-        InputError: the backbone does not fit the images or the weights.
-    """
-    image = dataset.feature("image")
-    shape = _shape(dataset, options)
-    base = backbones.create(options, shape)
-    base.trainable = False
-    inputs = features = keras.Input(image.shape, dtype=image.dtype, name=image.name)
-    if options.input_size:
-        features = keras.ops.cast(features, "float32")
-        features = keras.layers.Resizing(*shape[:2], dtype="float32")(features)
-    features = backbones.preprocessing(options.backbone)(features)
-    features = base(features, training=False)
-    features = keras.layers.GlobalAveragePooling2D()(features)
-    features = keras.layers.Dropout(options.dropout)(features)
-    # From zero, an epoch or two of a few hundred pictures are enough; random weights of a size
-    # that fits no feature take most of a short phase 1 to unlearn.
-    head = keras.layers.Dense(
-        len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
+    has_backbone: ClassVar[bool] = True
+
+    backbone: str = option(
+        "DenseNet121", help="Network of keras.applications that extracts features."
     )
-    return keras.Model(inputs, head(features), name="transfer")
+    backbone_options: dict = option(
+        {}, help='Arguments of the backbone, as a JSON object such as {"alpha": 0.25}.'
+    )
+    weights: str = option(
+        IMAGENET,
+        help="Weights of the backbone: imagenet, none (random), or the URI of a weights file of "
+        "Keras.",
+    )
+    # Smaller than the backbone was trained at costs accuracy, some larger gains a little
+    # (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
+    input_size: int = option(
+        0,
+        help="Height and width, in pixels, that the model resizes images to; 0: as in the records.",
+        minimum=0,
+        maximum=4096,
+    )
+    dropout: float = option(
+        0.2, help="Share of features dropped before the last layer.", minimum=0, below=1
+    )
 
+    def __post_init__(self) -> None:
+        if self.backbone not in CATALOG:
+            raise InputError(
+                f"backbone={self.backbone!r} is not in keras.applications"
+                f"{nearest(self.backbone, CATALOG)}"
+            )
+        self.backbone_arguments()
+        if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
+            raise InputError(
+                f"weights={self.weights!r} is neither imagenet, none nor the URI of a weights file "
+                f"of Keras ({', '.join(WEIGHTS_SUFFIXES)})"
+            )
 
-def prepare(dataset: Dataset, options: Transfer, directory: str) -> str:
-    """Fetches the backbone's weights to `<directory>/weights`, unless they are there.
+    @property
+    def weights_file(self) -> str:
+        """The URI of the backbone's weights; empty where they are no file of the user's."""
+        return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
-    One process does so before training; then every replica reads them from there.
+    def backbone_arguments(self) -> dict[str, Any]:
+        """`backbone_options` with their types: JSON has one kind of number."""
+        try:
+            read: Any = build(
+                CATALOG[self.backbone].options, self.backbone_options, taker=self.backbone
+            )
+        except InputError as error:
+            raise InputError(f"backbone_options: {error}") from None
+        return {name: getattr(read, name) for name in self.backbone_options}
 
-    Returns:
-        What `build` is to take as its weights: the copy's URI, or none.
+    def check_images(self, size: int, channels: int) -> None:
+        if channels != 3:
+            raise InputError(
+                f"model='transfer' takes images of 3 channels, but channels={channels}; set "
+                "channels=3"
+            )
+        least = CATALOG[self.backbone].least_size
+        if (self.input_size or size) < least:
+            name, value = (
+                ("input_size", self.input_size) if self.input_size else ("image_size", size)
+            )
+            raise InputError(
+                f"{name}={value} is too small for backbone={self.backbone!r}, which takes {least} "
+                f"pixels or more; set input_size={least} or more in model_options"
+            )
 
-    Raises:
-        InputError: as `build`.
-    """
-    if options.weights == NO_WEIGHTS:
-        return NO_WEIGHTS
-    copy = join(directory, "weights", WEIGHTS_FILE)
-    if not tf.io.gfile.exists(copy):
-        backbones.save(backbones.create(options, _shape(dataset, options)), copy)
-    return copy
+    def check_fine_tuned(self, layers: int) -> None:
+        count, tail = CATALOG[self.backbone].layers, CATALOG[self.backbone].tail
+        if layers > count:
+            raise InputError(
+                f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use {count} at "
+                "most"
+            )
+        if layers <= tail:
+            raise InputError(
+                f"fine_tune_layers={layers}: the last {layers} layers of {self.backbone} have no "
+                f"weights to train, BatchNorm apart; use {tail + 1} or more"
+            )
 
+    @classmethod
+    def register_layers(cls) -> None:
+        from trainer.models import backbones  # noqa: F401 - registers its layer
 
-def unfreeze(model: keras.Model, layers: int) -> None:
-    """Lets the last `layers` layers of the backbone learn, but for BatchNorm, as the head does.
+    def local_files(self) -> dict[str, str]:
+        return {"weights": self.weights_file} if self.weights_file else {}
 
-    Args:
-        model: as `build` returned it.
-        layers: of the backbone, counted as Keras' summary lists them.
+    def downloads(self) -> str:
+        return self.backbone if self.weights == IMAGENET else ""
 
-    Raises:
-        InputError: the backbone has fewer, or none of those has weights to train.
-    """
-    base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
-    count = len(base.layers)
-    if layers > count:
-        raise InputError(
-            f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
+    def prepare(self, dataset: Dataset, directory: str) -> Transfer:
+        # One process does so before training; then every replica reads the weights from there.
+        if self.weights == NO_WEIGHTS:
+            return self
+        from trainer.models import backbones
+
+        copy = join(directory, "weights", WEIGHTS_FILE)
+        if not storage.exists(copy):
+            backbones.save(backbones.create(self, self._shape(dataset)), copy)
+        return dataclasses.replace(self, weights=copy)
+
+    def build(self, dataset: Dataset) -> keras.Model:
+        import keras
+
+        from trainer.models import backbones
+
+        image = dataset.feature("image")
+        shape = self._shape(dataset)
+        base = backbones.create(self, shape)
+        base.trainable = False
+        inputs = features = keras.Input(image.shape, dtype=image.dtype, name=image.name)
+        if self.input_size:
+            features = keras.ops.cast(features, "float32")
+            features = keras.layers.Resizing(*shape[:2], dtype="float32")(features)
+        features = backbones.preprocessing(self.backbone)(features)
+        features = base(features, training=False)
+        features = keras.layers.GlobalAveragePooling2D()(features)
+        features = keras.layers.Dropout(self.dropout)(features)
+        # From zero, an epoch or two of a few hundred pictures are enough; random weights of a size
+        # that fits no feature take most of a short phase 1 to unlearn.
+        head = keras.layers.Dense(
+            len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
         )
-    base.trainable = True
-    for position, layer in enumerate(base.layers):
-        for part in _parts(layer):
-            normalizes = isinstance(part, keras.layers.BatchNormalization)
-            part.trainable = position >= count - layers and not normalizes
-    if not base.trainable_variables:
-        raise InputError(
-            f"fine_tune_layers={layers}: the last {layers} layers of {base.name} have no weights "
-            "to train, BatchNorm apart; use more"
-        )
+        return keras.Model(inputs, head(features), name="transfer")
+
+    def unfreeze(self, model: keras.Model, layers: int) -> None:
+        """Let the last `layers` layers of the backbone learn, but for BatchNorm, as the head does.
+
+        Args:
+            model: as `build` returned it.
+            layers: of the backbone, counted as Keras' summary lists them.
+
+        Raises:
+            InputError: the backbone has fewer, or none of those has weights to train.
+        """
+        import keras
+
+        base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
+        count = len(base.layers)
+        if layers > count:
+            raise InputError(
+                f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
+            )
+        base.trainable = True
+        for position, layer in enumerate(base.layers):
+            for part in _parts(layer):
+                normalizes = isinstance(part, keras.layers.BatchNormalization)
+                part.trainable = position >= count - layers and not normalizes
+        if not base.trainable_variables:
+            raise InputError(
+                f"fine_tune_layers={layers}: the last {layers} layers of {base.name} have no "
+                "weights to train, BatchNorm apart; use more"
+            )
+
+    def _shape(self, dataset: Dataset) -> tuple[int, int, int]:
+        """Return the shape of what the backbone gets."""
+        height, width, channels = dataset.feature("image").shape
+        return self.input_size or height, self.input_size or width, channels
 
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """A layer, or what it is nested of."""
     inner = getattr(layer, "layers", None)
     return [part for one in inner for part in _parts(one)] if inner else [layer]
-
-
-def _shape(dataset: Dataset, options: Transfer) -> tuple[int, int, int]:
-    """Of what the backbone gets."""
-    height, width, channels = dataset.feature("image").shape
-    return options.input_size or height, options.input_size or width, channels

@@ -5,55 +5,93 @@ there, the wide part learns by FTRL and the deep part by the optimizer of the ru
 trainer/training/optimization.py tells them by the variables' paths.
 """
 
-import keras
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
 import numpy as np
 
-from trainer.data.schema import Dataset
-from trainer.data.tables import inputs
-from trainer.models.model_options import WideAndDeep
-from trainer.training.optimization import WIDE_LAYER
+from trainer.fields import option
+from trainer.models.model import WIDE_LAYER, Model
+
+if TYPE_CHECKING:
+    import keras
+
+    from trainer.data.schema import Dataset
+    from trainer.data.tables import inputs
 
 
-def build(dataset: Dataset, options: WideAndDeep) -> keras.Model:
-    """Builds the sum of both parts' logits.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WideAndDeep(Model):
+    """A network of embeddings, and a linear model of categories and crosses."""
 
-    Columns go to the parts by what they are: numeric ones to the deep part, categories and
-    buckets to both, crosses to the wide part, and to the deep one too with an embedding.
+    takes_rows: ClassVar[bool] = True
+    has_wide_part: ClassVar[bool] = True
 
-    Returns:
-        A model from {"numbers", "ids"}, as `trainer.data.tables.inputs.Encoder` makes
-        them of raw columns, to logits, float32 [n, classes].
-    """
-    found = inputs.categories(dataset)
-    numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
-    ids = keras.Input([len(found)], dtype="int32", name="ids")
-    deep = _deep_inputs(found, numbers, ids)
-    hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
-    for number, size in enumerate(_sizes(options), 1):
-        hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
-        if options.batch_normalization:
-            normalize = keras.layers.BatchNormalization(
-                synchronized=True, name=f"normalized_{number}"
-            )
-            hidden = normalize(hidden)
-        hidden = keras.layers.Activation("relu")(hidden)
-        hidden = keras.layers.Dropout(options.dropout)(hidden)
-    logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
-    if options.wide and found:
-        linear = _embedded(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
-        linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
-        logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
-    return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
+    hidden_units: list[int] = option(
+        [100, 70, 48, 34], help="Units of each hidden layer, as a list.", minimum=1
+    )
+    first_units: int = option(
+        0,
+        help="Units of the first hidden layer, in place of hidden_units; 0: as listed there.",
+        minimum=0,
+    )
+    scale_factor: float = option(
+        0.7,
+        help="Units of a hidden layer as a multiple of the layer before, with first_units.",
+        above=0,
+    )
+    layers: int = option(4, help="Number of hidden layers, with first_units.", minimum=1)
+    dropout: float = option(
+        0.0, help="Share of units dropped after each hidden layer.", minimum=0, below=1
+    )
+    batch_normalization: bool = option(False, help="Normalize each hidden layer over the batch.")
+    wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
 
+    def build(self, dataset: Dataset) -> keras.Model:
+        """Builds the sum of both parts' logits.
 
-def _sizes(options: WideAndDeep) -> list[int]:
-    """Of the hidden layers."""
-    if not options.first_units:
-        return options.hidden_units
-    return [
-        max(2, round(options.first_units * options.scale_factor**number))
-        for number in range(options.layers)
-    ]
+        Columns go to the parts by what they are: numeric ones to the deep part, categories and
+        buckets to both, crosses to the wide part, and to the deep one too with an embedding.
+
+        Returns:
+            A model from {"numbers", "ids"}, as `trainer.data.tables.inputs.Encoder` makes
+            them of raw columns, to logits, float32 [n, classes].
+        """
+        import keras
+
+        from trainer.data.tables import inputs
+
+        found = inputs.categories(dataset)
+        numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
+        ids = keras.Input([len(found)], dtype="int32", name="ids")
+        deep = _deep_inputs(found, numbers, ids)
+        hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
+        for number, size in enumerate(self._sizes(), 1):
+            hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
+            if self.batch_normalization:
+                normalize = keras.layers.BatchNormalization(
+                    synchronized=True, name=f"normalized_{number}"
+                )
+                hidden = normalize(hidden)
+            hidden = keras.layers.Activation("relu")(hidden)
+            hidden = keras.layers.Dropout(self.dropout)(hidden)
+        logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
+        if self.wide and found:
+            linear = _embedded(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
+            linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
+            logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
+        return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
+
+    def _sizes(self) -> list[int]:
+        """Return the units of each hidden layer."""
+        if not self.first_units:
+            return self.hidden_units
+        return [
+            max(2, round(self.first_units * self.scale_factor**number))
+            for number in range(self.layers)
+        ]
 
 
 def _deep_inputs(
@@ -63,6 +101,8 @@ def _deep_inputs(
 
     Categories of one embedding dimension lie in one table: one gather serves them all.
     """
+    import keras
+
     parts = [numbers] if numbers.shape[1] else []
     by_dimension: dict[int, list[int]] = {}
     for place, category in enumerate(found):
@@ -81,12 +121,14 @@ def _deep_inputs(
 
 def _embedded(
     name: str,
-    places: "range | list[int]",
+    places: range | list[int],
     found: list[inputs.Category],
     ids: keras.KerasTensor,
     dimension: int,
 ) -> keras.KerasTensor:
     """[n, places, dimension]: rows of one table in which the categories lie one behind another."""
+    import keras
+
     offsets, total = [], 0
     for place in places:
         offsets.append(total)

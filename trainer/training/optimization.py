@@ -7,15 +7,14 @@ import keras
 import tensorflow as tf
 
 from trainer.config import TrainingConfig
-from trainer.models import WIDE
+from trainer.models import model_class
+from trainer.models.model import WIDE_LAYER
 
 _CLASSES = {
     "sgd": keras.optimizers.SGD,
     "adam": keras.optimizers.Adam,
     "adamw": keras.optimizers.AdamW,
 }
-WIDE_LAYER = "wide_weights"
-"""Name of the layer whose variables are the wide part of a model, for FTRL to learn."""
 
 ONE_CYCLE_WARMUP = 0.3
 """Share of a one-cycle run that the learning rate rises for (Smith & Topin, 2018)."""
@@ -76,7 +75,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
     clipped by the norm of the sum, and that loss scaling sees an overflow of any replica.
     """
     options: dict[str, Any] = {"learning_rate": schedule}
-    wide = config.model in WIDE
+    wide = model_class(config.model).has_wide_part
     if config.gradient_clip_norm and not wide:
         options["global_clipnorm"] = config.gradient_clip_norm
     if config.optimizer == "sgd":

@@ -3,13 +3,13 @@
 import dataclasses
 
 from trainer.config import TrainingConfig
-from trainer.models import FINE_TUNED
+from trainer.models import model_class
 from trainer.training.progress import Progress
 
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """The config of each phase in turn: `config` with the phase's own values in place."""
-    if config.model not in FINE_TUNED or not config.fine_tune_epochs:
+    if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
         return [config]
     second = dataclasses.replace(
         config,

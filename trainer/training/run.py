@@ -16,7 +16,7 @@ import tensorflow as tf
 from trainer.data.read.reader import InputShare
 from trainer.data.schema import Dataset, join, limited
 from trainer.errors import InputError
-from trainer.models import FINE_TUNED, prepare_model, unfreeze
+from trainer.models import model_class, open_model, prepare_model
 from trainer.training import checkpoint, logs, steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
@@ -197,7 +197,7 @@ class Run(abc.ABC):
     def _prepared_options(self, base: str) -> dict[str, Any]:
         """Options of the model, once the chief has fetched what it needs, for all to read."""
         config = self.config
-        if config.model in FINE_TUNED:
+        if model_class(config.model).has_backbone:
             if self.cluster.is_chief:
                 prepare_model(config.model, self.dataset, config.model_options, base)
             meet(self.strategy)
@@ -207,7 +207,8 @@ class Run(abc.ABC):
         """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""
         phase = self.phase = self.phases[self.progress.phase]
         if self.progress.phase:
-            unfreeze(phase.model, self.model, phase.fine_tune_layers)
+            model = open_model(phase.model, phase.model_options)
+            model.unfreeze(self.model, phase.fine_tune_layers)
         with self.strategy.scope():
             self.schedule = Schedule(phase, self.steps * phase.epochs)
             self.optimizer = create_optimizer(phase, self.schedule)

@@ -5,7 +5,6 @@ start = keep("gs://bucket/job/model", "gs://bucket/next")   # gs://bucket/next/w
 load(model, start)
 """
 
-import importlib
 import re
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ import tensorflow as tf
 from trainer import files
 from trainer.data.schema import join
 from trainer.errors import InputError, one_line
-from trainer.models import FINE_TUNED, own
+from trainer.models import model_class
 
 FILE_NAME = "model.keras"
 _SUFFIXES = (".keras", ".weights.h5")
@@ -92,11 +91,7 @@ def load_model(directory: str, name: str) -> keras.Model:
     Raises:
         InputError: there is none.
     """
-    if own.is_own(name):
-        own.module_file("model", name)
-        importlib.import_module(name.partition(":")[0])
-    elif name in FINE_TUNED:
-        importlib.import_module("trainer.models.backbones")
+    model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
         raise InputError(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.records import write_records
 from trainer.models import backbones
-from trainer.models.model_options import Transfer
+from trainer.models.transfer import Transfer
 
 MOBILENET = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
 

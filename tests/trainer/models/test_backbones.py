@@ -7,7 +7,7 @@ import pytest
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
-from trainer.models import backbones, build_model, prepare_model, unfreeze
+from trainer.models import backbones, build_model, open_model, prepare_model
 
 
 @pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
@@ -65,7 +65,7 @@ def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_p
 def test_a_phase_two_that_could_not_train_the_backbone_is_refused(colors, layers, message):
     model = build_model("transfer", colors, {**MOBILENET, "weights": "none"})
     with pytest.raises(InputError, match=f"fine_tune_layers={layers}: .*{message}"):
-        unfreeze("transfer", model, layers)
+        open_model("transfer", {}).unfreeze(model, layers)
 
 
 def test_grey_pictures_are_refused(digit_records):

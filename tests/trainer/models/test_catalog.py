@@ -8,9 +8,9 @@ import pytest
 
 from trainer.errors import InputError
 from trainer.fields import default_of
-from trainer.models import backbones, transfer
+from trainer.models import backbones
 from trainer.models.catalog import CATALOG
-from trainer.models.model_options import Transfer
+from trainer.models.transfer import Transfer
 
 COMMON = {
     "include_top",
@@ -54,6 +54,6 @@ def test_its_layers_and_the_smallest_image_are_those_of_keras(name):
     model = keras.Sequential([backbone])
     if said.tail:
         with pytest.raises(InputError, match="have no weights to train"):
-            transfer.unfreeze(model, said.tail)
-    transfer.unfreeze(model, said.tail + 1)
+            Transfer().unfreeze(model, said.tail)
+    Transfer().unfreeze(model, said.tail + 1)
     assert backbone.trainable_variables

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from trainer.errors import InputError
-from trainer.models import build_model, read_options
+from trainer.models import build_model, open_model
 
 MODEL = """
 import keras
@@ -49,7 +49,7 @@ def test_it_is_built_with_the_types_that_it_declares(module, digit_records):
 
 
 def test_judging_its_options_runs_none_of_its_code(module):
-    assert read_options("mine:build", {"units": 3.0}).units == 3
+    assert open_model("mine:build", {"units": 3.0}).units == 3
     assert "mine" not in sys.modules
 
 
@@ -72,7 +72,7 @@ def test_judging_its_options_runs_none_of_its_code(module):
 )  # fmt: skip
 def test_a_mistake_is_one_line(module, name, options, message):
     with pytest.raises(InputError) as raised:
-        read_options(name, options)
+        open_model(name, options)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -11,7 +11,7 @@ from tests.trainer.models.conftest import MOBILENET
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.models import backbones
-from trainer.models.model_options import Transfer
+from trainer.models.transfer import Transfer
 from trainer.training import checkpoint
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job

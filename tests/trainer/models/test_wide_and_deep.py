@@ -17,11 +17,12 @@ from trainer.data.tables.inputs import Encoder, categories, parse_columns
 from trainer.errors import InputError
 from trainer.evaluation.scoring import evaluate
 from trainer.models import build_model
+from trainer.models.model import WIDE_LAYER
 from trainer.report.document import write_report
 from trainer.training.cluster import Cluster
 from trainer.training.export import export
 from trainer.training.job import Job
-from trainer.training.optimization import WIDE_LAYER, Schedule, create_optimizer
+from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.run import Run
 from trainer.training.synchronous import SynchronousRun
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.errors import InputError, first_line
-from trainer.models.model_options import IMAGENET, WEIGHTS_SUFFIXES, Transfer
+from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """How long a server may stay silent; a dead one else holds a download for minutes."""

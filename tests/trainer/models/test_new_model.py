@@ -1,0 +1,59 @@
+"""The example of docs/models.md is a model of the project as soon as its file is there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+BUILDS = """
+from trainer.data import schema
+from trainer.models import build_model
+model = build_model("two_layers", schema.load({uri!r}), {{"units": 3}})
+print(model.output_shape, model.count_params())
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project's packages with the example's file, and nothing else changed."""
+    folder = tmp_path_factory.mktemp("project")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("components", "pipelines", "trainer"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    (path, text), *others = re.findall(r"^`(\S+\.py)`:\n\n```python\n(.*?)^```", PAGE, re.M | re.S)
+    assert not others and path == "trainer/models/two_layers.py"
+    (folder / path).write_text(text)
+    return folder
+
+
+def run(project, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(project), "COLUMNS": "200"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+
+
+def test_every_command_knows_the_new_file(project):
+    model = "--set=model=two_layers"
+    plan = ["-m", "pipelines", "plan", "digits", model]
+    assert run(project, *plan, '--set=model_options={"units": 48}').returncode == 0
+    for setting, message in (
+        ('model_options={"units": 0}', "model_options: units=0 is out of range"),
+        ('model_options={"unit": 1}', "two_layers takes no 'unit'; did you mean 'units'?"),
+        ("image_size=65", "image_size=65 is too large for two_layers; use 64 or less"),
+        ("source=csv:gs://b/x.csv", "columns=[] gives the model nothing"),
+    ):
+        result = run(project, *plan, f"--set={setting}")
+        assert (result.returncode, message in result.stderr) == (2, True), result.stderr
+    shown = run(project, "-m", "pipelines", "parameters", "model_options").stdout
+    assert "with model=two_layers" in shown and "Units of the first layer. At least 1." in shown
+
+
+def test_the_new_model_is_built(project, digit_records):
+    result = run(project, "-c", BUILDS.format(uri=str(digit_records.uri)))
+    assert result.stdout.split("\n")[-2] == f"(None, 10) {64 * 3 + 3 + 3 * 10 + 10}", result.stderr
