@@ -184,7 +184,16 @@ class Connection:
             endpoint = self.settings.endpoint
         base = with_scheme(endpoint) or f"https://{service}.googleapis.com"
         self.check_answers(base)
-        return self.request(method, f"{base}/{path}", json=body).json()
+        return self.ask(method, f"{base}/{path}", body)
+
+    def ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
+        """Send JSON and return the object that is the answer."""
+        from google.protobuf import json_format
+
+        answer = self.request(method, url, json=body).json()
+        if not isinstance(answer, dict):
+            raise json_format.ParseError("JSON that is not an object")
+        return answer
 
     def request(self, method: str, url: str, **content: Any) -> Any:
         """Send a request and return the answer, a requests.Response.

@@ -125,7 +125,7 @@ class _Registry:
         if self._folder:
             path = f"v1/{self._folder}{path}"
             return self._connection.rest("artifactregistry", method, path, body)
-        return self._connection.request(method, f"{self._repository}/{path}", json=body).json()
+        return self._connection.ask(method, f"{self._repository}/{path}", body)
 
 
 def _to_bucket(connection: Connection, template: Template, repository: str) -> Upload:

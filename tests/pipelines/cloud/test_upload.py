@@ -163,3 +163,15 @@ def test_an_answer_that_is_not_of_a_repository_of_pipelines_is_one_line(
     code, _, err = compile_py("digits", "--upload")
     assert (code, err.count("\n")) == (1, 1)
     assert "the answer is none of a repository of pipelines" in err
+
+
+def test_an_answer_that_is_no_object_is_one_line(registry, compile_py, commit, monkeypatch):
+    original = registry.call
+
+    def call(name, function, request):
+        return original(name, (lambda _: [1]) if name == "GetVersion" else function, request)
+
+    monkeypatch.setattr(registry, "call", call)
+    code, _, err = compile_py("digits", "--upload")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "the answer is none of Google's (JSON that is not an object)" in err
