@@ -89,8 +89,8 @@ class RowInstances:
 
     def _example(self, text: Any) -> bytes:
         content = decoded({"b64": text})
-        if not any(argument_name(name) in self._columns for name in features_of(content) if name):
-            raise InstanceError("is not a serialized tf.Example with a column of the model")
+        if not features_of(content):
+            raise InstanceError("is not a serialized tf.Example")
         return content
 
     def _named(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from trainer.data.tables.inputs import columns_of, row_values
+from trainer.data.write import records
 from trainer.evaluation.mistakes import MostConfident
 from trainer.evaluation.prediction import ServedModel, predict, stored_batches
 
@@ -66,14 +68,13 @@ def test_all_test_images_are_answered_as_judged(image_server, image_model, digit
 
 
 def row_of(example, dataset):
-    features = tf.train.Example.FromString(example).features.feature
-    row = {}
-    for column in dataset.features:
-        if column.kind not in ("label", "key") and column.name in features:
-            kind = features[column.name].WhichOneof("kind")
-            value = getattr(features[column.name], kind).value[0]
-            row[column.name] = value.decode() if isinstance(value, bytes) else value
-    return row
+    columns = columns_of(dataset)
+    values = row_values(records.parse(example), columns)
+    return {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 @pytest.mark.parametrize("form", ["example", "row", "row with nulls", "row of text"])
