@@ -50,7 +50,7 @@ def rows() -> list[tuple[str, float, float, str]]:
                 before = _core_seconds()
                 seconds[way].append(run())
                 cores[way].append(_core_seconds() - before)
-        peaks = [_peak_megabytes(folder / source, folder) for source in ("few", "photos")]
+        peaks = [peak_megabytes(_ALONE, folder / source, folder) for source in ("few", "photos")]
     speeds = {way: PHOTOS / statistics.median(taken) for way, taken in seconds.items()}
 
     def ratio(way: str) -> float:
@@ -182,11 +182,11 @@ _records(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def _peak_megabytes(photos: Path, folder: Path) -> float:
-    """Peak of the proportional set size of a run with all its processes."""
+def peak_megabytes(code: str, *arguments: Path) -> float:
+    """Peak of the proportional set size of a Python program with all its processes."""
     import psutil
 
-    process = subprocess.Popen([sys.executable, "-c", _ALONE, str(photos), str(folder)])
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)])
     peak = 0
     watched = psutil.Process(process.pid)
     while process.poll() is None:

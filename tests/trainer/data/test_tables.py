@@ -260,7 +260,7 @@ def test_many_processes_and_an_interrupted_run_end_in_the_same_bytes(tmp_path, m
     write(table, tmp_path / "together")
     first = alone.features[0].statistics
     second = json.loads((tmp_path / "together/dataset.json").read_text())["features"][0]
-    assert second["statistics"]["mean"] == pytest.approx(first["mean"], rel=1e-12)
+    assert second["statistics"] == first
     before = content(tmp_path / "together")
     (tmp_path / "together/dataset.json").unlink()
     (tmp_path / "together" / alone.splits["train"].shards[0].file).unlink()

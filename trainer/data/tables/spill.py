@@ -24,7 +24,7 @@ from trainer.data.sources import DIGEST_BYTES
 PARTITIONS = 256
 """Of each split."""
 
-MEMORY_BYTES = 16 * 10**6
+MEMORY_BYTES = 8 * 10**6
 _PREFIX = "create_tfrecords-rows-"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 _SCHEMA = pa.schema(

@@ -1,0 +1,148 @@
+"""Writing records of a CSV with chicago_taxi's columns: against pyarrow's parser alone, and at ten
+times the rows.
+
+CPU seconds of all processes count, not the clock's. The bytes of a record are compared with those
+of a tf.train.Example with a feature a column.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import tomllib
+
+from tests.benchmarks.records_writing import _core_seconds, peak_megabytes
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import load
+from trainer.data.write.records import frame, parse, read_records, serialize
+from trainer.data.write.writer import create_tfrecords
+
+ROWS = 1_000_000
+FEW_ROWS = ROWS // 10
+ROUNDS = 3
+
+_ALONE = """
+import sys
+from tests.benchmarks.table_writing import write
+write(*sys.argv[1:])
+"""
+_RECIPE = Path(__file__).parents[2] / "pipelines" / "recipes" / "chicago_taxi.toml"
+
+
+_PAYMENTS = ["Cash", "Credit Card", "Unknown"]
+_COMPANIES = [
+    "",
+    "Taxi Affiliation Services",
+    "Choice Taxi Association",
+    "Northwest Management LLC",
+]
+_UNQUOTED = pyarrow.csv.WriteOptions(quoting_style="none")
+
+
+def rows() -> list[tuple[str, float, float, str]]:
+    """(what, ratio, goal, figures)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        many, few = _trips(folder / "many.csv", ROWS), _trips(folder / "few.csv", FEW_ROWS)
+        peaks = [
+            peak_megabytes(_ALONE, table, folder / f"records-{table.stem}") for table in (few, many)
+        ]
+        ours = min(_cpu(lambda: _run(many, folder / "o")) for _ in range(ROUNDS))
+        alone = min(_cpu(lambda: pyarrow.csv.read_csv(many)) for _ in range(ROUNDS))
+        packed, single = _record_bytes(folder / "records-many")
+    return [
+        (
+            "CSV to records / pyarrow.csv alone, rows a CPU second",
+            alone / ours,
+            0.05,
+            f"{ROWS / ours:,.0f} / {ROWS / alone:,.0f} rows",
+        ),
+        (
+            "bytes of a record with a feature a column / of ours",
+            single / packed,
+            2.0,
+            f"{single:.0f} / {packed:.0f} bytes",
+        ),
+        (
+            "peak memory of writing, 10x the rows",
+            peaks[1] / peaks[0],
+            1.1,
+            f"{peaks[1]:,.0f} / {peaks[0]:,.0f} MB at {ROWS:,} / {FEW_ROWS:,} rows",
+        ),
+    ]
+
+
+def write(table: Path, folder: Path) -> None:
+    """Write the records of trips."""
+    recipe = tomllib.loads(_RECIPE.read_text())
+    described = {name: recipe[name] for name in ("columns", "crosses", "label")}
+    options = RecordOptions(source=f"csv:{table}", **described)
+    create_tfrecords(options, str(folder), progress=lambda line: None)
+
+
+def _trips(path: Path, count: int) -> Path:
+    """Write a CSV whose rows are some 140 bytes, as those of Chicago's trips are."""
+    generator = np.random.default_rng(0)
+
+    def drawn(low: float, high: float, digits: int) -> list[float]:
+        return generator.uniform(low, high, count).round(digits).tolist()
+
+    def number(low: int, high: int) -> list[int]:
+        return generator.integers(low, high, count).tolist()
+
+    columns: dict[str, list] = {
+        "trip_miles": drawn(0, 20, 1),
+        "fare": drawn(3, 60, 2),
+        "trip_seconds": number(60, 4000),
+        "pickup_latitude": drawn(41.6, 42.1, 9),
+        "pickup_longitude": drawn(-87.9, -87.5, 9),
+        "dropoff_latitude": drawn(41.6, 42.1, 9),
+        "dropoff_longitude": drawn(-87.9, -87.5, 9),
+        "trip_start_hour": number(0, 24),
+        "trip_start_day": number(1, 8),
+        "trip_start_month": number(1, 13),
+        "payment_type": [_PAYMENTS[one] for one in number(0, len(_PAYMENTS))],
+        "company": [_COMPANIES[one] for one in number(0, len(_COMPANIES))],
+        "pickup_census_tract": number(17031010000, 17031990000),
+        "dropoff_census_tract": number(17031010000, 17031990000),
+        "pickup_community_area": number(1, 78),
+        "dropoff_community_area": number(1, 78),
+        "tips": drawn(0, 10, 2),
+    }
+    pyarrow.csv.write_csv(pa.table(columns), path, _UNQUOTED)
+    return path
+
+
+def _cpu(function: Callable) -> float:
+    """CPU seconds of a call, those of its child processes included."""
+    started = _core_seconds()
+    function()
+    return _core_seconds() - started
+
+
+def _run(table: Path, folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", _ALONE, str(table), str(folder)], check=True)
+
+
+def _record_bytes(folder: Path) -> tuple[float, float]:
+    """The mean bytes of a record, and of one with a feature a column."""
+    # It imports TensorFlow, which the writing goes without.
+    from trainer.data.tables.inputs import columns_of, row_values
+
+    dataset = load(str(folder))
+    shard = dataset.splits["test"].shards[0]
+    single = packed = 0
+    with (folder / shard.file).open("rb") as file:
+        for _, record in read_records(file):
+            example = parse(record)
+            row = row_values(example, columns_of(dataset))
+            given = {name: value for name, value in row.items() if value is not None}
+            given |= {"key": example["key"][0], "label": example["label"][0]}
+            packed += len(frame(record))
+            single += len(frame(serialize(given)))
+    return packed / shard.examples, single / shard.examples
