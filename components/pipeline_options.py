@@ -15,6 +15,19 @@ class PipelineOptions:
         help="Skip training where a version of model_name was trained on equal records with an "
         "equal configuration. For scheduled runs.",
     )
+    max_drift: float = option(
+        0.0,
+        help="Largest population stability index of a column, or of the classes, between these "
+        "training data and those of model_name's champion, such as 0.25: with more the run ends "
+        "before it trains; 0: no limit.",
+        minimum=0,
+    )
+    min_drift: float = option(
+        0.0,
+        help="Skip training where no column, nor the classes, have drifted that far since "
+        "model_name's champion. For scheduled runs; 0: training depends on no drift.",
+        minimum=0,
+    )
     resume_from: str = option(
         "",
         help="base_output_directory of an interrupted training job of equal records and "

@@ -7,12 +7,14 @@ from typing import NamedTuple
 from kfp import dsl
 
 from components.pipeline_options import PipelineOptions
-from components.registry.model_registry import start_weights
+from components.registry.model_registry import find_champion, start_weights
 from components.registry.model_upload import label
 from components.registry.trained_versions import dataset_digest, find_version, training_labels
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
+from trainer.data import schema
+from trainer.evaluation import drift
 from trainer.machines.price import affordable_timeout, job_price
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
@@ -82,6 +84,15 @@ def plan_training(
     known = None
     if options.skip_if_unchanged:
         known = find_version(model_name, trained_on, project, location, os.environ)
+    reason = f"nothing changed since {known.name}" if known else ""
+    if not known and (options.max_drift or options.min_drift):
+        champion = find_champion(model_name, project, location, os.environ)
+        if champion:
+            drifts = drift.since(champion.artifact_uri, schema.load(records.uri))
+            drift.check(drifts, champion.name, options.max_drift)
+            if drift.is_small(drifts, options.min_drift):
+                known = champion
+                reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
     job_timeout = affordable_timeout(
@@ -102,7 +113,6 @@ def plan_training(
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
     name = known.name if known else ""
-    reason = f"nothing changed since {name}" if known else ""
     job_labels = {**labels, "run": label(run)}
     trains = "no" if known else "yes"
     return (pools, training.uri, job_timeout, job_labels, configuration, trains, reason, name)

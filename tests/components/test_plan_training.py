@@ -15,6 +15,7 @@ from pipelines.lint import check_worker_pools
 from tests.components.plans import describe, plan, planned
 from tests.model_service import ModelService
 from trainer.config import TrainingConfig
+from trainer.data import schema
 from trainer.training.job import parse
 
 
@@ -188,6 +189,39 @@ def test_what_a_version_was_trained_on_already_is_not_trained_on_again(service, 
     register(service, records, "champion")
     assert decided(records) == ("no", "nothing changed since digits@1", "digits@1")
     assert decided(records, skip_if_unchanged=False) == ("yes", "", "")
+
+
+def trained_on(folder, records, class_counts):
+    """A model folder that says it was trained on records with other counts of classes."""
+    dataset = schema.load(str(records))
+    train = dataclasses.replace(dataset.splits["train"], class_counts=class_counts)
+    other = dataclasses.replace(dataset, splits={**dataset.splits, "train": train})
+    extra = folder / schema.EXTRA_ASSETS
+    extra.mkdir(parents=True)
+    (extra / schema.FILE_NAME).write_text(other.to_json())
+    return str(folder)
+
+
+def test_drift_since_the_champion_ends_a_run_or_is_what_it_trains_for(
+    service, records, tmp_path, capsys
+):
+    counts = schema.load(str(records)).splits["train"].class_counts
+    same = trained_on(tmp_path / "same", records, counts)
+    register(service, records, "champion", artifact_uri=same)
+    new = {"epochs": 11, "skip_if_unchanged": False}
+    assert decided(records, max_drift=0.1, **new)[0] == "yes"
+    assert decided(records, min_drift=0.1, **new) == (
+        "no",
+        "no drift of min_drift=0.1 since digits@1",
+        "digits@1",
+    )
+    other = trained_on(tmp_path / "other", records, [500, 500])
+    register(service, records, "champion", rival="digits@1", artifact_uri=other)
+    assert decided(records, min_drift=0.1, **new)[0] == "yes"
+    with pytest.raises(SystemExit):
+        decided(records, max_drift=0.1, **new)
+    error = capsys.readouterr().err
+    assert "max_drift=0.1: the training data have drifted since digits@2: label " in error
 
 
 @pytest.mark.parametrize(

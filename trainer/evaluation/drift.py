@@ -21,6 +21,7 @@ from scipy.spatial.distance import jensenshannon
 
 from trainer.data import schema, storage
 from trainer.data.schema import Dataset, Feature
+from trainer.errors import InputError
 
 LABEL = "label"
 MISSING, OTHER = "(missing)", "(other)"
@@ -165,6 +166,30 @@ def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
         missing=(missing[0], missing[1]),
         bins={one: (float(p), float(q)) for one, p, q in zip(kept, *shares, strict=True)},
     )
+
+
+def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
+    """Refuse training data that have drifted too far.
+
+    Args:
+        champion: model@version whose data `drifts` begin from.
+        max_drift: largest index; 0: any.
+
+    Raises:
+        InputError: something has drifted by more than `max_drift` and than chance.
+    """
+    too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
+    if moved := line(too_far):
+        raise InputError(
+            f"max_drift={max_drift:g}: the training data have drifted since {champion}: {moved}; "
+            "look at the source, or raise max_drift"
+        )
+
+
+def is_small(drifts: list[Drift], min_drift: float) -> bool:
+    """Return whether something was compared, and nothing has drifted by `min_drift`."""
+    far = [drift for drift in drifts if drift.index >= min_drift]
+    return bool(drifts) and min_drift > 0 and not line(far)
 
 
 def line(drifts: list[Drift]) -> str:
