@@ -106,7 +106,8 @@ def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
 
     recipe = run_history.read_record(directory).recipe
     tasks = Journal(directory).tasks
-    names = package.load(directory / f"{recipe}.yaml").display_names if tasks else {}
+    content = package.load(directory / f"{recipe}.yaml").content if tasks else {}
+    names = package.display_names(content)
     return [
         run_history.PastTask(name=task, display_name=names[task], state="SUCCEEDED")
         for task in tasks

@@ -40,7 +40,7 @@ class Task:
     """A task of a run.
 
     Attributes:
-        name: in the pipeline.
+        name: that people read, as the console and a run on this machine have it.
         state: PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED.
         seconds: from its start to its end or to now; 0 before the start.
         error: in one line; empty without one.
@@ -210,7 +210,12 @@ def job_names(job: Any) -> list[str]:
 
 def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
     """Return the tasks of a run in order of their start, groups of tasks left out."""
+    from google.protobuf import json_format
+
+    from pipelines.local.package import display_names
+
     groups = {detail.parent_task_id for detail in job.job_detail.task_details}
+    names = display_names(json_format.MessageToDict(job._pb.pipeline_spec))
     tasks = []
     for detail in sorted(
         job.job_detail.task_details, key=lambda one: seconds_of(one.start_time) or 1e12
@@ -223,7 +228,7 @@ def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
         state = detail.state.name
         tasks.append(
             Task(
-                name=detail.task_name,
+                name=names.get(detail.task_name, detail.task_name),
                 state="CACHED" if state == "SKIPPED" and detail.outputs else state,
                 seconds=until - start if start else 0.0,
                 error=" ".join(detail.error.message.split()),

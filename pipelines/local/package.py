@@ -59,16 +59,6 @@ class Package:
         return next((c["image"] for c in containers if not google & {*c["command"]}), "")
 
     @property
-    def display_names(self) -> dict[str, str]:
-        """The display name of each task, by its key."""
-        dags = [self.content["root"], *self.content["components"].values()]
-        return {
-            key: task.get("taskInfo", {}).get("name", key)
-            for dag in dags
-            for key, task in dag.get("dag", {}).get("tasks", {}).items()
-        }
-
-    @property
     def tasks(self) -> list[PackageTask]:
         """Every task in the order of execution, those of nested DAGs in their place."""
         return list(self._tasks_of(self.content["root"]))
@@ -83,7 +73,7 @@ class Package:
             if "dag" in inner:
                 yield from self._tasks_of(inner)
             else:
-                yield PackageTask(key, self.display_names[key])
+                yield PackageTask(key, display_names(self.content)[key])
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters of a run: the file's defaults, overridden by `parameters`.
@@ -110,6 +100,16 @@ class Package:
             kind = _TYPES.get(definition["parameterType"])
             arguments[name] = convert(name, value, kind) if kind else value
         return arguments
+
+
+def display_names(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the display name of each task of a compiled pipeline, by its key."""
+    dags = [content.get("root", {}), *content.get("components", {}).values()]
+    return {
+        key: task.get("taskInfo", {}).get("name", key)
+        for dag in dags
+        for key, task in dag.get("dag", {}).get("tasks", {}).items()
+    }
 
 
 def load(path: pathlib.Path) -> Package:

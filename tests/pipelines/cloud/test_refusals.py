@@ -58,7 +58,7 @@ def test_a_training_job_that_can_not_be_read_spoils_no_good_run(vertex, command,
     assert code == 0
     assert "verdict   champion: better" in out
     code, out, _ = command("status", "one")
-    assert (code, "create-tfrecords" in out) == (0, True)
+    assert (code, "Create TFRecords" in out) == (0, True)
     assert command("logs", "one")[0] == 0
 
 

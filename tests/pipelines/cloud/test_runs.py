@@ -119,7 +119,8 @@ def test_a_run_is_waited_for_and_its_cost_told(vertex, command):
     vertex.outcomes = [Outcome(hours=2.0)]
     code, out, err = command("run", "digits", "--name", "one")
     assert (code, err) == (0, "")
-    assert "create-tfrecords SUCCEEDED" in out
+    assert "Create TFRecords SUCCEEDED" in out
+    assert "Train SUCCEEDED" in out and "custom-training-job" not in out
     # Two hours of (0.21849885 + 100 * 0.000267808).
     assert "SUCCEEDED  training cost about 0.49 USD" in out
     assert command("status", "one")[1].count("0.49 USD") == 1

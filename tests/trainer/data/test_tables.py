@@ -141,8 +141,24 @@ def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
     ):
         write(tmp_path / "t.csv", tmp_path / "out", **changes)
     (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"its first row, the header, is not UTF-8: convert"):
+    with pytest.raises(InputError, match=r"the header, is not UTF-8: convert .*from Latin-1"):
         write(tmp_path / "t.csv", tmp_path / "out", **changes)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_table_in_utf_16_is_told_by_its_encoding(tmp_path, encoding):
+    (tmp_path / "t.csv").write_bytes("\ufeffmiles,payment\n1,card\n".encode(encoding))
+    with pytest.raises(InputError, match=r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"):
+        write(tmp_path / "t.csv", tmp_path / "out")
+
+
+@pytest.mark.parametrize("classes", [[], ["card", "cash"]])
+def test_a_table_of_a_header_alone_has_no_rows(tmp_path, classes):
+    (tmp_path / "t.csv").write_text("miles,payment\n")
+    columns = [{"name": "miles", "type": "numeric"}]
+    label = {"column": "payment", **({"classes": classes} if classes else {})}
+    with pytest.raises(InputError, match=r"^source='csv:.*t.csv' has no rows, only columns; add"):
+        write(tmp_path / "t.csv", tmp_path / "out", columns=columns, crosses=[], label=label)
 
 
 def test_a_table_that_can_not_be_read_on_is_one_line(tmp_path, monkeypatch):
@@ -190,7 +206,7 @@ def test_many_classes_of_whole_numbers_are_classes(tmp_path):
 def test_too_many_bad_rows_fail_with_the_first_named(tmp_path):
     bad = ["x,1,card,,1,1,9"] * 30
     table = tables.write_csv(tmp_path / "t.csv", [*bad, *tables.lines(300)])
-    with pytest.raises(InputError, match=r"30 of 330 rows .* t.csv:10: miles is not a number"):
+    with pytest.raises(InputError, match=r"30 of 330 rows .* t.csv:10, .*: miles is not a number"):
         write(table, tmp_path / "out")
     assert not (tmp_path / "out" / "dataset.json").exists()
 

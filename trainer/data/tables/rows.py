@@ -8,6 +8,7 @@ where a quote is misplaced; a block with such a row, or with bytes that are not 
 looked at row by row.
 """
 
+import codecs
 import csv
 import gzip
 import io
@@ -30,7 +31,8 @@ BLOCK_BYTES = 2 * 10**6
 MAX_ROW_BYTES = 1 << 17
 """The csv module's own bound of a field."""
 
-_CONVERT = "convert the file, from Latin-1 by iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
+_CONVERT = "convert the file, from {} by iconv -f {} -t UTF-8 OLD.csv > NEW.csv"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _WHOLE, _OPEN, _BROKEN = "whole", "open", "broken"
 _BOM = b"\xef\xbb\xbf"
@@ -270,7 +272,8 @@ def split_fields(row: bytes) -> list[str]:
     try:
         text = row.decode()
     except UnicodeDecodeError:
-        raise BadRowError(f"is not UTF-8: {_CONVERT}") from None
+        names = ("UTF-16", "UTF-16") if row.startswith(_UTF_16) else ("Latin-1", "LATIN1")
+        raise BadRowError(f"is not UTF-8: {_CONVERT.format(*names)}") from None
     if '"' not in text:
         return text.split(",")
     try:

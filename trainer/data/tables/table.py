@@ -159,7 +159,9 @@ class Table:
         )
 
     def _name_classes(self, found: list[str], rows: int, rejections: list[Rejection]) -> None:
-        """Orders the classes; `rows` are those that can be used."""
+        """Put the classes in order; `rows` are those that can be used."""
+        if not rows and not rejections:
+            raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
         label = self._schema.label
         place = f"source={self._source!r}: label column {label.column!r}"
         order = found if label.classes else sorted(found, key=_natural)
