@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from trainer.errors import InputError, one_line
 
-NOT_FOUND = 404
-FORBIDDEN = 403
+FORBIDDEN, NOT_FOUND, CONFLICT, NOT_IMPLEMENTED = 403, 404, 409, 501
 _SERVER_ERROR = 500
 CAPACITY = re.compile(
     r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"

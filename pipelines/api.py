@@ -59,12 +59,12 @@ def plan(
         place: that `values` come from, for messages.
     """
     from pipelines import plan as planning
-    from pipelines.cloud import gpu_image, settings
+    from pipelines.cloud import settings
     from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
     if parameters.machines.accelerator_count:
-        gpu_image.check(parameters.machines, settings.load({}, os.environ))
+        settings.load({}, os.environ).check_gpu_image(parameters.machines)
     minutes = minutes or recipe.operation.expected_minutes
     planning.show(parameters, minutes, rates, Console(), recipe.operation.step_machines)
     return worker_pool_specs(parameters.machines)

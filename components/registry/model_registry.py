@@ -199,9 +199,8 @@ class ModelRegistry:
         model = self._resource(version.model)
 
         def merge(number: str, alias: str) -> None:
-            self.client.merge_version_aliases(
-                {"name": f"{model}@{number}", "version_aliases": [alias]}
-            )
+            request = {"name": f"{model}@{number}", "version_aliases": [alias]}
+            self.client.merge_version_aliases(request)
 
         def read() -> dict[str, tuple[str, ...]]:
             return {one.version: one.aliases for one in self.versions(version.model)}

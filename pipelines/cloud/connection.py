@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from components.cloud_errors import status_of, translated
+from components.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
     is_loopback,
@@ -27,7 +27,6 @@ from trainer.fields import nearest
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
 _OPERATION_SECONDS = 300.0
-_NO_SUCH_OPERATION = (404, 501)
 
 
 def _client(name: str) -> Any:
@@ -231,11 +230,8 @@ class Connection:
         """
         if operation.operation.done and not operation.operation.HasField("error"):
             return
-        try:
+        with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
             self.retry(operation.result)(timeout=seconds)
-        except Exception as error:
-            if status_of(error) not in _NO_SUCH_OPERATION:
-                raise
 
 
 def console_link(settings: Settings, path: str) -> str:

@@ -9,11 +9,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from components.cloud_errors import FORBIDDEN, NOT_FOUND, tolerated, translated
+from components.cloud_errors import FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from pipelines.cloud import runs, schedules
 from pipelines.cloud.connection import Connection
-
-_NOT_IMPLEMENTED = 501
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +108,7 @@ def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
     for name in names:
         with (
             translated(f"deleting {name}"),
-            tolerated(FORBIDDEN, NOT_FOUND, _NOT_IMPLEMENTED),
+            tolerated(FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED),
         ):
             connection.metadata.delete_execution(name=name)
 

@@ -12,14 +12,13 @@ for its ID: a command that is given again after a lost answer finds what it has 
 import dataclasses
 from typing import Any
 
-from components.cloud_errors import tolerated
+from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
 from components.registry.model_registry import ModelRegistry, Version
 from components.registry.model_upload import MADE_BY, label
 from pipelines.cloud.connection import Connection
 from pipelines.operation import Serving
 from trainer.errors import InputError
 
-_NOT_FOUND, _CONFLICT = 404, 409
 # Google's page speaks of minutes; pulling a large image takes longest.
 _DEPLOY_SECONDS = 3600.0
 _NEW = "0"
@@ -93,7 +92,7 @@ class Endpoints:
             traffic_split=split,
         )
         # Sent again after a lost answer, it finds the version of that ID.
-        with tolerated(_CONFLICT):
+        with tolerated(CONFLICT):
             operation = self.connection.endpoints.deploy_model(request)
             self.connection.finish(operation, _DEPLOY_SECONDS)
         return champion
@@ -136,7 +135,7 @@ class Endpoints:
         return f"{self._parent}/endpoints/{_endpoint_id(model)}"
 
     def _find(self, model: str) -> Any:
-        with tolerated(_NOT_FOUND):
+        with tolerated(NOT_FOUND):
             return self.connection.endpoints.get_endpoint(name=self._name(model))
         return None
 
@@ -153,7 +152,7 @@ class Endpoints:
         if key:
             endpoint.encryption_spec.kms_key_name = key
         # Another command may have made it meanwhile.
-        with tolerated(_CONFLICT):
+        with tolerated(CONFLICT):
             operation = self.connection.endpoints.create_endpoint(
                 parent=self._parent, endpoint=endpoint, endpoint_id=_endpoint_id(model)
             )
@@ -170,7 +169,7 @@ class Endpoints:
         )
 
     def _undeploy(self, endpoint: Any, version: str) -> None:
-        with tolerated(_NOT_FOUND):
+        with tolerated(NOT_FOUND):
             operation = self.connection.endpoints.undeploy_model(
                 endpoint=endpoint.name, deployed_model_id=version, traffic_split={}
             )

@@ -9,13 +9,12 @@ import re
 import time
 from typing import Any
 
-from components.cloud_errors import CloudError, status_of, translated
+from components.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
-_EXISTS = 409
 _SHORTEST_ID = 4
 _POLLING_SECONDS = 1.0
 _WAIT_SECONDS = 60.0
@@ -59,7 +58,7 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
                 parent=store, context=context, context_id=experiment, retry=connection.retry
             )
         except Exception as error:
-            if status_of(error) != _EXISTS:
+            if status_of(error) != CONFLICT:
                 raise
             # Runs are contexts, too: one may have the recipe's name.
             kind = connection.metadata.get_context(name=f"{store}/contexts/{experiment}")

@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from components.cloud_errors import (
+    CONFLICT,
     NOT_FOUND,
     CloudError,
     described,
@@ -32,7 +33,6 @@ _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_tim
 """What a list is asked for: a compiled pipeline of 200 KB for each run is not in it."""
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_CONFLICT = 409
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                     f"starting the run {run_id!r}: {described(error)}; it may have started: "
                     f"python -m pipelines status {run_id}"
                 ) from None
-            if status_of(error) != _CONFLICT:
+            if status_of(error) != CONFLICT:
                 raise
         present = _get(connection, run_id)
     if present.labels.get(REQUEST) != job.labels[REQUEST]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, CloudError, status_of, tolerated, translated
+from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud import runs, schedule_fields, upload
 from pipelines.cloud import template as templates
 from pipelines.cloud.connection import Connection
@@ -191,15 +191,12 @@ def _updated(connection: Connection, present: Any, wanted: Any, changed: list[st
         return None
     schedule = types.Schedule(wanted)
     schedule.name = present.name
-    try:
+    with tolerated(*_REFUSED):
         updated = connection.schedules.update_schedule(
             schedule=schedule, update_mask=field_mask_pb2.FieldMask(paths=changed)
         )
-    except Exception as error:
-        if status_of(error) not in _REFUSED:
-            raise
-        return None
-    return None if "end_time" in schedule_fields.changed(updated, wanted) else updated
+        return None if "end_time" in schedule_fields.changed(updated, wanted) else updated
+    return None
 
 
 def _age(schedule: Any) -> tuple[float, str]:

@@ -22,6 +22,7 @@ else:
 from pipelines import resource_names
 from trainer import fields
 from trainer.errors import InputError
+from trainer.machines.worker_pools import MachineOptions, check_gpu_image
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"
@@ -152,6 +153,15 @@ class Settings:
     def bucket(self) -> str:
         """The bucket of the pipeline root; empty without one."""
         return urlsplit(self.pipeline_root).netloc
+
+    def check_gpu_image(self, machines: MachineOptions) -> None:
+        """Raise InputError for a run with accelerators and no image that uses them."""
+        image = machines.gpu_image_uri or self.gpu_image
+        check_gpu_image(
+            dataclasses.replace(machines, gpu_image_uri=image),
+            "give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu_image = ... into "
+            f"{FILE_NAME}",
+        )
 
     def require(self, *names: str) -> "Settings":
         """Itself; raises InputError for the first of `names` that has no value."""

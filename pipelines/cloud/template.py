@@ -13,7 +13,6 @@ from typing import Any
 
 from components.registry.model_upload import MADE_BY
 from pipelines import plan, resource_names
-from pipelines.cloud import gpu_image
 from pipelines.cloud.settings import Settings
 from pipelines.local import package
 from pipelines.parameters import ParameterSet
@@ -117,7 +116,7 @@ def run_values(
         if value and not values[name]:
             changed[name] = value
     _check_resources({**values, **changed}, settings)
-    gpu_image.check(parameters.machines, settings)
+    settings.check_gpu_image(parameters.machines)
     own = {"run": run_id} if run_id else {}
     changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
     template.package.arguments(changed)

@@ -12,7 +12,7 @@ import hashlib
 import re
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from components.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.template import Template
 from pipelines.revision import git_commit, project_version
@@ -21,7 +21,7 @@ ARTIFACT_REGISTRY = re.compile(
     r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"
 )
 _UPLOADED = re.compile(r"(?P<package>[^/\s]+)/(?P<version>sha256:[^/\s]+)")
-_CONFLICT, _PRECONDITION = 409, 412
+_PRECONDITION = 412
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Registry:
             if str(present.get("version", "")).rpartition("/")[2] != version:
                 self._ask("PATCH", f"{path}/{tag}?updateMask=version", wanted)
             return
-        with tolerated(_CONFLICT):
+        with tolerated(CONFLICT):
             self._ask("POST", f"{path}?tagId={tag}", wanted)
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:

@@ -146,7 +146,6 @@ def doctor(
     """Check that all is ready for runs on Vertex AI, and say how to mend what is not."""
     from pipelines import recipe as recipes
     from pipelines.cloud import doctor as examination
-    from pipelines.cloud import gpu_image
     from pipelines.cloud.connection import Connection
     from pipelines.machines import cost
     from trainer.machines.worker_pools import worker_pool_specs
@@ -160,7 +159,7 @@ def doctor(
         preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
     own = settings().require("project")
     if recipe:
-        gpu_image.check(parameters.machines, own)
+        own.check_gpu_image(parameters.machines)
     console = Console()
     worst = 0
     for finding in examination.examine(Connection(own), pools, preemptible=preemptible):
