@@ -166,6 +166,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     """
     own = fields.pick(Operation, document)
     values = {name: value for name, value in document.items() if name not in own}
+    fields.check_typed(Operation, own)
     read = fields.build(Operation, own)
     check_addresses(read.notify)
     steps.check(read.steps)
@@ -201,6 +202,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
 
 def _table(place: str, values: Mapping[str, Any], cls: type[T]) -> T:
     try:
+        fields.check_typed(cls, values)
         return fields.build(cls, values)
     except InputError as error:
         raise InputError(f"[{place}]: {error}") from None

@@ -7,7 +7,6 @@ the accuracy to expect, the time, the cost and the command.
 """
 
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -29,13 +28,6 @@ OWN_DIRECTORY = Path("recipes")
 """Of the user's own recipes, in the working folder."""
 _SCHEMA = re.compile(r"\A#:schema .*\n")
 """By which a recipe's first line names its JSON schema to an editor."""
-_TYPES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a table",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,16 +131,11 @@ def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str)
     Raises:
         InputError: text or a number where the parameter has another type, too.
     """
-    for name, value in values.items():
-        kind = fields.type_of(PARAMETERS[name][0], name) if name in PARAMETERS else str
-        is_text = isinstance(value, str)
-        if (is_text and kind is not str) or (kind is bool and not isinstance(value, bool)):
-            found = "text" if is_text else "no truth value"
-            quotes = ", without quotes" if is_text else ""
-            raise InputError(
-                f"{place}: {name} = {json.dumps(value, default=str)} is {found}; give "
-                f"{_TYPES[kind]}{quotes}"
-            )
+    try:
+        for name in PARAMETERS.keys() & values.keys():
+            fields.check_typed(PARAMETERS[name][0], {name: values[name]})
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
     return checked({**given, **values}, place=place)
 
 

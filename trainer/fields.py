@@ -39,6 +39,14 @@ _NAMES: dict[Any, str] = {
     dict: 'a JSON object, such as {"name": 1}',
 }
 
+_TYPES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
 
 def option(
     default: Any,
@@ -123,6 +131,24 @@ def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") 
             raise InputError(unknown + (nearest(name, known) if known else ": it has no options"))
         checked[name] = _validated(name, value, *_field_adapter(cls, name))
     return cls(**checked)
+
+
+def check_typed(cls: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Refuse text, or a number for a truth value, where a field of `cls` has another type.
+
+    Unlike a command line, TOML and JSON have types: what is quoted is text.
+
+    Raises:
+        InputError: there is such a value.
+    """
+    for name in _fields(cls).keys() & values.keys():
+        kind, value = type_of(cls, name), values[name]  # type: ignore[arg-type]
+        is_text = isinstance(value, str)
+        if (is_text and kind in _TYPES) or (kind is bool and not isinstance(value, bool)):
+            found = "text" if is_text else "no truth value"
+            quotes = ", without quotes" if is_text else ""
+            shown = json.dumps(value, default=str)
+            raise InputError(f"{name} = {shown} is {found}; give {_TYPES[kind]}{quotes}")
 
 
 def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

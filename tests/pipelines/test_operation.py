@@ -61,7 +61,23 @@ parameters = {epochs = 5}
         ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
-        ('expected_minutes = "long"', "mine.toml: expected_minutes='long' is not a finite"),
+        (
+            'expected_minutes = "12"',
+            'mine.toml: expected_minutes = "12" is text; give a number, without quotes',
+        ),
+        (
+            "[retraining]\ncron = '* * * * *'\nmax_runs = '3'",
+            'mine.toml: [retraining]: max_runs = "3" is text; give a whole number, without quotes',
+        ),
+        (
+            "[retraining]\ncron = '* * * * *'\nallow_queueing = 1",
+            "mine.toml: [retraining]: allow_queueing = 1 is no truth value; give true or false",
+        ),
+        ("[serving]\nmax_replicas = '2'", '[serving]: max_replicas = "2" is text; give a whole n'),
+        (
+            'model_options = {units = "8"}',
+            'mine.toml: model_options: units = "8" is text; give a whole number, without quotes',
+        ),
         ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not about machines"),
         (
             '[[fallbacks]]\naccelerator_type = "NVIDIA_L4"',

@@ -56,6 +56,7 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
     """
     cls = model_class(name)
     try:
+        fields.check_typed(cls, options)
         return fields.build(cls, options, taker=name)
     except InputError as error:
         raise InputError(f"model_options: {error}") from None

@@ -63,7 +63,7 @@ def test_judging_its_options_runs_none_of_its_code(module):
         ("mine:", {}, "model='mine:' is not MODULE:FUNCTION, such as 'my_package.model:build'"),
         ("broken:build", {}, "broken.py can't be read: '(' was never closed"),
         ("mine:build", {"unit": 1}, "mine:build takes no 'unit'; did you mean 'units'?"),
-        ("mine:build", {"units": "many"}, "model_options: units='many' is not a whole number"),
+        ("mine:build", {"units": "many"}, 'model_options: units = "many" is text; give a whole'),
         ("mine:needs", {}, "model_options: mine:needs needs 'units', which has no default"),
         ("mine:without_dataset", {}, "without_dataset() must take the dataset and then options"),
         ("mine:of_anything", {}, "of_anything() must take the dataset and then options by name"),
