@@ -61,7 +61,7 @@ def test_numbers_that_came_as_floats_are_whole_again():
     [
         ("mile" + tables.HEADER[5:], [], "has no column 'miles'; did you mean 'mile'?"),
         (tables.HEADER + ",hour", [], "its header has 'hour' twice"),
-        (tables.HEADER, [], "class 'small' has no rows"),
+        (tables.HEADER, [], "has no rows, only columns"),
         (tables.HEADER, ["1,1,card,,1,0,9"] * 50, "class 'big' has no rows"),
     ],
 )
