@@ -123,7 +123,7 @@ class RecordOptions:
             raise InputError(
                 "augmentation_operations: shift is not baked into records; use augmentation=model"
             )
-        is_table = self.source.partition(":")[0] in TABLES
+        is_table = self.source.startswith(tuple(f"{kind}:" for kind in TABLES))
         if is_table:
             read_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:

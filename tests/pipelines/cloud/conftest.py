@@ -8,8 +8,8 @@ from pipelines import compilation
 from pipelines.cloud import watch
 from tests.pipelines.cloud.emulator import VertexEmulator
 
-IMAGE = "us-central1-docker.pkg.dev/my-project/images/training:1"
-GPU_IMAGE = f"{IMAGE}-gpu"
+IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
+GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"
 QUOTA_EXCEEDED = (
     "The following quota metrics exceed quota limits: "
     "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"

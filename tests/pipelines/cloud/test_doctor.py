@@ -78,7 +78,7 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
          "✗ repository pipelines: there is none", "--repository-format=kfp"),
         (lambda c: c.project.gone.add("images"),
          "✗ repository images: there is none", "--repository-format=docker"),
-        (lambda c: c.project.gone.add("1"),
+        (lambda c: c.project.gone.add("sha256:" + 64 * "1"),
          "✗ image us-central1-docker.pkg.dev", "build it and push it"),
         (lambda c: c.project.roles.remove("roles/logging.logWriter"),
          f"✗ service account {ACCOUNT}: no roles/logging.logWriter", "--role=roles/logging.logW"),

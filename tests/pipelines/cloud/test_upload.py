@@ -86,9 +86,16 @@ def test_the_same_bytes_are_no_new_version_but_get_the_new_commits_tag(
     assert registry.names().count("Upload") == 1
     assert registry.sent("CreateTag") == ["commit-def456"]
     assert registry.sent("UpdateTag") == []
-    assert compile_py("digits", "--upload", "--image", IMAGE.replace(":1", ":2"))[0] == 0
+    assert compile_py("digits", "--upload", "--image", IMAGE.replace("1" * 64, "2" * 64))[0] == 0
     assert registry.names().count("Upload") == 2
     assert len(registry.packages["training-digits"]["versions"]) == 2
+
+
+def test_an_image_without_a_digest_is_warned_of(registry, compile_py, commit):
+    tagged = f"{IMAGE.partition('@')[0]}:1"
+    code, _, err = compile_py("digits", "--upload", "--image", tagged)
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith(f"warning: image {tagged} has no digest: ")
 
 
 def test_a_registry_that_names_versions_otherwise_is_asked_for_the_latest_bytes(

@@ -3,9 +3,12 @@
 import importlib.metadata
 import inspect
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
+from pipelines.emulator import environment
 from pipelines.local import executor, kfp_patches
 from pipelines.local.cache import WholeCache, fingerprint
 
@@ -69,11 +72,13 @@ def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_
 
     from components.collect_training import collect_training
 
-    command = collect_training.component_spec.implementation.container.command
-    replaced = " ".join(executor.in_place_of_kfps(command))
-    assert "python3 -m pipelines.local.executor --component_module_path" in " ".join(
-        replaced.split()
+    container = collect_training.component_spec.implementation.container
+    command = environment.here(
+        executor.in_place_of_kfps(["python3", *container.command[1:], *container.args])
     )
+    assert command[:3] == [sys.executable, "-m", "pipelines.local.executor"]
+    file = command[command.index("--component_module_path") + 1]
+    assert "\ndef collect_training(" in Path(file).read_text()
     assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"
 
 
@@ -116,13 +121,23 @@ def test_whole_numbers_are_integers_again_and_others_stay():
     assert json.dumps(kfp_patches.whole_numbers(given)) == json.dumps(expected)
 
 
-def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "def f():\n    from trainer.writer import write"],
+        ["python3", "-m", "kfp.dsl.executor_main", "--function_to_execute", "step"],
+    ],
+)
+def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch, command):
+    (tmp_path / "components").mkdir()
+    (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
+
     def write(**modules):
         for name, text in modules.items():
             path = tmp_path / "trainer" / f"{name}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        return fingerprint(["sh", "-c", "def f():\n    from trainer.writer import write"])
+        return fingerprint(command)
 
     monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
     writer = "from trainer import (\n    schema,\n)"
