@@ -179,12 +179,36 @@ def test_a_damaged_index_of_a_checkpoint_is_noticed(tmp_path, kept):
     first, second = manager.save(), Path(manager.save() + ".index")
     data = second.read_bytes()
     second.write_bytes(data[: int(kept * len(data))] + b"damage")
-    checkpoint.drop_damaged(str(tmp_path))
+    checkpoint.mend_lists(str(tmp_path))
     assert checkpoint.listed(str(tmp_path)) == [first]
     (tmp_path / "checkpoint").write_bytes(b"\xff")
     assert checkpoint.listed(str(tmp_path)) == []
     with pytest.raises(RuntimeError, match="can't be read; start the job again"):
         checkpoint.progress_in(str(tmp_path))
+
+
+@pytest.mark.parametrize("folder", ["", "best"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: b"",
+        lambda text: b"\xff" + text,
+        lambda text: text[:30],
+        lambda text: text.replace(b"ckpt-2", b"ckpt-7", 1),
+        lambda text: text.replace(b"ckpt", b"\\xff", 1),
+    ],
+)
+def test_a_damaged_list_is_made_from_the_files(tmp_path, capfd, folder, damage):
+    content = tf.train.Checkpoint(value=tf.Variable(tf.range(9.0)))
+    manager = tf.train.CheckpointManager(content, str(tmp_path / folder), max_to_keep=2)
+    saved = [manager.save(), manager.save()]
+    names = tmp_path / folder / "checkpoint"
+    names.write_bytes(damage(names.read_bytes()))
+    checkpoint.mend_lists(str(tmp_path))
+    assert checkpoint.listed(str(tmp_path / folder)) == saved
+    assert tf.train.latest_checkpoint(tmp_path / folder) == saved[-1]
+    said = f"{names} does not name the newest checkpoint; going on from {saved[-1]}\n"
+    assert capfd.readouterr().out == said
 
 
 def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_path):

@@ -1,8 +1,8 @@
 """Checkpoints: written whole by the chief, read by all, trusted only by the run that made them."""
 
-import contextlib
 import dataclasses
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -105,30 +105,43 @@ class Checkpoints:
         self._best.checkpoint.restore(best).assert_consumed()
 
 
-def drop_damaged(directory: str) -> None:
-    """Takes checkpoints that can't be read off the list, if there is one before them that can.
+def mend_lists(directory: str) -> None:
+    """Makes the lists of checkpoints, of the run and of its best, end in one that can be read.
 
-    The chief calls this before any replica reads the list: all must go on from the same one.
+    The chief calls this before any replica reads a list: all must go on from the same one. The
+    files decide, since a list may be damaged, too.
 
     Raises:
-        InputError: none can be read.
+        InputError: there is a list, and no checkpoint beside it can be read.
     """
-    paths = listed(directory)
-    whole = len(paths)
-    while whole and not _is_whole(paths[whole - 1]):
-        whole -= 1
-    if whole == len(paths):
-        return
-    if not whole:
-        raise InputError(
-            f"no checkpoint in {directory} can be read ({', '.join(paths)}); remove that folder "
-            "to train from the start"
-        )
-    names = [path.rpartition("/")[2] for path in paths[:whole]]
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    files.write_text(join(directory, _LIST), "\n".join(lines) + "\n")
-    print(f"{paths[-1]} is damaged; going on from {paths[whole - 1]}", flush=True)
+    for folder in (directory, join(directory, "best")):
+        if not tf.io.gfile.exists(join(folder, _LIST)):
+            continue
+        names = _present(folder)
+        whole = len(names)
+        while whole and not _is_whole(join(folder, names[whole - 1])):
+            whole -= 1
+        if not whole:
+            raise InputError(
+                f"no checkpoint in {folder} can be read ({', '.join(names) or 'none is there'}); "
+                f"remove {directory} to train from the start"
+            )
+        newest = join(folder, names[whole - 1])
+        if _newest_listed(folder) == newest:
+            continue
+        lines = [f'model_checkpoint_path: "{names[whole - 1]}"']
+        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names[:whole]]
+        files.write_text(join(folder, _LIST), "\n".join(lines) + "\n")
+        found = f"{join(folder, names[-1])} is damaged"
+        if whole == len(names):
+            found = f"{join(folder, _LIST)} does not name the newest checkpoint"
+        print(f"{found}; going on from {newest}", flush=True)
+
+
+def _present(directory: str) -> list[str]:
+    """Return the names of the checkpoints whose index is in a folder, the oldest first."""
+    found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory)]
+    return [f"ckpt-{number}" for number in sorted(int(match[1]) for match in found if match)]
 
 
 def _is_whole(path: str) -> bool:
@@ -167,19 +180,25 @@ def _newest(directory: str) -> str | None:
         RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there
             were none, so that one replica might begin anew while the others go on.
     """
-    newest = None
-    with contextlib.suppress(UnicodeDecodeError):
-        newest = tf.train.latest_checkpoint(directory)
+    newest = _newest_listed(directory)
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
         raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
     return newest
+
+
+def _newest_listed(directory: str) -> str | None:
+    """Return the newest checkpoint that a list names and that is there."""
+    try:
+        return tf.train.latest_checkpoint(directory)
+    except ValueError:  # The list is damaged.
+        return None
 
 
 def listed(directory: str) -> list[str]:
     """Checkpoints of `directory` that are whole, the oldest first: the list comes after them."""
     try:
         state = tf.train.get_checkpoint_state(directory)
-    except (tf.errors.OpError, UnicodeDecodeError):  # Replaced while it was read, or damaged.
+    except (tf.errors.OpError, ValueError):  # Replaced while it was read, or damaged.
         return []
     return list(state.all_model_checkpoint_paths) if state else []
 

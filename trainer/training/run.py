@@ -81,7 +81,7 @@ class Run(abc.ABC):
         self.directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
         if cluster.is_chief:
-            checkpoint.drop_damaged(self.directory)
+            checkpoint.mend_lists(self.directory)
         meet(strategy)
         self.progress = checkpoint.progress_in(self.directory)
         self.model_options = self._prepared_options(job.base_output_directory)
