@@ -55,8 +55,12 @@ def is_object(uri: str) -> bool:
 
 
 def open_file(uri: str, mode: str) -> BinaryIO:
-    """Opens `uri` for "rb" or "wb"."""
-    return _gfile().GFile(uri, mode) if is_remote(uri) else Path(uri).open(mode)  # type: ignore
+    """Opens `uri` for "rb" or "wb"; raises as `read` for "rb"."""
+    if is_remote(uri):
+        return _gfile().GFile(uri, mode)
+    if mode == "rb":
+        return _tried(uri, lambda path: Path(path).open("rb"))
+    return Path(uri).open(mode)  # type: ignore
 
 
 def read(uri: str) -> bytes:
@@ -113,7 +117,11 @@ def _tried(path: str, function: Callable[[str], R]) -> R:
 
 
 def sha256(uri: str) -> str:
-    """Return the sha256 (hex) of a file's content."""
+    """Return the sha256 (hex) of a file's content; raises as `read` for a local one."""
+    return _sha256(uri) if is_remote(uri) else _tried(uri, _sha256)
+
+
+def _sha256(uri: str) -> str:
     digest = hashlib.sha256()
     with open_file(uri, "rb") as file:
         while chunk := file.read(_CHUNK):

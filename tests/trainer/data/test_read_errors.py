@@ -1,6 +1,8 @@
 """A picture that can't be read now is no unusable one: the step tries again, then ends."""
 
 import errno
+import hashlib
+import io
 import os
 import re
 import subprocess
@@ -13,7 +15,11 @@ from PIL import Image
 from tests.trainer.data.folders import all_records, content, two_classes, write
 from tests.trainer.data.test_source_errors import refused
 from trainer.data import storage
+from trainer.data.tables import rows
 from trainer.data.write import writer
+from trainer.errors import InputError
+
+SHA256 = hashlib.sha256(b"a,b\n").hexdigest()
 
 
 @pytest.fixture
@@ -48,6 +54,39 @@ def test_an_error_that_stays_ends_the_step(tmp_path, failing, name):
     expected = rf"cat/003.png can't be read \({os.strerror(code)}\), tried 4 times; .*run again"
     assert re.search(expected, message)
     assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+@pytest.mark.parametrize("times", [3, 4])
+def test_an_error_of_opening_or_digesting_is_tried_again(tmp_path, monkeypatch, times):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n")
+    error = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    monkeypatch.setattr(storage, "_PAUSES", (0.0, 0.0, 0.0))
+    opened, left = Path.open, [error] * times
+
+    class Flaky(io.FileIO):
+        def read(self, size=-1):
+            if left:
+                raise left.pop()
+            return super().read(size)
+
+    def flaky(self, *arguments):
+        if left:
+            raise left.pop()
+        return opened(self, *arguments)
+
+    for name, found in ((rows.read_header, ["a", "b"]), (storage.sha256, SHA256)):
+        left[:] = [error] * times
+        with monkeypatch.context() as patched:
+            if name is storage.sha256:
+                patched.setattr(storage, "open_file", lambda uri, _: Flaky(uri))
+            else:
+                patched.setattr(Path, "open", flaky)
+            if times == 3:
+                assert name(str(path)) == found
+            else:
+                with pytest.raises(InputError, match=r"t.csv can't be read .*, tried 4 times"):
+                    name(str(path))
 
 
 def test_a_link_that_leads_nowhere_is_rejected(tmp_path):
