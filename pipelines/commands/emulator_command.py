@@ -60,9 +60,9 @@ def emulator(
                 ArtifactRegistry(),
                 CloudStorage(FolderBuckets(place / "buckets")),
                 ProjectServices(_ACCOUNT),
+                guardian=guardian,
             )
         )
-        guardian.after_death(["rm", "-rf", server.folder])
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")

@@ -5,10 +5,12 @@ import json
 import os
 import pathlib
 import resource
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -79,6 +81,16 @@ class Guardian:
     def after_death(self, command: Sequence[str]) -> None:
         """Run `command` where this process is killed, once the groups are."""
         self._tell(f"!{json.dumps(list(command))}\n")
+
+    def make_folder(self, *, prefix: str, dir: str | None = None) -> str:
+        """Make a folder as tempfile.mkdtemp does, removed where this process is killed."""
+        folder = os.path.abspath(  # noqa: PTH100
+            f"{dir or tempfile.gettempdir()}/{prefix}{secrets.token_hex(8)}"
+        )
+        # First: this process may be killed as soon as the folder is there.
+        self.after_death(["rm", "-rf", folder])
+        os.mkdir(folder, 0o700)  # noqa: PTH102
+        return folder
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin

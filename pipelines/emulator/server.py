@@ -15,6 +15,7 @@ import http.server
 import json
 import re
 import secrets
+import shutil
 import tempfile
 import threading
 import urllib.parse
@@ -27,6 +28,7 @@ from components.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.grpc_relay import RelayingServer
 from pipelines.emulator.http_rules import Method, methods, to_json, unserved
+from pipelines.emulator.processes import Guardian
 
 _LONG_PATH = 80
 
@@ -52,6 +54,7 @@ class Emulator:
         project_number: takes the place of the project's ID in names, as it does on Vertex AI.
         background: import Google's protos, which takes a second, while others go on; requests
             wait for it. Not for a process that imports a client of them, too.
+        guardian: removes `folder` where this process is killed.
 
     Attributes:
         endpoint: http://127.0.0.1:port.
@@ -59,7 +62,13 @@ class Emulator:
         folder: private, removed at the end.
     """
 
-    def __init__(self, *resources: Any, project_number: str = "", background: bool = False) -> None:
+    def __init__(
+        self,
+        *resources: Any,
+        project_number: str = "",
+        background: bool = False,
+        guardian: Guardian | None = None,
+    ) -> None:
         self.resources = resources
         self._project_number, self._background = project_number, background
         self.secret = secrets.token_urlsafe(32)
@@ -67,8 +76,8 @@ class Emulator:
         place = tempfile.gettempdir()
         # A socket's path has at most 103 characters.
         short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
-        self._folder = tempfile.TemporaryDirectory(prefix="emulator-", dir=short)
-        self.folder = self._folder.name
+        make = guardian.make_folder if guardian else tempfile.mkdtemp
+        self.folder = make(prefix="emulator-", dir=short)
 
         class Handler(RequestHandler):
             emulator = self
@@ -94,9 +103,11 @@ class Emulator:
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
-        self._started.result()[1].stop(grace=None)
-        self._starting.shutdown()
-        self._folder.cleanup()
+        try:
+            self._started.result()[1].stop(grace=None)
+        finally:
+            self._starting.shutdown()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -146,8 +146,9 @@ def execute(
         # Models outlive the run that has made them: the next one meets its champion there.
         models = ModelService(directory.parent / FOLDER_NAME, operations)
         service = JobService(logs, guardian, containers)
-        emulator = stack.enter_context(Emulator(service, models, operations, background=True))
-        guardian.after_death(["rm", "-rf", emulator.folder])
+        emulator = stack.enter_context(
+            Emulator(service, models, operations, background=True, guardian=guardian)
+        )
         stack.enter_context(service)
         tasks = ProcessTasks(
             board=board,

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import os
 import pathlib
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -82,13 +81,10 @@ def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
     table, or a checkpoint that a killed replica was writing.
     """
     before = os.environ.get("TMPDIR")
-    folder = pathlib.Path(tempfile.gettempdir(), f"run-{secrets.token_hex(8)}").absolute()
-    # First: this process may be killed as soon as the folder is there.
-    guardian.after_death(["rm", "-rf", str(folder)])
-    folder.mkdir(mode=0o700)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    folder = guardian.make_folder(prefix="run-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
     try:
-        yield folder
+        yield pathlib.Path(folder)
     finally:
         tempfile.tempdir = None
         os.environ.pop("TMPDIR")

@@ -146,6 +146,7 @@ def test_every_temporary_file_of_a_run_goes_with_it(small_package, tmp_path):
 
 _KILLED_AS_A_FOLDER_IS_MADE = """
 import os, signal
+from pipelines.emulator import server
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders
 
@@ -153,21 +154,34 @@ make = os.mkdir
 
 def make_and_end(path, mode=0o777):
     make(path, mode)
+    print(path, end="", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 with Guardian() as guardian:
     os.mkdir = make_and_end
-    with folders.temporary(guardian):
+    with %s:
         pass
 """
 
 
-def test_no_kill_is_early_enough_to_leave_a_temporary_folder(tmp_path):
-    command = [sys.executable, "-c", _KILLED_AS_A_FOLDER_IS_MADE]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run(command, env=environment, cwd=pathlib.Path(__file__).parents[3])
+@pytest.mark.parametrize(
+    "holder", ["folders.temporary(guardian)", "server.Emulator(guardian=guardian)"]
+)
+def test_no_kill_is_early_enough_to_leave_a_temporary_folder(tmp_path, holder):
+    # A socket's path would be too long there: the emulator's folder lies elsewhere.
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", _KILLED_AS_A_FOLDER_IS_MADE % holder],
+        env={**os.environ, "TMPDIR": str(long)},
+        cwd=pathlib.Path(__file__).parents[3],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert ended.returncode == -signal.SIGKILL
-    wait_for(lambda: not list(tmp_path.iterdir()))
+    made = pathlib.Path(ended.stdout)
+    assert made.is_absolute()
+    wait_for(lambda: not made.exists())
 
 
 def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_package, tmp_path):
