@@ -1,14 +1,13 @@
 """`status` and `logs` of a run on this machine."""
 
 import contextlib
-import json
 import pathlib
-from typing import Any
 
 from rich.console import Console
 
 from pipelines import run_history
 from pipelines.console import print_plain
+from pipelines.emulator import job_state
 from trainer.errors import InputError
 from trainer.report.formats import decimal
 
@@ -26,11 +25,11 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     for task in _tasks(directory):
         print_plain(console, f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
-        restarts = f", restarts: {replica['restarts']}" if replica["restarts"] else ""
+        restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
         # Nobody has written down the end of what was killed with its run.
-        left = replica["state"] == "RUNNING" and run.state == run_history.KILLED
-        state = run_history.KILLED if left else replica["state"]
-        print_plain(console, f"replica   {state:<13}  {_name(replica)}{restarts}")
+        left = replica.state == "RUNNING" and run.state == run_history.KILLED
+        state = run_history.KILLED if left else replica.state
+        print_plain(console, f"replica   {state:<13}  {replica.name}{restarts}")
     for metric in ("accuracy", "roc_auc", "log_loss"):
         if metric in run.metrics:
             print_plain(console, f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")
@@ -79,21 +78,21 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
     replicas = _replicas(directory)
     if replica == "all":
-        return [pathlib.Path(one["log"]) for one in replicas]
+        return [pathlib.Path(one.log) for one in replicas]
     if replica is not None:
-        names = {_name(one): one for one in replicas}
-        names |= {f"workerpool{_pool(one)}-{one['index']}": one for one in replicas}
+        names = {one.name: one for one in replicas}
+        names |= {f"workerpool{_pool(one)}-{one.index}": one for one in replicas}
         if replica not in names:
-            known = ", ".join(_name(one) for one in replicas) or "none yet"
+            known = ", ".join(one.name for one in replicas) or "none yet"
             raise InputError(f"--replica {replica!r} is none of {directory.name}: {known}")
-        return [pathlib.Path(names[replica]["log"])]
-    failed = [one["log"] for one in replicas if one["state"] == "FAILED"]
+        return [pathlib.Path(names[replica].log)]
+    failed = [one.log for one in replicas if one.state == "FAILED"]
     failed += [
         str(directory / "logs" / f"{task.name}.log")
         for task in _tasks(directory)
         if task.state == "FAILED"
     ]
-    return [pathlib.Path(path) for path in [*failed, *(one["log"] for one in replicas)][:1]]
+    return [pathlib.Path(path) for path in [*failed, *(one.log for one in replicas)][:1]]
 
 
 def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
@@ -114,17 +113,12 @@ def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     ]
 
 
-def _replicas(directory: pathlib.Path) -> list[dict[str, Any]]:
-    jobs = sorted(directory.glob("logs/*/job.json"))
-    return [replica for job in jobs for replica in json.loads(job.read_text())["replicas"]]
+def _replicas(directory: pathlib.Path) -> list[job_state.ReplicaState]:
+    jobs = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
+    return [replica for job in jobs for replica in job_state.read(job.parent).replicas]
 
 
-def _name(replica: dict[str, Any]) -> str:
-    """chief-0."""
-    return f"{replica['role']}-{replica['index']}"
-
-
-def _pool(replica: dict[str, Any]) -> int:
+def _pool(replica: job_state.ReplicaState) -> int:
     from pipelines.emulator.environment import ROLES
 
-    return ROLES.index(replica["role"])
+    return ROLES.index(replica.role)

@@ -18,11 +18,10 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
+from pipelines.json_form import read_json
 from trainer.errors import InputError
-
-T = TypeVar("T")
 
 RECORD_FILE_NAME = "run.json"
 SUMMARY_FILE_NAME = "summary.json"
@@ -123,15 +122,25 @@ class PastRun:
 
 
 def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
-    """Return every run of a folder, of a recipe or of all, the latest first."""
-    found = []
-    for record in runs_directory.glob(f"*/{RECORD_FILE_NAME}"):
+    """Return every run of a folder that can be read, of a recipe or of all, the latest first."""
+    found = (run for run in _loaded(runs_directory) if isinstance(run, PastRun))
+    chosen = [run for run in found if recipe in ("", run.recipe)]
+    return sorted(chosen, key=lambda run: (run.started, run.name), reverse=True)
+
+
+def unreadable(runs_directory: pathlib.Path) -> list[str]:
+    """Return for each run of a folder that can't be read the reason, in one line."""
+    return [str(one) for one in _loaded(runs_directory) if isinstance(one, InputError)]
+
+
+def _loaded(runs_directory: pathlib.Path) -> Iterator[PastRun | InputError]:
+    for record in sorted(runs_directory.glob(f"*/{RECORD_FILE_NAME}")):
         # `latest` is a link to one of the others.
         if not record.parent.is_symlink():
-            with contextlib.suppress(InputError):
-                found.append(load(record.parent))
-    found = [run for run in found if recipe in ("", run.recipe)]
-    return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+            try:
+                yield load(record.parent)
+            except InputError as error:
+                yield error
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:
@@ -213,7 +222,7 @@ def read_record(directory: pathlib.Path) -> RunRecord:
     Raises:
         InputError: there is none, or it is not what a run writes.
     """
-    record = _read(directory / RECORD_FILE_NAME, RunRecord)
+    record = read_json(directory / RECORD_FILE_NAME, RunRecord)
     if record is None:
         raise InputError(f"{directory} is not the folder of a run: it has no {RECORD_FILE_NAME}")
     return record
@@ -225,26 +234,7 @@ def read_summary(directory: pathlib.Path) -> Summary | None:
     Raises:
         InputError: it is not what a run writes.
     """
-    return _read(directory / SUMMARY_FILE_NAME, Summary)
-
-
-def _read(path: pathlib.Path, form: type[T]) -> T | None:
-    """Read a JSON file with the fields of a dataclass; None where there is none."""
-    import pydantic
-
-    try:
-        return pydantic.TypeAdapter(form).validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror})") from None
-    except pydantic.ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{path} can't be read ({place and f'{place}: '}{first['msg']}), so it is not what a "
-            "run has written; take it away"
-        ) from None
+    return read_json(directory / SUMMARY_FILE_NAME, Summary)
 
 
 def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:

@@ -84,7 +84,8 @@ def list_runs(
                 raise
             problem = f"runs on Vertex AI are not listed: {one_line(error)}"
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
-    if not found and not problem:
+    unreadable = run_history.unreadable(folder)
+    if not found and not problem and not unreadable:
         where = f" and none in {own.project}, {own.region}" if own.project else ""
         print_plain(console, f"no runs in the folder {folder}{where}")
     width = max((len(run.name) for run in found[:limit]), default=0)
@@ -93,6 +94,8 @@ def list_runs(
         _show(console, run, next(earlier, None), width)
     if len(found) > limit:
         print_plain(console, "older runs are left out; --limit lists more, --recipe others")
+    for line in unreadable:
+        print_plain(console, f"not listed: {one_line(line)}")
     for link in links:
         print_plain(console, link)
     if problem:

@@ -4,12 +4,14 @@ The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others
 shut down. What follows when a replica fails is in restart_rules.
 """
 
+import dataclasses
 import json
 import pathlib
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
+from pipelines.emulator import job_state
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.replica_process import Replica, replicas_of
@@ -17,7 +19,6 @@ from pipelines.emulator.restart_rules import Consequence, consequence, error_mes
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
-STATE_FILE_NAME = "job.json"
 REQUEST_FILE_NAME = "custom_job.json"
 CANCEL_FILE_NAME = "cancel"
 """In a job's folder, asks from another process for its end."""
@@ -174,25 +175,25 @@ class CustomJob:
 
     def _write_state(self) -> None:
         """job.json, for whoever wants to look at, or end, a replica from outside."""
-        content = {
-            "name": self.request.display_name,
-            "state": self.state,
-            "error": self.error,
-            "retries": self.retries,
-            "replicas": [
-                {
-                    "role": replica.role,
-                    "index": replica.index,
-                    "state": replica.state,
-                    "pid": replica.process.pid if replica.process else None,
-                    "starts": replica.starts,
-                    "restarts": replica.restarts,
-                    "log": str(replica.log),
-                }
+        content = job_state.JobState(
+            name=self.request.display_name,
+            state=cast(job_state.State, self.state),
+            error=self.error,
+            retries=self.retries,
+            replicas=[
+                job_state.ReplicaState(
+                    role=cast(job_state.Role, replica.role),
+                    index=replica.index,
+                    state=replica.state,
+                    pid=replica.process.pid if replica.process else None,
+                    starts=replica.starts,
+                    restarts=replica.restarts,
+                    log=str(replica.log),
+                )
                 for replica in self.replicas
             ],
-        }
+        )
         self.directory.mkdir(parents=True, exist_ok=True)
-        half = self.directory / f".{STATE_FILE_NAME}"
-        half.write_text(json.dumps(content, indent=1) + "\n")
-        half.replace(self.directory / STATE_FILE_NAME)
+        half = self.directory / f".{job_state.FILE_NAME}"
+        half.write_text(json.dumps(dataclasses.asdict(content), indent=1) + "\n")
+        half.replace(self.directory / job_state.FILE_NAME)

@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.emulator import environment
-from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME, STATE_FILE_NAME
+from pipelines.emulator import environment, job_state
+from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian
+from trainer.errors import InputError
 
 _WRITTEN_SECONDS = 5.0
 _DELETED = "deleted"
@@ -39,7 +41,7 @@ class CustomJobFiles:
         message = self.service.create_custom_job(request)
         folder = self.service.jobs[-1].directory
         deadline = time.monotonic() + _WRITTEN_SECONDS
-        while not (folder / STATE_FILE_NAME).exists() and time.monotonic() < deadline:
+        while not (folder / job_state.FILE_NAME).exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         message.name = f"{request.parent}/customJobs/{number_of(folder)}"
         return message
@@ -69,7 +71,7 @@ class CustomJobFiles:
 
     def _folders(self) -> Iterator[pathlib.Path]:
         for pattern in ("runs/*/logs/*", "jobs/*/*"):
-            for path in sorted(self._folder.glob(f"{pattern}/{STATE_FILE_NAME}")):
+            for path in sorted(self._folder.glob(f"{pattern}/{job_state.FILE_NAME}")):
                 yield path.parent
 
     def _folder_of(self, job_id: str) -> pathlib.Path:
@@ -90,7 +92,10 @@ def _message(folder: pathlib.Path) -> Any:
     from google.cloud.aiplatform_v1 import types
 
     message = types.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
-    state = json.loads((folder / STATE_FILE_NAME).read_text())
+    try:
+        state = job_state.read(folder)
+    except InputError as error:
+        raise ApiError("FAILED_PRECONDITION", str(error)) from None
     parent = message.name.partition("/customJobs/")[0]
     request = folder.parents[1] / "request.json"
     if request.exists():
@@ -98,12 +103,12 @@ def _message(folder: pathlib.Path) -> Any:
         run = json.loads(request.read_text())
         parent = f"projects/{run['project']}/locations/{run['location']}"
     message.name = f"{parent}/customJobs/{number_of(folder)}"
-    message.state = types.JobState[f"JOB_STATE_{state['state']}"]
+    message.state = types.JobState[f"JOB_STATE_{state.state}"]
     message.create_time = message.start_time = time_of(folder / REQUEST_FILE_NAME)
-    if state["state"] in _ENDED:
-        message.end_time = time_of(folder / STATE_FILE_NAME)
-    if state["error"]:
-        message.error.code, message.error.message = 3, state["error"]
-    elif state["state"] == "CANCELLED":
+    if state.state in _ENDED:
+        message.end_time = time_of(folder / job_state.FILE_NAME)
+    if state.error:
+        message.error.code, message.error.message = 3, state.error
+    elif state.state == "CANCELLED":
         message.error.code = 1
     return message

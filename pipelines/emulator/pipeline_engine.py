@@ -7,9 +7,8 @@ import shutil
 import sys
 from typing import Any
 
-from pipelines.emulator import custom_job_files, environment
+from pipelines.emulator import custom_job_files, environment, job_state
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.custom_job import STATE_FILE_NAME
 from pipelines.emulator.custom_job_files import time_of
 from pipelines.emulator.processes import Guardian, Process
 
@@ -148,7 +147,7 @@ class PipelineEngine:
             detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
             if task["name"] == _LAUNCHER_TASK:
                 mine = [f"{parent}/customJobs/{custom_job_files.number_of(path.parent)}"
-                        for path in directory.glob(f"logs/*/{STATE_FILE_NAME}")]  # fmt: skip
+                        for path in directory.glob(f"logs/*/{job_state.FILE_NAME}")]  # fmt: skip
                 uris = [{"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
                         for name in mine]  # fmt: skip
                 text = json.dumps({"resources": uris})

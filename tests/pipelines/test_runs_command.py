@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -171,8 +172,9 @@ def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
     job = Path("runs/digits-1/logs/custom-training-job/job.json")
     job.parent.mkdir(parents=True)
-    replica = {"role": "chief", "index": 0, "state": "RUNNING", "restarts": 0}
-    job.write_text(json.dumps({"replicas": [replica]}))
+    replica = {"role": "chief", "index": 0, "state": "RUNNING", "starts": 1, "restarts": 0}
+    state = {"name": "training", "state": "RUNNING", "error": "", "retries": 0}
+    job.write_text(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
     assert "replica   KILLED         chief-0\n" in command("status", "digits-1")[1]
     Path("runs").rename("my runs")
     out = command("status", "digits-1", "--runs-directory", "my runs")[1]
@@ -192,3 +194,18 @@ def test_a_damaged_file_of_a_run_is_one_line(command, name, text):
     code, out, errors = command("runs")
     assert (code, errors) == (0, "")
     assert "digits-2" in out
+    told = [line for line in out.splitlines() if line.startswith("not listed: ")]
+    assert len(told) == (name == "run.json")
+    assert all(f"runs/digits-1/{name} can't be read (" in line for line in told)
+
+
+@pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 5', "\udc97"])
+def test_a_damaged_file_of_a_job_is_one_line(command, text):
+    leave("digits-1", 1)
+    job = Path("runs/digits-1/logs/custom-training-job/job.json")
+    job.parent.mkdir(parents=True)
+    job.write_bytes(text.encode(errors="surrogateescape"))
+    for name in ("status", "logs"):
+        code, _, errors = command(name, "digits-1")
+        assert code == 2
+        assert re.fullmatch(r"error: .*digits-1/logs/.*/job.json can't be read \(.*\n", errors)

@@ -60,3 +60,18 @@ def test_a_training_job_is_created_cancelled_and_deleted(clients):
     for client in clients:
         with pytest.raises(exceptions.NotFound):
             client.get_custom_job(name=name)
+
+
+def test_a_damaged_state_of_a_job_is_told_to_its_clients(clients, tmp_path):
+    one, other = clients
+    name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
+    one.cancel_custom_job(name=name)
+    (folder,) = (tmp_path / "jobs").glob("*/*")
+    deadline = time.monotonic() + 20
+    while '"CANCELLED"' not in (folder / "job.json").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (folder / "job.json").write_text("[]")
+    for client in (one, other):
+        with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
+            client.get_custom_job(name=name)
