@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
+from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
 from components.registry.model_registry import find_champion, start_weights
 from components.registry.model_upload import label
@@ -14,7 +15,9 @@ from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
 from trainer.data import schema
+from trainer.data.record_options import EngineOptions
 from trainer.evaluation import drift
+from trainer.fields import default_of
 from trainer.machines.price import affordable_timeout, job_price
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
@@ -28,12 +31,12 @@ def plan_training(
     config: TrainingConfig,
     machines: MachineOptions,
     options: PipelineOptions,
-    timeout: str,
-    max_wait_duration: str,
+    job: JobOptions,
+    engine: EngineOptions,
     rates: dict,
     rates_of: str,
-    labels: dict,
     run: str,
+    serving_image: str,
     recipe_sets: list,
     class_floors: dict,
     model_name: str,
@@ -61,12 +64,10 @@ def plan_training(
 
     Args:
         records: Records to train on.
-        timeout: The job's longest running time, in seconds: '3600s'.
-        max_wait_duration: The job's longest wait for machines, with FLEX_START.
         rates: Prices an hour, by machine type, accelerator and GB of disk.
         rates_of: Their region and date.
-        labels: Labels of the job, as a JSON object of text; the run's is added.
         run: Name of the pipeline's run.
+        serving_image: Image that serves the model, for the report.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Floors of recall of single classes, which the records must have.
         model_name: Model in the Model Registry whose versions count.
@@ -76,7 +77,7 @@ def plan_training(
     training.uri = options.resume_from.rstrip("/") or training.uri
     check_together(config, machines)
     check_scheduling(options.scheduling_strategy, machines)
-    check_duration(options.scheduling_strategy, timeout, max_wait_duration)
+    check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
     if project != LOCAL_PROJECT:
         check_gpu_image(machines, "give it as gpu_image_uri")
     configuration = configuration_digest(config, machines.training_image)
@@ -95,8 +96,8 @@ def plan_training(
                 reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
-    job_timeout = affordable_timeout(
-        timeout, options.max_cost, options.price_per_hour, pools, rates
+    timeout = affordable_timeout(
+        job.timeout, options.max_cost, options.price_per_hour, pools, rates
     )
     price = job_price(pools, options.price_per_hour, rates, rates_of)
     if not known:
@@ -105,14 +106,24 @@ def plan_training(
             start = start_weights(config.warm_start, model_name, project, location, os.environ)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
-    job = {"timeout": timeout, "max_wait_duration": max_wait_duration, "labels": labels}
-    chosen = vars(options) | job
     training.metadata.update(vars(config) | vars(machines))
-    training.metadata.update({name: chosen[name] for name in recipe_sets if name in chosen})
-    training.metadata["recipe_sets"] = recipe_sets
+    training.metadata.update(_chosen((options, job, engine), recipe_sets))
+    training.metadata.update({"serving_image": serving_image, "recipe_sets": recipe_sets})
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
     name = known.name if known else ""
-    job_labels = {**labels, "run": label(run)}
+    labels = {**job.labels, "run": label(run)}
     trains = "no" if known else "yes"
-    return (pools, training.uri, job_timeout, job_labels, configuration, trains, reason, name)
+    return (pools, training.uri, timeout, labels, configuration, trains, reason, name)
+
+
+def _chosen(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:
+    """Return what the recipe sets, or what differs from its default, of options for the report."""
+    # The project's own labels are on each run.
+    return {
+        field.name: getattr(group, field.name)
+        for group in groups
+        for field in dataclasses.fields(group)
+        if field.name in recipe_sets
+        or (field.name != "labels" and getattr(group, field.name) != default_of(field))
+    }

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
-from pipelines.job_options import JobOptions
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import TABLE_ENDINGS, TABLES, EngineOptions, RecordOptions
@@ -159,6 +159,11 @@ def _check_size(values: ParameterSet) -> None:
 
 def _check_together(values: ParameterSet) -> None:
     _check_size(values)
+    job = values.job
+    for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
+        resource_names.check(name, getattr(job, name))
+    resource_names.check_tensorboard(job.tensorboard, job.service_account)
+    resource_names.check_labels(job.labels)
     source = values.records.source
     kind, colon, location = source.partition(":")
     fits = not colon if kind == "digits" else kind in SOURCES and location

@@ -12,11 +12,11 @@ from components.collect_training import collect_training
 from components.create_tfrecords import create_tfrecords
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
+from components.job_options import JobOptions
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
 from pipelines import own_steps as steps
-from pipelines.job_options import JobOptions
 from pipelines.machines import cost
 from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import with_parameters

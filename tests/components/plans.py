@@ -7,8 +7,8 @@ from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 
 ALWAYS = {"model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"labels": {}, "run": "digits-1", "class_floors": {}}
-ALWAYS |= {"recipe_sets": [], "max_wait_duration": "86400s"}
+ALWAYS |= {"serving_image": "", "run": "digits-1", "class_floors": {}}
+ALWAYS |= {"recipe_sets": []}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
@@ -41,7 +41,7 @@ def planned(tmp_path, records="", **changes):
     """The step's outputs by name, and the artifact of the job's directory."""
     records = records or describe(tmp_path / "described")
     training = artifact(dsl.Artifact, tmp_path / "training")
-    values = {"timeout": "86400s", "rates": {}, "rates_of": "us-central1, 2030-01-02"}
+    values = {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
     outputs = plan_training.python_func(
         records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
     )

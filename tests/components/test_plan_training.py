@@ -86,6 +86,18 @@ def test_the_parameters_of_the_job_are_metadata_of_its_directory(tmp_path):
     assert "source" not in training.metadata
 
 
+def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
+    account = "me@project.iam.gserviceaccount.com"
+    asked = {"service_account": account, "restart_job_on_worker_restart": False}
+    asked |= {"dataflow_max_workers": 3, "serving_image": "image:1", "max_wait_duration": "60s"}
+    _, _, training = plan(tmp_path, **asked, labels={"recipe": "digits"})
+    assert asked.items() <= training.metadata.items()
+    assert training.metadata.keys().isdisjoint(("network", "records_engine", "timeout", "labels"))
+    unchanged = {"network": "", "enable_web_access": False}
+    _, _, training = plan(tmp_path, **unchanged, recipe_sets=list(unchanged))
+    assert unchanged.items() <= training.metadata.items()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

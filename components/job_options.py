@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from pipelines import resource_names
 from trainer.fields import option
 
 
@@ -48,9 +47,3 @@ class JobOptions:
         "the registered model: "
         "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a key of Google's.",
     )
-
-    def __post_init__(self) -> None:
-        for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
-            resource_names.check(name, getattr(self, name))
-        resource_names.check_tensorboard(self.tensorboard, self.service_account)
-        resource_names.check_labels(self.labels)
