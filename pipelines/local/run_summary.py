@@ -175,7 +175,11 @@ def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None
     if content is None:
         return None
     copy = directory / REPORT_FILE_NAME
-    copy.write_bytes(content)
+    try:
+        copy.write_bytes(content)
+    except OSError:  # A full disk, which the summary is still to tell of.
+        copy.unlink(missing_ok=True)
+        return None
     return str(copy)
 
 

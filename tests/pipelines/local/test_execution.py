@@ -3,11 +3,12 @@ import json
 import pathlib
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from pipelines.local import run
+from pipelines.local import run, run_summary
 from tests.pipelines.local.conftest import REPLICA
 from trainer.errors import InputError
 
@@ -244,6 +245,14 @@ def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
     summary = json.loads((result.directory / "summary.json").read_text())
     assert summary["error"].startswith(error)
     assert "Traceback" not in shown
+
+
+def test_a_report_without_room_for_its_copy_is_left_out(small_disk, tmp_path):
+    report = tmp_path / "report.html"
+    report.write_bytes(bytes(2 << 20))
+    evaluation = SimpleNamespace(outputs={"report": SimpleNamespace(uri=str(report))})
+    assert run_summary._copy_report(evaluation, small_disk) is None
+    assert list(small_disk.iterdir()) == []
 
 
 def test_the_reason_of_a_failure_goes_to_the_standard_error(small_package, tmp_path, capfd):
