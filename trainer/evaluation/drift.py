@@ -16,8 +16,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from scipy import stats
-from scipy.spatial.distance import jensenshannon
 
 from trainer.data import schema, storage
 from trainer.data.schema import Dataset, Feature
@@ -148,6 +146,10 @@ def _categories(
 
 
 def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
+    # Half a second to import, which only a run with a champion takes.
+    from scipy import stats
+    from scipy.spatial.distance import jensenshannon
+
     kept = [one for one in pair[0] if pair[0][one] or pair[1][one]]
     counts = np.array([[histogram[one] for one in kept] for histogram in pair])
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
