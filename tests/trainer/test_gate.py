@@ -136,6 +136,7 @@ def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluat
     ("make", "message"),
     [
         (lambda path: write_model(path, ["a", "b", "c"]), "it can't read these records"),
+        (lambda path: write_model(path, ["lily", "aster"]), "it names none of the classes of"),
         (lambda path: str(path / "gone"), "no SavedModel at"),
     ],
 )

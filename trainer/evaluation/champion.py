@@ -2,7 +2,7 @@
 
 It was trained elsewhere and earlier, perhaps on other classes. Its answers are names, so
 that its accuracy is defined wherever it can read the records: of a class that it does not
-know, it has every example wrong.
+know, it has every example wrong. Where it names none of the classes, it has another task.
 """
 
 from collections.abc import Callable
@@ -60,6 +60,8 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
             said += label.tolist()
     except tf.errors.OpError:
         raise InputError("it can't read these records") from None
+    if set(said).isdisjoint(names.tolist()):
+        raise InputError("it names none of the classes of these records")
     right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
     if probabilities.shape[1] != len(names) or not set(said) <= set(names):
         return Scores(right, None)
