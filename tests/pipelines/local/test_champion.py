@@ -36,9 +36,13 @@ def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_pat
     assert equal["verdict"] == "rejected"
     assert equal["gate"]["champion"] == "digits@2"
     assert "registered" not in equal
+    asked = summary(epochs=1, min_accuracy=0, register_challengers=True)
+    assert (asked["verdict"], asked["registered"]) == ("rejected", "digits@3")
+    assert asked["registered_as"] == "challenger"
     models = json.loads((tmp_path / "runs" / ".registry" / "models.json").read_text())
     (digits,) = models.values()
     assert {number: sorted(v["versionAliases"]) for number, v in digits["versions"].items()} == {
         "1": ["champion-1"],
         "2": ["champion", "champion-2", "default"],
+        "3": ["challenger"],
     }
