@@ -18,7 +18,7 @@ _FIELDS = "items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
-    """As `trainer.data.write.fingerprint.list_files`; of objects the version is their content's.
+    """List files as `fingerprint.list_files` does; an object's version is its content's.
 
     Args:
         location: any; /gcs/BUCKET, where Vertex AI mounts it, is listed as the bucket, for the

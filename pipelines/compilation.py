@@ -51,7 +51,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
 
 
 def compiled(recipe: Recipe, image: str) -> str:
-    """The YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
+    """Return the YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
     resource_names.check("image", image)
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
@@ -91,12 +91,12 @@ def _by_topic(text: str) -> str:
 
 
 def planned_worker_pools(parameters: ParameterSet) -> list[dict]:
-    """The worker_pool_specs that plan_training will make, without the URIs of a run."""
+    """Return the worker_pool_specs that plan_training will make, without the URIs of a run."""
     return worker_pool_specs(parameters.machines)
 
 
 def _image_of(text: str) -> str:
-    """The image of the components in a compiled pipeline; empty where there is none."""
+    """Return the image of the components in a compiled pipeline; empty where there is none."""
     try:
         executors = lint.documents(text)[0]["deploymentSpec"]["executors"]
         return str(executors["exec-plan-training"]["container"]["image"])

@@ -46,7 +46,7 @@ def check_pipeline(text: str) -> None:
 
 
 def documents(text: str) -> list[Any]:
-    """The YAML documents of `text`, by the loader in C where PyYAML was built with it."""
+    """Return the YAML documents of `text`, by the loader in C where PyYAML was built with it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
@@ -89,7 +89,7 @@ def check_worker_pools(pools: list[dict[str, Any]]) -> None:
 
 
 def _check_keys(place: str, value: Any) -> None:
-    """The launcher passes keys on as they are, and the protos know snake_case alone."""
+    """Refuse camelCase: the launcher passes keys on, and the protos know snake_case alone."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key != key.lower():
@@ -225,7 +225,7 @@ class _Pipeline:
 
     @staticmethod
     def _selectors(output: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """The (producer, key) pairs of a dag's output."""
+        """Yield the (producer, key) pairs of a dag's output."""
         parameter = output.get("valueFromParameter")
         choices = output.get("valueFromOneof", {}).get("parameterSelectors", [])
         for selector in [parameter] if parameter else choices:

@@ -226,7 +226,7 @@ def _text(value: Any) -> Any:
 
 
 def _time(text: str) -> datetime.datetime | None:
-    """A time, UTC where it names no zone; None for what is none."""
+    """Return a time, UTC where it names no zone; None for what is none."""
     try:
         time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -78,7 +78,7 @@ GROUPS = (
 
 
 def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
-    """By name, the first group that has it, and its field there."""
+    """Return by name the first group that has it, and its field there."""
     found: dict[str, tuple[type, dataclasses.Field]] = {}
     for group in GROUPS:
         for field in dataclasses.fields(group):
@@ -103,7 +103,7 @@ class ParameterSet:
     job: JobOptions
 
     def values(self) -> dict[str, Any]:
-        """Every parameter's value, in the order of the pipeline's signature."""
+        """Return every parameter's value, in the order of the pipeline's signature."""
         merged = {
             name: value for group in vars(self).values() for name, value in vars(group).items()
         }

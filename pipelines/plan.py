@@ -92,7 +92,7 @@ def _prices(
     minutes: float,
     seconds: Decimal,
 ) -> Iterator[Line]:
-    """An hour, the expected time and the longest, on demand and spot; and the fee of a run."""
+    """Yield an hour, the expected time and the longest, on demand and spot; and a run's fee."""
     own = _own_price(parameters)
     # What spot machines are to that price nobody has said.
     hourly = {"on demand": own or cost.price(pools, prices)}
@@ -121,7 +121,7 @@ def _steps(machines: Mapping[str, StepMachine], prices: cost.PriceTable) -> Iter
 
 
 def _own_price(parameters: ParameterSet) -> Decimal:
-    """The job's price an hour that its parameters name; 0 where they name none."""
+    """Return the job's price an hour that its parameters name; 0 where they name none."""
     return Decimal(str(parameters.pipeline.price_per_hour))
 
 
@@ -155,7 +155,7 @@ def _grounds(
     prices: cost.PriceTable,
     own: Mapping[str, float],
 ) -> Iterator[Line]:
-    """What the prices rest on."""
+    """Yield what the prices rest on."""
     job = parameters.pipeline.price_per_hour
     # Disks have no spot price.
     machines = [name for name in cost.part_names(pools) if name not in disk_types()]
@@ -188,7 +188,7 @@ def _grounds(
 def _timeout(
     parameters: ParameterSet, pools: Sequence[Mapping[str, Any]], prices: cost.PriceTable
 ) -> str:
-    """The job's timeout, which max_cost may shorten; raises as `affordable_timeout`."""
+    """Return the job's timeout, which max_cost may shorten; raises as `affordable_timeout`."""
     options = parameters.pipeline
     return affordable_timeout(
         parameters.job.timeout, options.max_cost, options.price_per_hour, pools, prices.rates
@@ -196,7 +196,7 @@ def _timeout(
 
 
 def _dataflow(parameters: ParameterSet) -> Iterator[str]:
-    """What writes the records, where that is not the step's own machine."""
+    """Yield what writes the records, where that is not the step's own machine."""
     engine = parameters.engine
     if engine.records_engine == "dataflow":
         yield (

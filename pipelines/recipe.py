@@ -49,7 +49,7 @@ class Recipe:
     operation: Operation = Operation()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
-        """The recipe's parameters with some changed; raises InputError as `checked` does."""
+        """Return the recipe's parameters with some changed; raises InputError as `checked` does."""
         return checked({**self.given, **values}, place=place)
 
 

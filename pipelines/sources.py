@@ -118,7 +118,7 @@ def _file(name: str, location: str) -> Path:
 
 
 def _writable(name: str, location: str) -> Path:
-    """A folder that is there or can be made, absolute."""
+    """Return a folder that is there or can be made, absolute."""
     folder = _absolute(name, location)
     present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not present.is_dir():

@@ -31,7 +31,7 @@ _HEADING = re.compile(
 
 
 def one_line(text: object) -> str:
-    """Text as one line that is safe to show."""
+    """Return text as one line that is safe to show."""
     return printable(" ".join(str(text).split()))
 
 
@@ -49,7 +49,7 @@ def first_line(error: BaseException) -> str:
 
 
 def printable(line: str) -> str:
-    """A line with every sign spelled out that rules a terminal, as the name of a file may."""
+    """Return a line with every sign spelled out that rules a terminal, as a file's name may."""
     if line.isprintable():
         return line
     return "".join(

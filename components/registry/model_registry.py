@@ -74,7 +74,7 @@ class ModelRegistry:
     parent: str
 
     def versions(self, model: str) -> list[Version]:
-        """All versions of a model, the oldest first; [] where there is no such model."""
+        """Return all versions of a model, the oldest first; [] where there is no such model."""
         from google.api_core import exceptions
 
         try:
@@ -85,7 +85,7 @@ class ModelRegistry:
         return sorted(versions, key=lambda one: (len(one.version), one.version))
 
     def champion(self, model: str) -> Version | None:
-        """The version with the alias champion."""
+        """Return the version with the alias champion."""
         return next((one for one in self.versions(model) if CHAMPION in one.aliases), None)
 
     def register(
@@ -215,7 +215,7 @@ class ModelRegistry:
             self.client.delete_model_version(name=version.resource).result()
 
     def _registered(self, model: str, candidate: Candidate) -> Version:
-        """The candidate's version, uploaded where it isn't there."""
+        """Return the candidate's version, uploaded where it isn't there."""
         from google.api_core import exceptions
 
         known = self.versions(model)
@@ -255,7 +255,7 @@ def registry_of(project: str, location: str, environment: Mapping[str, str]) -> 
 def find_champion(
     model: str, project: str, location: str, environment: Mapping[str, str]
 ) -> Version | None:
-    """The champion of `model`; None where there is none, or `model` is empty.
+    """Return the champion of `model`; None where there is none, or `model` is empty.
 
     Args:
         environment: see `model_client`.

@@ -148,5 +148,5 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
 
 
 def label(text: str) -> str:
-    """Text as the value of a label: up to 63 of a-z, 0-9, - and _."""
+    """Return text as the value of a label: up to 63 of a-z, 0-9, - and _."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

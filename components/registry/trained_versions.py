@@ -35,7 +35,7 @@ def dataset_digest(folder: str) -> str:
 
 
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:
-    """The labels that tell what a version was trained on.
+    """Return the labels that tell what a version was trained on.
 
     Args:
         dataset: digest of its records, hexadecimal digits.
@@ -51,7 +51,7 @@ def find_version(
     location: str,
     environment: Mapping[str, str],
 ) -> Version | None:
-    """The version of `model` with all of `labels`: the champion before others, then the newest.
+    """Return the version of `model` with all of `labels`: the champion first, then the newest.
 
     One that was withdrawn, or never was champion, counts, too: training would only make it
     again.

@@ -45,7 +45,7 @@ def examine(
 def _checks(
     connection: Connection, quotas: Sequence[cost.Quota]
 ) -> dict[str, Callable[[], Finding]]:
-    """By name, all that only who is signed in may look at."""
+    """Return by name all that only who is signed in may look at."""
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
     for name in project_checks.APIS:
         checks[f"API {name}"] = functools.partial(project_checks.api, name=name)

@@ -30,11 +30,11 @@ class GivenSettings:
         return load(self.flags, os.environ)
 
     def options(self) -> list[str]:
-        """The options that were on the command line, such as --region."""
+        """Return the options that were on the command line, such as --region."""
         return [_option(name) for name, value in self.flags.items() if value is not None]
 
     def of_flags_alone(self) -> Settings:
-        """What was said on the command line, and defaults for the rest."""
+        """Return what was said on the command line, and defaults for the rest."""
         given = {name: value for name, value in self.flags.items() if value}
         return fields.build(Settings, given)
 

@@ -150,7 +150,7 @@ def follow(
 
 
 def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
-    """The run's parameters as asked for, then with each fallback's machines."""
+    """Yield the run's parameters as asked for, then with each fallback's machines."""
     yield recipe.with_values(values, place="--set")
     for number, fallback in enumerate(recipe.operation.fallbacks, 1):
         yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")

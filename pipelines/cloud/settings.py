@@ -34,7 +34,7 @@ _ENDPOINT = re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]
 
 
 def _setting(default: Any, *, help: str, variables: tuple[str, ...], gcloud: Any = ()) -> Any:
-    """A field of `Settings`: with its environment variables and its properties in gcloud."""
+    """Return a field of `Settings`: with its environment variables and its properties in gcloud."""
     field = fields.option(default, help=help, choices=TRANSPORTS if "rest or grpc" in help else ())
     metadata = {**field.metadata, "variables": variables, "gcloud": tuple(gcloud)}
     if field.default is dataclasses.MISSING:
@@ -252,7 +252,7 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
 
 
 def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
-    """From gcloud's files: $CLOUDSDK_CONFIG or ~/.config/gcloud, configurations/config_NAME."""
+    """Read gcloud's files: $CLOUDSDK_CONFIG or ~/.config/gcloud, configurations/config_NAME."""
     home = environment.get("HOME", "")
     folder = environment.get("CLOUDSDK_CONFIG", "")
     root = Path(folder) if folder else Path(home, ".config", "gcloud")

@@ -90,7 +90,7 @@ def require_image(template: Template, settings: Settings) -> None:
 def run_values(
     recipe: Recipe, parameters: ParameterSet, settings: Settings, template: Template, run_id: str
 ) -> dict[str, Any]:
-    """The values that a run needs beside the defaults compiled into its template.
+    """Return the values that a run needs beside the defaults compiled into its template.
 
     Settings become the parameters that carry them to the training job, where the user has
     not set those.
@@ -126,7 +126,7 @@ def run_values(
 def pipeline_job(
     template: Template, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
 ) -> Any:
-    """A PipelineJob proto.
+    """Return a PipelineJob proto.
 
     Args:
         values: as `run_values` gives them.
@@ -159,7 +159,7 @@ def pipeline_job(
 
 
 def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
-    """The ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
+    """Return the ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
     if not name:
         stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
         return f"{stem}-{now:%Y%m%d-%H%M%S}"

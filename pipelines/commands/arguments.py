@@ -47,7 +47,7 @@ ModelName = Annotated[
 
 
 def runs_folder(given: str | None, *, local: bool) -> Path:
-    """The folder that --runs-directory names; raises InputError where it names none."""
+    """Return the folder that --runs-directory names; raises InputError where it names none."""
     if given is None:
         return Path("runs")
     if not local:
@@ -58,7 +58,7 @@ def runs_folder(given: str | None, *, local: bool) -> Path:
 
 
 def folder(option: str, given: str) -> Path:
-    """The folder that an option names; `~` is the user's own, as shells leave it in `--x=~/y`.
+    """Return the folder that an option names; `~` is the user's own, as shells leave it.
 
     Raises:
         InputError: it names none.
@@ -70,7 +70,7 @@ def folder(option: str, given: str) -> Path:
 
 
 def of_recipe(given: str | None) -> str:
-    """The recipe that --recipe names, which need not be there any more; empty: of all.
+    """Return the recipe that --recipe names, which need not be there any more; empty: of all.
 
     Raises:
         InputError: no recipe can have that name.
@@ -93,7 +93,7 @@ def not_empty(option: str, value: str) -> str:
 
 
 def confirm(question: str) -> bool:
-    """The answer on the terminal, before something is deleted.
+    """Return the answer on the terminal, before something is deleted.
 
     Raises:
         typer.Abort: it is Ctrl-C.

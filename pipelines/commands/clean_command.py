@@ -70,7 +70,7 @@ def clean(
 
 
 def _before(age: str) -> datetime.datetime:
-    """The time that lies 30d, 12h or 4w back; raises InputError for anything else."""
+    """Return the time that lies 30d, 12h or 4w back; raises InputError for anything else."""
     match = _AGE.fullmatch(age)
     if not match:
         raise InputError(f"--older-than {age!r} is not an age, such as 30d, 12h or 4w")

@@ -70,7 +70,7 @@ def promote(
 def _registry(
     settings: Callable[[], Settings], runs_directory: Path | None, model: str
 ) -> Iterator[Any]:
-    """The Model Registry of the settings, or the one in a folder of this machine's runs."""
+    """Yield the Model Registry of the settings, or the one in a folder of this machine's runs."""
     from components.cloud_errors import translated
 
     with contextlib.ExitStack() as stack:

@@ -185,7 +185,7 @@ def _settings_for(run: str, settings: Callable[[], Settings], folder: Path) -> S
 
 
 def _pools(job: object) -> str:
-    """1 x n1-standard-4 + 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4."""
+    """Return 1 x n1-standard-4 + 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4."""
     from pipelines.cloud import bill
 
     texts = []

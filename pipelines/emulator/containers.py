@@ -171,7 +171,7 @@ class Containers:
 
 
 def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
-    """What containers of a run see: its folder of runs, and local paths among the arguments."""
+    """Return what a run's containers see: its folder of runs, local paths among the arguments."""
     found = {runs_directory.resolve(): True}
     # A file of weights is in the model's options.
     values = [v for one in arguments for v in (one.values() if isinstance(one, dict) else [one])]
@@ -209,7 +209,7 @@ def engine_with(image: str) -> str:
 
 
 def changed_since_built(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
-    """The commit that an image was built from, where its code is no longer that of `root`.
+    """Return the commit that an image was built from, where its code is no longer that of `root`.
 
     Empty also where that can't be told: no commit is noted, or git doesn't know it.
     """

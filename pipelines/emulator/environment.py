@@ -28,7 +28,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglev
 
 
 def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a component's process.
+    """Return the environment of a component's process.
 
     This interpreter comes first on PATH. A checkout of the project comes first on PYTHONPATH, and
     the working folder, which may hold models and steps of the user's own, last, in place of the
@@ -54,7 +54,7 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that let this machine be reached without the proxies of `environment`."""
+    """Return the variables that let this machine be reached around `environment`'s proxies."""
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
     return {"no_proxy": hosts, "NO_PROXY": hosts}
@@ -70,7 +70,7 @@ def of_replica(
     base_output_directory: str,
     accelerators: int,
 ) -> dict[str, str]:
-    """The variables that Vertex AI sets for replica `index` of worker pool `pool`.
+    """Return the variables that Vertex AI sets for replica `index` of worker pool `pool`.
 
     https://cloud.google.com/vertex-ai/docs/training/distributed-training
 

@@ -68,7 +68,7 @@ class Method:
 
 
 def methods() -> Iterator[Method]:
-    """All methods of the services."""
+    """Yield all methods of the services."""
     from google.cloud.aiplatform_v1 import types
     from google.longrunning import operations_pb2
 

@@ -192,13 +192,13 @@ class Process:
 
 
 def _children_peak() -> int:
-    """The largest child so far, where /proc does not tell (macOS counts in bytes)."""
+    """Return the largest child so far, where /proc does not tell (macOS counts in bytes)."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
 
 
 def reserve_port() -> int:
-    """A port that the system gives to nobody else for a minute, and to a server that asks.
+    """Return a port that the system gives to nobody else for a minute, and to a server that asks.
 
     A connection closed from the listening side leaves the port in TIME_WAIT: never chosen
     for "any free port", yet free for whoever binds it by number with SO_REUSEADDR, as gRPC

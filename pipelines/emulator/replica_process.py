@@ -108,7 +108,7 @@ class Replica:
 def replicas_of(
     job_id: str, spec: Any, directory: pathlib.Path, in_containers: bool
 ) -> list[Replica]:
-    """All replicas, the primary first, each with its address and environment."""
+    """Return all replicas, the primary first, each with its address and environment."""
     replicas: list[Replica] = []
     for pool, pool_spec in enumerate(spec.worker_pool_specs):
         container = pool_spec.container_spec

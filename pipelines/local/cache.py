@@ -125,7 +125,7 @@ def _modules(name: str) -> list[pathlib.Path]:
 
 
 def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
-    """A checksum of every file of every artifact in `outputs`, by path or URI."""
+    """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
     found = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:

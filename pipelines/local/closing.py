@@ -170,7 +170,7 @@ def _wrapped(console: Console, text: str) -> str:
 
 
 def _show_failure(console: Console, failure: Failure) -> None:
-    """The reason; unless it says all, the last lines; the log's place."""
+    """Print the reason; unless it says all, the last lines; the log's place."""
     print_plain(console, f"error: {failure.message}")
     if failure.log:
         for line in [] if failure.expected else failures.last_lines(failure.log):

@@ -28,7 +28,7 @@ _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
 def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
-    """The last whole lines of a log, at most `size` bytes; [] where there is none.
+    """Return the last whole lines of a log, at most `size` bytes; [] where there is none.
 
     A carriage return starts a line anew, as on a terminal; what else rules one is spelled out.
     """
@@ -43,7 +43,7 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
 
 
 def progress(log: pathlib.Path) -> str:
-    """The last line by which a process tells how far it is; empty if there is none."""
+    """Return the last line by which a process tells how far it is; empty if there is none."""
     lines = tail(log, 4096)
     if any(_TRACEBACK in line for line in lines):
         return ""
@@ -55,7 +55,7 @@ def progress(log: pathlib.Path) -> str:
 
 
 def user_error(log: pathlib.Path, returncode: int | None) -> str:
-    """The message of the InputError that ended the process; empty if none did.
+    """Return the message of the InputError that ended the process; empty if none did.
 
     Both forms count: `error: message` and exit code 2, as a command line ends, and the last
     line of the traceback of a component that let the InputError pass.
@@ -98,7 +98,7 @@ def _signal(returncode: int | None) -> str:
 
 
 def warnings(log: pathlib.Path) -> list[str]:
-    """What a process that went on has warned of, each in a line `warning: message`."""
+    """Return what a process that went on has warned of, each in a line `warning: message`."""
     found = (_WARNING.fullmatch(line.strip()) for line in tail(log))
     return [match[1] for match in found if match]
 

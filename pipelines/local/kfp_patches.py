@@ -48,7 +48,7 @@ class Tasks(Protocol):
         """Runs the task's container to its end; returns whether it succeeded."""
 
     def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
-        """The task is over; returns whether it has succeeded with what it hands on.
+        """Return the task is over; returns whether it has succeeded with what it hands on.
 
         Args:
             outputs: kfp artifacts and plain values by name.
@@ -159,7 +159,7 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
 
 
 def whole_numbers(value: Any) -> Any:
-    """A copy of JSON-like `value` with every integral float as an int.
+    """Return a copy of JSON-like `value` with every integral float as an int.
 
     KFP passes all numbers of lists and structs as doubles. A proto's integer field would
     refuse 2.0, and JSON has only one kind of number.

@@ -76,7 +76,7 @@ class Package:
                 yield PackageTask(key, display_names(self.content)[key])
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters of a run: the file's defaults, overridden by `parameters`.
+        """Return all parameters of a run: the file's defaults, overridden by `parameters`.
 
         Raises:
             InputError: an unknown name, a wrong type, or no value where there must be one.

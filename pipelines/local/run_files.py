@@ -44,7 +44,7 @@ def write_first(uri: str, content: bytes) -> None:
 
 
 def read(uri: str) -> bytes | None:
-    """A file's content; None where there is none, or, as the log then says, it can't be had."""
+    """Return a file's content; None where there is none, or it can't be read, as the log says."""
     if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
@@ -56,7 +56,7 @@ def read(uri: str) -> bytes | None:
 
 
 def checksums(uri: str) -> dict[str, str]:
-    """A checksum of every file at or below `uri`, by path or URI.
+    """Return a checksum of every file at or below `uri`, by path or URI.
 
     Local files are read for it, about 1 s a GB; of objects Cloud Storage keeps one.
     """

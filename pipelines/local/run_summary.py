@@ -41,7 +41,7 @@ def summarize(
     started: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """The content of summary.json; copies the report to its place, if the run has one."""
+    """Return the content of summary.json; copies the report to its place, if the run has one."""
     evaluation = _task_with(board, "report")
     summary: dict[str, Any] = {
         "recipe": recipe,
@@ -140,7 +140,7 @@ def _job(job: CustomJob) -> dict[str, Any]:
 
 
 def _task_with(board: Board, output: str) -> Task | None:
-    """The last task that put out something named `output`."""
+    """Return the last task that put out something named `output`."""
     tasks = [task for task in board.tasks.values() if output in task.outputs]
     return tasks[-1] if tasks else None
 

@@ -44,7 +44,7 @@ _MARKS = {
 
 
 def view_of(board: Board, jobs: list[CustomJob], console: Console) -> "LiveView | PlainView":
-    """The view that suits the console."""
+    """Return the view that suits the console."""
     live = console.is_terminal and not console.is_dumb_terminal
     return (LiveView if live else PlainView)(board, jobs, console)
 
@@ -195,7 +195,7 @@ def _folder(board: Board) -> pathlib.Path:
 
 
 def _folded(rows: list[Row]) -> Iterator[Row]:
-    """The rows without those of replicas of which there is nothing to say, and their number."""
+    """Yield the rows without those of replicas of which there is nothing to say; count these."""
     hidden: collections.Counter[str] = collections.Counter()
     for row in rows:
         name, state, _, text = row
@@ -218,7 +218,7 @@ def _count(hidden: collections.Counter[str]) -> Row:
 
 
 def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
-    """A row of every task, and below a job's of its replicas."""
+    """Yield a row of every task, and below a job's of its replicas."""
     waiting = list(jobs)
     for task in list(board.tasks.values()):
         text = progress(task.log) or _STARTING if task.state == "RUNNING" else ""
@@ -262,7 +262,7 @@ def _clock(seconds: float) -> str:
 
 
 def relative(path: Any) -> str:
-    """A path as short as it can be typed from here."""
+    """Return a path as short as it can be typed from here."""
     try:
         short = os.path.relpath(path)
     except ValueError:

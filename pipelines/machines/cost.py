@@ -61,7 +61,7 @@ class PriceTable:
     sizes: dict[str, tuple[int, float]]
 
     def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
-        """The table with rates of the user's own, which hold for spot machines, too."""
+        """Return the table with rates of the user's own, which hold for spot machines, too."""
         return dataclasses.replace(
             self,
             rates={**self.rates, **rates},
@@ -131,7 +131,7 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
 
 
 def doubts(pools: Sequence[Mapping[str, Any]], prices: PriceTable) -> dict[str, str]:
-    """What of `pools` has a price that no public page bears out: why, by name."""
+    """Return what of `pools` has a price that no public page bears out: why, by name."""
     names = part_names(pools)
     return {name: prices.unconfirmed[name] for name in names if name in prices.unconfirmed}
 
@@ -148,7 +148,7 @@ def closest(cpus: int, memory_gb: int, prices: PriceTable) -> str:
 
 
 def money(amount: Decimal) -> str:
-    """An amount to the cent: 1.25."""
+    """Return an amount to the cent: 1.25."""
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 

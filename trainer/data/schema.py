@@ -102,7 +102,7 @@ class Dataset:
     creation: dict[str, Any]
 
     def feature(self, kind: str) -> Feature:
-        """The one feature of `kind`; raises InputError where the data set has none."""
+        """Return the one feature of `kind`; raises InputError where the data set has none."""
         for feature in self.features:
             if feature.kind == kind:
                 return feature
@@ -117,7 +117,7 @@ class Dataset:
         return join(self.uri, shard.file)
 
     def to_json(self) -> str:
-        """The file's text; equal data sets give equal bytes."""
+        """Return the file's text; equal data sets give equal bytes."""
         content = dataclasses.asdict(self)
         del content["uri"]
         for name, split in self.splits.items():

@@ -45,12 +45,12 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_remote(uri: str) -> bool:
-    """True for gs:// and the like; /gcs/ is a mounted folder."""
+    """Return true for gs:// and the like; /gcs/ is a mounted folder."""
     return "://" in uri
 
 
 def is_object(uri: str) -> bool:
-    """True for Cloud Storage's own URIs: what has such a name is whole, or was never there."""
+    """Return true for Cloud Storage's own URIs: such a file is whole, or was never there."""
     return uri.startswith("gs://")
 
 
@@ -64,7 +64,7 @@ def open_file(uri: str, mode: str) -> BinaryIO:
 
 
 def read(uri: str) -> bytes:
-    """The whole content of a file.
+    """Return the whole content of a file.
 
     Raises:
         OSError: there is no such file.
@@ -78,7 +78,7 @@ def read(uri: str) -> bytes:
 
 
 def size(uri: str) -> int:
-    """Bytes of a file; raises as `read`, OSError also for what is none, such as a named pipe."""
+    """Return bytes of a file; raise as `read`, OSError also for what is none, as a named pipe."""
     if is_remote(uri):
         with _os_errors(uri):
             return _gfile().stat(uri).length
@@ -151,7 +151,7 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
 
 
 def scan(uri: str) -> list[tuple[str, bool]]:
-    """The entries of a folder, sorted: (name, is it a folder)."""
+    """Return the entries of a folder, sorted: (name, is it a folder)."""
     if not is_remote(uri):
         return _tried(uri, lambda path: sorted(entries(path)))
     names = [name for name in _gfile().listdir(uri) if name.strip("/")]

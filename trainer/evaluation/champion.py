@@ -25,7 +25,7 @@ _BATCH_SIZE = 256
 def meet(
     name: str, uri: str, evaluation: Evaluation, progress: Callable[[str], None] = print
 ) -> Rival:
-    """The champion `name`, model@version, scored on what an evaluation of a candidate has judged.
+    """Score the champion `name`, model@version, on what an evaluation of a candidate has judged.
 
     Args:
         uri: of its SavedModel.
@@ -48,7 +48,7 @@ def meet(
 
 
 def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:
-    """Of the SavedModel at `uri`; `labels` int64 [n] are the true classes in the split's order."""
+    """Score the SavedModel at `uri`; `labels` int64 [n] are the true classes in stored order."""
     model = ServedModel(uri)
     names = np.array([name.encode() for name in dataset.classes], dtype=object)
     said: list[bytes] = []

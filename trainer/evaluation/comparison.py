@@ -83,7 +83,7 @@ class Comparison:
 
 
 def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
-    """The scores of answers: labels int64 [n], probabilities float32 [n, classes]."""
+    """Return the scores of answers: labels int64 [n], probabilities float32 [n, classes]."""
     return Scores(probabilities.argmax(axis=1) == labels, log_losses(labels, probabilities))
 
 
@@ -207,7 +207,7 @@ def bootstrap_interval(
 
 
 def _rounds(draws: int, width: int) -> Iterator[int]:
-    """How many draws to make at once, again and again, in bounded memory."""
+    """Yield how many draws to make at once, again and again, in bounded memory."""
     step = max(1, _CELLS // width)
     while draws > 0:
         yield min(step, draws)

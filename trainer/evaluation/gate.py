@@ -142,7 +142,7 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
     def figures(self) -> dict[str, Any]:
-        """All of it as plain values, those of the comparison among them."""
+        """Return all of it as plain values, those of the comparison among them."""
         values: dict[str, Any] = {
             "verdict": self.word,
             "role": self.role or "none",

@@ -12,7 +12,7 @@ _BINS = 64
 
 
 def single_columns(dataset: Dataset, split: str, labels: np.ndarray) -> dict[str, float]:
-    """The ROC AUC of each column of a table alone, by name; empty unless there are two classes.
+    """Return the ROC AUC of each column of a table alone, by name; empty unless two classes.
 
     A column's score is the share of the second class among rows of the same value or bin, in the
     other half of the split: a value seen once tells nothing.
@@ -42,7 +42,7 @@ def single_columns(dataset: Dataset, split: str, labels: np.ndarray) -> dict[str
 
 
 def _groups(values: Values) -> np.ndarray:
-    """Each row's group, int [n]: its value, or the bin of its number."""
+    """Return each row's group, int [n]: its value, or the bin of its number."""
     if values.distinct.dtype.kind != "f":
         return values.places
     numbers = values.distinct[values.places]

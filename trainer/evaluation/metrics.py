@@ -166,13 +166,13 @@ def per_class(
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Of those that are defined; None where none is."""
+    """Return the mean of those that are defined; None where none is."""
     defined = [value for value in values if value is not None]
     return float(np.mean(defined)) if defined else None
 
 
 def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
-    """At most 200 points of the ROC curve, ends included, with finite thresholds.
+    """Return at most 200 points of the ROC curve, ends included, with finite thresholds.
 
     The first threshold, above every score, is 1, or a hair above a score of 1.
     """

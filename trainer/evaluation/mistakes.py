@@ -81,7 +81,7 @@ class MostConfident:
         del self._kept[self._count :]
 
     def mistakes(self, dataset: Dataset) -> list[Mistake]:
-        """The mistakes, most confident first, equal ones in the order of the split."""
+        """Return the mistakes, most confident first, equal ones in the order of the split."""
         image = next((feature for feature in dataset.features if feature.kind == "image"), None)
         return [
             Mistake(
@@ -98,7 +98,7 @@ class MostConfident:
 
 
 def _key(record: bytes, dataset: Dataset) -> str:
-    """The key of a serialized example; "" where it has none."""
+    """Return the key of a serialized example; "" where it has none."""
     name = next((feature.name for feature in dataset.features if feature.kind == "key"), "")
     features = tf.train.Example.FromString(record).features.feature
     values = features[name].bytes_list.value if name in features else []
@@ -106,7 +106,7 @@ def _key(record: bytes, dataset: Dataset) -> str:
 
 
 def _row(record: bytes, dataset: Dataset) -> dict[str, str]:
-    """The values of a serialized example's columns, as a person writes them; "" is missing."""
+    """Return the values of a serialized example's columns, as a person writes them; "": missing."""
     values = row_values(records.parse(record), columns_of(dataset))
     return {name: "" if value is None else _written(value) for name, value in values.items()}
 
@@ -116,7 +116,7 @@ def _written(value: bytes | float | int) -> str:
 
 
 def _decode(record: bytes, image: Feature) -> np.ndarray:
-    """The image of a serialized example, uint8 [height, width, channels]."""
+    """Return the image of a serialized example, uint8 [height, width, channels]."""
     example = tf.train.Example.FromString(record)
     content = example.features.feature[image.name].bytes_list.value[0]
     if image.encoding == "raw":

@@ -26,7 +26,7 @@ class OperatingPoint(NamedTuple):
 
 
 def operating_points(labels: np.ndarray, probabilities: np.ndarray) -> list[OperatingPoint]:
-    """The points at THRESHOLDS, of labels int64 [n] and probabilities float32 [n, classes]."""
+    """Return the points at THRESHOLDS, of labels int64 [n] and probabilities [n, classes]."""
     n, classes = probabilities.shape
     own = probabilities[np.arange(n), labels]
     best = probabilities.max(axis=1)

@@ -34,7 +34,7 @@ class ServedModel:
         self._signature = self._model.signatures[SIGNATURE]
 
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
-        """The probabilities, float32 [n, classes], of serialized `examples`, string [n].
+        """Return the probabilities, float32 [n, classes], of serialized `examples`, string [n].
 
         Raises:
             InputError: what comes back are not probabilities of the classes of `dataset`.
@@ -94,7 +94,7 @@ class ServedModel:
 
 
 def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
-    """The serialized examples of a split, string [batch_size or fewer], in stored order."""
+    """Return the serialized examples of a split, string [batch_size or fewer], in stored order."""
     shards = dataset.splits[split].shards
     check_shards(dataset, shards)
     files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
@@ -159,7 +159,7 @@ def predict(
 def _labels_and_keys(
     batch: tf.Tensor, dataset: Dataset, split: str
 ) -> tuple[np.ndarray, list[bytes]]:
-    """Of a batch of serialized examples: int64 [n], and n keys (empty where there are none)."""
+    """Return int64 [n] and n keys (empty for none) of a batch of serialized examples."""
     label = dataset.feature("label").name
     key = next((feature.name for feature in dataset.features if feature.kind == "key"), None)
     features = {label: tf.io.FixedLenFeature([], tf.int64)}

@@ -66,7 +66,7 @@ class Ranking:
 
 
 def rank(labels: np.ndarray, probabilities: np.ndarray) -> list[Ranking]:
-    """The ranking of every class, one sort a class, some classes at a time."""
+    """Return the ranking of every class, one sort a class, some classes at a time."""
     found = []
     classes = probabilities.shape[1]
     width = max(1, _BLOCK // max(1, len(labels)))
@@ -86,7 +86,7 @@ def roc_auc(positive: np.ndarray, score: np.ndarray) -> float:
 
 
 def _rank_one(own: np.ndarray, column: np.ndarray) -> Ranking:
-    """The ranking of a class, whose examples score `own`, in the sorted scores of all."""
+    """Return the ranking of a class, whose examples score `own`, in the sorted scores of all."""
     scores, times = np.unique(own, return_counts=True)
     scores, positives = scores[::-1], np.cumsum(times[::-1])
     below = np.searchsorted(column, scores, side="left")

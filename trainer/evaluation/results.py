@@ -27,7 +27,7 @@ class Results:
     history: list[dict[str, Any]]
 
     def scalars(self) -> dict[str, float]:
-        """The numbers of metrics.json; one in a section is named `section_name`."""
+        """Return the numbers of metrics.json; one in a section is named `section_name`."""
         flat: dict[str, Any] = {}
         for name, value in self.metrics.items():
             if isinstance(value, dict):

@@ -101,7 +101,7 @@ class Evaluation:
     keys: list[bytes] = dataclasses.field(default_factory=list)
 
     def scalars(self) -> dict[str, float]:
-        """The metrics that are single numbers, without those that are undefined."""
+        """Return the metrics that are single numbers, without those that are undefined."""
         low, high = self.accuracy_interval
         values = {
             "accuracy": self.accuracy,
@@ -122,7 +122,7 @@ class Evaluation:
         return {name: float(value) for name, value in values.items() if value is not None}
 
     def to_json(self) -> str:
-        """All of it but the pictures; undefined metrics are null, and nothing is NaN."""
+        """Return all of it but the pictures; undefined metrics are null, and nothing is NaN."""
         content = dataclasses.asdict(dataclasses.replace(self, answers=None, keys=[]))
         del content["answers"], content["keys"]
         content["roc"] = self.roc._asdict() if self.roc else None
@@ -194,7 +194,7 @@ def evaluate(
 
 
 def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """The fields of Evaluation that follow from labels and probabilities alone."""
+    """Return the fields of Evaluation that follow from labels and probabilities alone."""
     predicted = probabilities.argmax(axis=1)
     correct = predicted == labels
     k = metrics.top_k_of(len(classes))

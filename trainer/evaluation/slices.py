@@ -95,7 +95,7 @@ class Values(NamedTuple):
 
 
 def read_columns(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, Values]:
-    """The raw values of columns, in the order of the split's records."""
+    """Return the raw values of columns, in the order of the split's records."""
     known: dict[str, dict[Any, int]] = {column.name: {} for column in chosen}
     places: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
     for batch in stored_batches(dataset, split, _BATCH_SIZE):
@@ -138,7 +138,7 @@ def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.
 
 
 def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
-    """How it is cut, each distinct value's group as its place in `order`, the groups' names."""
+    """Return how it is cut, each distinct value's place in `order`, and the groups' names."""
     if column.dtype == "float32":
         return _by_range(column, values)
     if column.dtype == "int64":

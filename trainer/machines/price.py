@@ -33,7 +33,7 @@ class JobPrice:
 
 
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
-    """The price of all replicas of `pools` for an hour, in the currency of `rates`.
+    """Return the price of all replicas of `pools` for an hour, in the currency of `rates`.
 
     Args:
         pools: worker_pool_specs.
@@ -59,7 +59,7 @@ def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
-    """The price of one pool's replicas for an hour; raises KeyError for what has no rate."""
+    """Return the price of one pool's replicas for an hour; raises KeyError for what has no rate."""
     return pool["replica_count"] * sum(
         (amount * Decimal(str(rates[name])) for name, amount in _parts(pool)), Decimal(0)
     )
@@ -71,7 +71,7 @@ def job_price(
     rates: Mapping[str, float],
     rates_of: str,
 ) -> JobPrice | None:
-    """The price of a job, for a reader; None where something has no rate.
+    """Return the price of a job, for a reader; None where something has no rate.
 
     Args:
         price_per_hour: of all replicas; 0: what `rates` make of `pools`.
@@ -88,7 +88,7 @@ def job_price(
 
 
 def _machines(pools: Sequence[Mapping[str, Any]]) -> str:
-    """1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each."""
+    """Return 1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each."""
     replicas: collections.Counter[str] = collections.Counter()
     for pool in pools:
         machine = pool["machine_spec"]
@@ -137,7 +137,7 @@ def affordable_timeout(
 
 
 def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """What a replica consists of: names and amounts."""
+    """Yield what a replica consists of: names and amounts."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]
     comes_with = machine["machine_type"] in types() and types()[machine["machine_type"]].accelerator

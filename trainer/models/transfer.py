@@ -197,6 +197,6 @@ class Transfer(Model):
 
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A layer, or what it is nested of."""
+    """Return a layer, or what it is nested of."""
     inner = getattr(layer, "layers", None)
     return [part for one in inner for part in _parts(one)] if inner else [layer]

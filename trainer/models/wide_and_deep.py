@@ -97,7 +97,7 @@ class WideAndDeep(Model):
 def _deep_inputs(
     found: list[inputs.Category], numbers: keras.KerasTensor, ids: keras.KerasTensor
 ) -> list[keras.KerasTensor]:
-    """What the first hidden layer takes: numbers, indicators and embeddings, [n, k] each.
+    """Return what the first hidden layer takes: numbers, indicators and embeddings, [n, k] each.
 
     Categories of one embedding dimension lie in one table: one gather serves them all.
     """

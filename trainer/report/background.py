@@ -18,7 +18,7 @@ Pairs = list[tuple[str, Any]]
 
 
 def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
-    """Each class with its examples in every split, their share, and the length of its bar."""
+    """Return each class with its examples in every split, their share, and its bar's length."""
     splits = [part for part in dataset.splits.values() if part.examples]
     totals = [max(1, sum(part.class_counts)) for part in splits]
     shares = [
@@ -39,8 +39,8 @@ def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]
 
 
 def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
-    """The run's parameters: those that the recipe sets or that differ from their default, and the
-    others; empty where none is known."""
+    """Return the run's parameters: those that the recipe sets or that differ from their default,
+    and the others; empty where none is known."""
     if not details:
         return {}
     defaults = {
@@ -61,7 +61,7 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, P
 
 
 def features(dataset: Dataset) -> Pairs:
-    """Each feature of the records with its kind, shape, type and encoding."""
+    """Return each feature of the records with its kind, shape, type and encoding."""
     return [(feature.name, " ".join(_describe(feature))) for feature in dataset.features]
 
 
@@ -75,7 +75,7 @@ def _describe(feature: Feature) -> Iterator[str]:
 
 
 def origin(dataset: Dataset) -> dict[str, Pairs]:
-    """Where the records come from, and how they were made."""
+    """Return where the records come from, and how they were made."""
     made = dataset.creation
     counts = {
         key: f"{made[key]:,}" for key in ("given", "accepted") if isinstance(made.get(key), int)
@@ -93,7 +93,7 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
 def timings(
     evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
 ) -> Pairs:
-    """How long training and evaluation took, and how fast they were."""
+    """Return how long training and evaluation took, and how fast they were."""
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
     epochs = [value for value in column(history, "seconds") if value is not None]
     waits = [value for value in column(history, "input_wait_fraction") if value is not None]

@@ -47,7 +47,7 @@ def findings(
     history: list[dict[str, Any]],
     drifts: Sequence[Drift] = (),
 ) -> list[Finding]:
-    """At most six, in the order of weight."""
+    """Return at most six, in the order of weight."""
     found = [
         *_of_single_columns(evaluation),
         *_of_evaluation(evaluation),
@@ -106,7 +106,7 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
 
 
 def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
-    """The slice that is below the whole by the most standard errors, if that is no chance."""
+    """Yield the slice that is below the whole by the most standard errors, if that is no chance."""
     whole = evaluation.accuracy
     error = math.sqrt(whole * (1 - whole))
     if not error:
@@ -126,7 +126,7 @@ def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
 
 
 def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
-    """The column that separates the classes almost as well as the model does, if there is one."""
+    """Yield the column that separates the classes almost as well as the model does, if any."""
     areas = evaluation.column_areas
     if not areas or evaluation.roc_auc is None:
         return
@@ -189,7 +189,7 @@ def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
 
 
 def mean_confidence(evaluation: Evaluation) -> float:
-    """Of all predictions, from the calibration's bins."""
+    """Return the mean of all predictions, from the calibration's bins."""
     total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
     return total / evaluation.examples
 

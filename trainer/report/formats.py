@@ -32,7 +32,7 @@ def count(value: float, noun: str, plural: str = "") -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that leaves few digits."""
+    """Return bytes in the unit that leaves few digits."""
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
@@ -47,12 +47,12 @@ def duration(seconds: float) -> str:
 
 
 def money(amount: float) -> str:
-    """An amount in US dollars."""
+    """Return an amount in US dollars."""
     return f"{amount:.2f} USD" if amount >= _CENT else "less than a cent"
 
 
 def figure(value: float, form: str = ",") -> str:
-    """A number by Python's format specification: 1,797."""
+    """Return a number by Python's format specification: 1,797."""
     return format(value, form)
 
 
@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """A finite number from a table of text or numbers; None for anything else."""
+    """Return a finite number from a table of text or numbers; None for anything else."""
     try:
         parsed = float(value)
     except (TypeError, ValueError):

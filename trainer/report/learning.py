@@ -8,7 +8,7 @@ from trainer.report.formats import number
 
 
 def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """The curves, and what to say of the epochs.
+    """Return the curves, and what to say of the epochs.
 
     Args:
         training: content of metrics.json; any key may be missing.
@@ -45,7 +45,7 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[st
 def _curves(
     rows: list[dict[str, Any]], best: float | None, starts: list[float]
 ) -> list[dict[str, Any]]:
-    """A figure a metric, and one of the learning rate unless it is constant."""
+    """Return a figure a metric, and one of the learning rate unless it is constant."""
     epochs = [number(row["epoch"]) or 0.0 for row in rows]
     drawn = []
     for metric in ("loss", "accuracy"):
@@ -79,7 +79,7 @@ def _curves(
 
 
 def _figures(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """What there is to say of a training of one epoch, of which no curve can be drawn."""
+    """Return what there is to say of a training of one epoch, of which no curve can be drawn."""
     names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
     known = [(name, number(row.get(name))) for name in names]
     return [(name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value]
@@ -95,7 +95,7 @@ def _stopped(training: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def _phase_starts(rows: list[dict[str, Any]]) -> list[float]:
-    """The first epoch of each phase but the first."""
+    """Return the first epoch of each phase but the first."""
     return [
         number(row["epoch"]) or 0.0
         for before, row in itertools.pairwise(rows)
@@ -104,14 +104,14 @@ def _phase_starts(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def in_phase(epoch: float, history: list[dict[str, Any]]) -> str:
-    """The phase of an epoch in words; empty where the run has one phase."""
+    """Return the phase of an epoch in words; empty where the run has one phase."""
     phases = {number(row.get("epoch")): number(row.get("phase")) for row in history}
     phase = phases.get(epoch)
     return f" of phase {phase:.0f}" if phase is not None and len(set(phases.values())) > 1 else ""
 
 
 def column(rows: list[dict[str, Any]], title: str) -> list[float | None]:
-    """The numbers of a column of history.csv, by epoch; None where there is none."""
+    """Return the numbers of a column of history.csv, by epoch; None where there is none."""
     return [number(row.get(title)) for row in rows]
 
 

@@ -11,7 +11,7 @@ _LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
 
 
 def data_uri(picture: np.ndarray) -> str:
-    """A picture, uint8 [height, width, 1, 3 or 4], for an <img>: small and transparent ones
+    """Return a picture, uint8 [height, width, 1, 3 or 4], for an <img>: small and transparent ones
     exactly (PNG), large ones as a JPEG thumbnail, a tenth of the bytes."""
     pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
     image = PIL.Image.fromarray(np.ascontiguousarray(pixels))

@@ -16,8 +16,8 @@ _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
 def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
-    """The confusion matrix as a picture, with the commonest mistakes; None up to 20 classes, of
-    which the page has a table."""
+    """Return the confusion matrix as a picture, with the commonest mistakes; None up to 20 classes,
+    of which the page has a table."""
     matrix = np.array(evaluation.confusion_matrix)
     if len(matrix) <= MATRIX_SHOWN:
         return None
@@ -33,7 +33,7 @@ def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
 
 
 def _heat(shares: np.ndarray) -> np.ndarray:
-    """A pixel a cell, transparent where it is empty, so that it fits light and dark alike."""
+    """Return a pixel a cell, transparent where it is empty: it fits light and dark alike."""
     pixels = np.zeros((*shares.shape, 4), np.uint8)
     pixels[..., :3] = _WRONG
     pixels[..., 3] = np.round(255 * np.sqrt(shares))
@@ -67,7 +67,7 @@ def _legend(drawn: list[Curve]) -> list[tuple[int, str, float]]:
 
 
 def calibration(evaluation: Evaluation) -> dict[str, Any]:
-    """The reliability diagram, and the mean confidence."""
+    """Return the reliability diagram, and the mean confidence."""
     error = percent(evaluation.expected_calibration_error)
     description = f"Accuracy over confidence; the expected calibration error is {error}"
     return {

@@ -32,7 +32,7 @@ def outcome(verdict: Verdict) -> dict[str, str]:
 def trained(
     training: dict[str, Any], history: list[dict[str, Any]], details: dict[str, Any]
 ) -> dict[str, Any]:
-    """The figures of the training; None or "" where they are not known.
+    """Return the figures of the training; None or "" where they are not known.
 
     Args:
         training: content of metrics.json; any key may be missing.
@@ -53,7 +53,7 @@ def trained(
 
 
 def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
-    """How many machines there were, parameter servers and evaluator included, and as what."""
+    """Return how many machines there were, servers and evaluator included, and as what."""
     strategy = str(training.get("strategy", "")).removesuffix("Strategy")
     roles = {"worker": "worker_count", "ps": "ps_count", "evaluator": "evaluator_count"}
     counts = {role: int(number(details.get(key)) or 0) for role, key in roles.items()}

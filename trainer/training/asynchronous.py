@@ -119,7 +119,7 @@ class AsynchronousRun(Run):
         return dataclasses.replace(trained, model=self.twin)
 
     def _worker_step(self) -> Any:
-        """A function of a worker's iterator to float32 [4]: its sums, and seconds of waiting."""
+        """Return a function of a worker's iterator to float32 [4]: its sums, seconds of waiting."""
         variables = self.network.trainable_variables
         compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
         examples = float(self.config.batch_size)
@@ -188,7 +188,7 @@ class AsynchronousRun(Run):
         self._count_steps()
 
     def _next_checkpoint(self) -> int:
-        """The step of this epoch before which the next checkpoint is due."""
+        """Return the step of this epoch before which the next checkpoint is due."""
         every = self.config.checkpoint_steps
         if not every:
             return self.steps
@@ -230,7 +230,7 @@ class AsynchronousRun(Run):
         return bool(self.keeps_best or self.phase.plateau_patience)
 
     def _scored(self) -> dict[int, dict[str, Any]]:
-        """The evaluator's rows by step; it is shut down with the job, so its last is awaited."""
+        """Return the evaluator's rows by step; it is shut down with the job: await its last."""
         expected = self.cluster.has_evaluator and self.dataset.splits["validation"].examples > 0
         awaited = expected and not self._decides_by_validation
         seconds = EVALUATOR_SECONDS if awaited else 0.0

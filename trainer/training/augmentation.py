@@ -66,7 +66,7 @@ class RandomShift(_Random):
 
 
 def augmentation_layers(operations: list[str], seed: int) -> list[keras.layers.Layer]:
-    """The layers of `operations` (of options.OPERATIONS), in a fixed order."""
+    """Return the layers of `operations` (of options.OPERATIONS), in a fixed order."""
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
         "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),

@@ -164,7 +164,7 @@ def _is_whole(path: str) -> bool:
 
 
 def progress_in(directory: str) -> Progress:
-    """The progress in the newest checkpoint of `directory`, or that of a new run."""
+    """Return the progress in the newest checkpoint of `directory`, or that of a new run."""
     progress = Progress()
     newest = _newest(directory)
     if newest is not None:
@@ -174,7 +174,7 @@ def progress_in(directory: str) -> Progress:
 
 
 def _newest(directory: str) -> str | None:
-    """The newest checkpoint of `directory`; None where none was ever saved.
+    """Return the newest checkpoint of `directory`; None where none was ever saved.
 
     Raises:
         RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there

@@ -53,14 +53,14 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
 
 
 def load(base: str) -> list[dict[str, Any]]:
-    """Rows of `<base>/evaluations.csv`, ordered by step; none where nothing was scored."""
+    """Return rows of `<base>/evaluations.csv`, ordered by step; none where nothing was scored."""
     text = files.read_text(join(base, FILE_NAME)) or ""
     rows = csv.DictReader(io.StringIO(text))
     return [{name: kind(row[name]) for name, kind in _COLUMNS.items()} for row in rows]
 
 
 def scored(base: str, step: int, seconds: float) -> dict[int, dict[str, Any]]:
-    """Rows by step, as soon as that of `step` is there, or `seconds` have passed."""
+    """Return rows by step, as soon as that of `step` is there, or `seconds` have passed."""
     deadline = time.monotonic() + seconds
     while True:
         rows = {row["step"]: row for row in load(base)}

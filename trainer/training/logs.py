@@ -19,7 +19,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 def for_replica(base: str, cluster: Cluster, steps: int, config: TrainingConfig) -> "Log":
-    """The log of this replica: the chief's writes, the others' are silent."""
+    """Return the log of this replica: the chief's writes, the others' are silent."""
     return ChiefLog(base, steps, config) if cluster.is_chief else Log()
 
 
@@ -27,13 +27,13 @@ class Log:
     """A log that says nothing."""
 
     def line(self, text: str) -> None:
-        """A line of its own."""
+        """Take a line of its own."""
 
     def step(self, progress: Progress, optimizer_step: int) -> None:
-        """A step was taken."""
+        """Note that a step was taken."""
 
     def epoch(self, progress: Progress, optimizer_step: int) -> None:
-        """An epoch has ended; its row is the last of progress.history."""
+        """Note that an epoch has ended; its row is the last of progress.history."""
 
     def history(self, progress: Progress) -> None:
         """Rows of progress.history have changed."""
@@ -124,7 +124,7 @@ class ChiefLog(Log):
             writer.flush()
 
     def _time_left(self, progress: Progress, optimizer_step: int) -> str:
-        """The time left by the pace so far, after a comma; empty while the pace is not known.
+        """Return the time left by the pace so far, after a comma; empty while it is not known.
 
         The newest epochs' pace where there are any, else that since the first step of this
         process, which holds the tracing of the graph.

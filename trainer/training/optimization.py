@@ -154,14 +154,14 @@ class WideAndDeepOptimizer(keras.optimizers.Optimizer):
     def _parts(
         self, variables: list[keras.Variable]
     ) -> list[tuple[keras.optimizers.Optimizer, list[int]]]:
-        """Each optimizer that has variables, and their places among `variables`."""
+        """Return each optimizer that has variables, and their places among `variables`."""
         wide = [i for i, one in enumerate(variables) if WIDE_LAYER in one.path.split("/")]
         deep = [i for i in range(len(variables)) if i not in set(wide)]
         return [(one, places) for one, places in ((self.deep, deep), (self.wide, wide)) if places]
 
 
 def _takes_reduced_gradients(cls: type) -> type:
-    """A subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
+    """Return a subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
 
     Keras 3 sums gradients over the replicas after it has clipped them, which clips each
     replica's share by its own norm, and offers no public switch.

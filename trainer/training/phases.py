@@ -8,7 +8,7 @@ from trainer.training.progress import Progress
 
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
-    """The config of each phase in turn: `config` with the phase's own values in place."""
+    """Return the config of each phase in turn: `config` with the phase's own values in place."""
     if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
         return [config]
     second = dataclasses.replace(

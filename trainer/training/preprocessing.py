@@ -14,7 +14,7 @@ _RATIOS = (1, 2, 4, 8)
 
 
 def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
-    """An encoded image (string []; JPEG, PNG, BMP or GIF) as uint8 `shape`.
+    """Return an encoded image (string []; JPEG, PNG, BMP or GIF) as uint8 `shape`.
 
     Args:
         shape: height, width and channels.
@@ -35,7 +35,7 @@ def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
 
 
 def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
-    """At its size, or `scaled` down as far as it stays as large as `shape`, as by Pillow's draft.
+    """Decode a JPEG at its size, or `scaled` down to no less than `shape`, as Pillow's draft does.
 
     Returns uint8 [h, w, channels].
     """
@@ -53,7 +53,7 @@ def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.T
 
 
 def _halved(image: tf.Tensor, target: list[int]) -> tf.Tensor:
-    """What trainer.data.write.resizing halves on the way to `target`, (height, width), to the bit.
+    """Halve as trainer.data.write.resizing does, to the bit, towards `target`, (height, width).
 
     Takes uint8 [h, w, channels], returns whole numbers as float32.
     """

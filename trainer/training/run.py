@@ -175,7 +175,7 @@ class Run(abc.ABC):
             self.log.epoch(progress, self.optimizer_step)
 
     def _row(self) -> dict[str, Any]:
-        """The epoch's row of history.csv; raises InputError where training has diverged."""
+        """Return the epoch's row of history.csv; raises InputError where training has diverged."""
         progress = self.progress
         row = {
             "epoch": progress.epoch + 1,

@@ -29,7 +29,7 @@ def gradients(
     dataset: Dataset,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
-    """A function of a replica's (inputs, labels, weights, examples of the global batch).
+    """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
     It returns the gradient of each trainable variable of `network`, scaled as `optimizer`
     wants it and divided by the examples of the global batch, and the sums of this part.
@@ -62,7 +62,7 @@ def training_step(
     dataset: Dataset,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
-    """A function of (inputs, labels, weights, examples of the global batch, stop flag).
+    """Return a function of (inputs, labels, weights, examples of the global batch, stop flag).
 
     It returns float32 [4], the same on every replica: the sums over the global batch, and
     the number of replicas that have been told to stop.
@@ -91,7 +91,7 @@ def training_step(
 def fed(
     strategy: tf.distribute.Strategy, step: Callable[..., Any]
 ) -> Callable[[Any, float, float], tuple[tf.Tensor, float]]:
-    """A function of (an iterator over `distributed` batches, examples, stop flag).
+    """Return a function of (an iterator over `distributed` batches, examples, stop flag).
 
     It takes the next batch and then `step`, one of `training_step`, and returns what that
     does and the seconds that it waited for the batch. On a lone CPU both are one call:
@@ -139,7 +139,7 @@ def _graphs_tell_time() -> bool:
 
 
 def evaluation_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[..., Any]:
-    """A function of (inputs, labels, weights) to the sums over the global batch."""
+    """Return a function of (inputs, labels, weights) to the sums over the global batch."""
 
     @tf.function
     def step(inputs: Any, labels: Any, weights: Any) -> Any:

@@ -14,7 +14,7 @@ LOGICAL_CPUS = "LOGICAL_CPUS"
 
 
 def resolve(name: str, cluster: Cluster) -> str:
-    """The strategy that `name` (a value of config.STRATEGIES) means for the cluster.
+    """Return the strategy that `name` (a value of config.STRATEGIES) means for the cluster.
 
     Raises:
         InputError: it does not fit the replicas that there are.
@@ -46,7 +46,7 @@ def resolve(name: str, cluster: Cluster) -> str:
 
 
 def _automatic(cluster: Cluster) -> str:
-    """The strategy that suits the replicas, and the devices of a single one."""
+    """Return the strategy that suits the replicas, and the devices of a single one."""
     if cluster.addresses.get("ps"):
         return "parameter_server"
     if cluster.trainers > 1:
@@ -136,7 +136,7 @@ def meet(strategy: tf.distribute.Strategy) -> None:
 
 
 def name_of(strategy: tf.distribute.Strategy) -> str:
-    """The value of config.STRATEGIES that stands for `strategy`; its classes go by older names."""
+    """Return the value of config.STRATEGIES for `strategy`, whose class has an older name."""
     for name, cls in (
         ("one_device", tf.distribute.OneDeviceStrategy),
         ("mirrored", tf.distribute.MirroredStrategy),
@@ -149,7 +149,7 @@ def name_of(strategy: tf.distribute.Strategy) -> str:
 
 
 def _local_devices() -> list[str] | None:
-    """All GPUs (None lets TensorFlow find them), or else all logical CPUs."""
+    """Return all GPUs (None lets TensorFlow find them), or else all logical CPUs."""
     if tf.config.list_physical_devices("GPU"):
         return None
     return [device.name for device in tf.config.list_logical_devices("CPU")]

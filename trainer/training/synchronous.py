@@ -106,7 +106,7 @@ class SynchronousRun(Run):
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
     def training_input(self) -> Any:
-        """What is left of the epoch, for this worker's replicas: parts of one or more passes."""
+        """Return what is left of the epoch for this worker's replicas: parts of some passes."""
         left = self.steps - self.progress.step
         number, position = divmod(self.optimizer_step, self._pass_steps)
         parts = []

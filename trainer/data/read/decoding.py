@@ -109,5 +109,5 @@ def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
 
 
 def _decoded_jpeg(stored: tf.Tensor, image: Feature) -> tf.Tensor:
-    """A JPEG (string []) to uint8 [height, width, channels]."""
+    """Return a JPEG (string []) to uint8 [height, width, channels]."""
     return tf.ensure_shape(tf.io.decode_jpeg(stored, channels=image.shape[-1]), image.shape)

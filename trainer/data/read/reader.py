@@ -80,7 +80,7 @@ def training_batches(
     shuffle_megabytes: float = 256.0,
     split: str = "train",
 ) -> tf.data.Dataset:
-    """This worker's batches of one epoch (from 0), in the order that seed and epoch give.
+    """Return this worker's batches of one epoch (from 0), in the order of seed and epoch.
 
     Starts at step `first_step` with the very batches that a run from the beginning would
     have there; what is skipped is read, not decoded.
@@ -99,7 +99,7 @@ def training_batches(
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
-    """This worker's batches of one pass over `split` in stored order; elements as in training."""
+    """Return this worker's batches of one pass over `split` in stored order, as in training."""
     return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
@@ -127,7 +127,7 @@ class _Segment:
 
 
 def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_Segment]]:
-    """This worker's lanes by number: the segments that each reads in turn."""
+    """Return this worker's lanes by number: the segments that each reads in turn."""
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
     count, total = share.lanes, ends[-1]
@@ -148,7 +148,7 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_S
 
 
 def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
-    """The serialized records of the lanes in turn, each lane shuffled where there is an order.
+    """Return the serialized records of the lanes in turn, each lane shuffled by its order.
 
     Lanes are data, so that their pipeline is traced once, not once a lane.
     """
@@ -186,7 +186,7 @@ def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.da
 def _serialized_batches(
     dataset: Dataset, split: str, share: InputShare, order: _Order | None
 ) -> tf.data.Dataset:
-    """One epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
+    """Return one epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
     size = share.worker_batch_size
     lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
     mine = {segment.file for segments in lanes.values() for segment in segments}

@@ -168,7 +168,7 @@ def scheme_and_place(source: str) -> tuple[str, str]:
 
 
 def digest(content: bytes) -> bytes:
-    """A digest of an example's content: the first `DIGEST_BYTES` of its sha256."""
+    """Return a digest of an example's content: the first `DIGEST_BYTES` of its sha256."""
     return hashlib.sha256(content).digest()[:DIGEST_BYTES]
 
 

@@ -42,7 +42,7 @@ class Digits:
             yield Example(reference, int(label), digest(scan.tobytes()), "")
 
     def fetch(self, reference: Reference) -> np.ndarray:
-        """The scan, uint8 [8, 8]."""
+        """Return the scan, uint8 [8, 8]."""
         return self._scans[reference.position]
 
     def digest(self, fetched: np.ndarray) -> bytes:

@@ -83,7 +83,7 @@ class ImageFolder:
         return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         return storage.read(join(self.location, reference.key))
 
     def digest(self, fetched: bytes) -> bytes:
@@ -93,7 +93,7 @@ class ImageFolder:
         return self._format.read(fetched, key, variants)
 
     def _files(self) -> Iterator[tuple[str, int, str]]:
-        """Every file: (path under the folder, label or -1, split)."""
+        """Yield every file: (path under the folder, label or -1, split)."""
         labels = {name: label for label, name in enumerate(self.classes)}
         if self._parts != [("", "")]:
             for name, folder in storage.scan(self.location):

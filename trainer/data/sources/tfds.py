@@ -69,7 +69,7 @@ class PreparedDataset:
                 raise InputError(f"{path} is missing; prepare the data set again") from None
 
     def fetch(self, reference: Reference) -> bytes:
-        """The encoded image."""
+        """Return the encoded image."""
         path, _ = self._files[reference.position >> FILE_BITS]
         with storage.open_file(path, "rb") as file:
             file.seek(reference.position & (1 << FILE_BITS) - 1)
@@ -102,7 +102,7 @@ def open_source(rest: str, options: RecordOptions) -> PreparedDataset:
 
 
 def load_info(name: str, options: RecordOptions) -> Any:
-    """The DatasetInfo of a prepared data set, from its files alone.
+    """Return the DatasetInfo of a prepared data set, from its files alone.
 
     Raises:
         InputError: it is not prepared under data_dir, or not as TFRecord files.

@@ -101,7 +101,7 @@ class Column:
         return self.type != "numeric" or bool(self.boundaries or self.quantiles)
 
     def settings(self) -> dict[str, Any]:
-        """What its type can be told, as it was told."""
+        """Return what its type can be told, as it was told."""
         return {key: getattr(self, key) for key in KEYS[self.type]}
 
 

@@ -46,7 +46,7 @@ class Category:
 
 
 def columns_of(dataset: Dataset) -> list[Feature]:
-    """The columns of a table, as its records hold them.
+    """Return the columns of a table, as its records hold them.
 
     Raises:
         InputError: the examples are not rows of a table.
@@ -108,7 +108,7 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 
 
 def categories(dataset: Dataset) -> list[Category]:
-    """In the order of `ids`."""
+    """Return the categories in the order of `ids`."""
     sizes = {column.name: _size(column) for column in columns_of(dataset)}
     found = [
         Category(
@@ -134,7 +134,7 @@ def categories(dataset: Dataset) -> list[Category]:
 
 
 def number_count(dataset: Dataset) -> int:
-    """The width of `numbers`."""
+    """Return the width of `numbers`."""
     return 2 * sum(column.kind == "numeric" for column in columns_of(dataset))
 
 
@@ -171,7 +171,7 @@ class Encoder:
         }
 
     def _ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
-        """A column's ids, int64 [n]; 0 is missing."""
+        """Return a column's ids, int64 [n]; 0 is missing."""
         settings = column.settings
         if column.dtype == "float32":
             bucket = tf.raw_ops.Bucketize(input=raw, boundaries=settings["boundaries"])
@@ -189,7 +189,7 @@ class Encoder:
         return tf.where(present, ids, 0)
 
     def _looked_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
-        """1 for what is not in the vocabulary, then 2 + its place in it, int64 [n]."""
+        """Return 1 for what is not in the vocabulary, else 2 + its place in it, int64 [n]."""
         if name not in self._vocabularies:
             return tf.ones_like(text, tf.int64)
         hashes, places = self._vocabularies[name]
@@ -198,7 +198,7 @@ class Encoder:
         return tf.where(tf.gather(hashes, at) == wanted, tf.gather(places, at) + 2, 1)
 
     def _crossed(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
-        """Each combination's own id where there is room, else a hash of it."""
+        """Return each combination's own id where there is room, else a hash of it."""
         combined: tf.Tensor = 0
         combinations = 1
         for name in cross.settings["columns"]:
@@ -222,7 +222,7 @@ def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:
 
 
 def _size(column: Feature) -> int:
-    """How many ids a column has, the one for missing values included; 0: it has none."""
+    """Return how many ids a column has, the one for missing values included; 0: it has none."""
     settings = column.settings
     if column.kind == "vocabulary":
         return len(settings["values"]) + 2

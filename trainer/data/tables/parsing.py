@@ -138,7 +138,7 @@ def _taken(values: Any, kept: np.ndarray, chosen: pa.Array) -> Any:
 
 
 def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
-    """A column's values: numbers as float64 [n], NaN where missing; else stripped texts.
+    """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
     Rows whose value does not fit are noted in `bad`, by their index.
     """

@@ -79,14 +79,14 @@ def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
 
 
 def _entry(name: str, kind: int, values: _Sized) -> _Sized:
-    """An entry of tensorflow.Features: a feature's name and what it holds."""
+    """Return an entry of tensorflow.Features: a feature's name and what it holds."""
     feature, size = _wrapped(2, _wrapped(kind, values))
     key = b"\x0a%c%s" % (len(name), name.encode())
     return _wrapped(1, ([key, *feature], size + len(key)))
 
 
 def _wrapped(field: int, content: _Sized) -> _Sized:
-    """A field of a protocol buffer's message, of wire type 2: tag, length, content."""
+    """Return a field of a protocol buffer's message, of wire type 2: tag, length, content."""
     parts, size = content
     tag = bytes([field << 3 | 2])
     if isinstance(size, int):
@@ -97,7 +97,7 @@ def _wrapped(field: int, content: _Sized) -> _Sized:
 
 
 def _items(columns: Sequence[pa.Array]) -> _Sized:
-    """A list of bytes, the value of each column."""
+    """Return a list of bytes, the value of each column."""
     parts: list[Any] = []
     total = 0
     for column in columns:
@@ -109,7 +109,7 @@ def _items(columns: Sequence[pa.Array]) -> _Sized:
 
 
 def _joined(parts: Iterable[Any]) -> pa.Array:
-    """Each row's parts, one behind the other, binary [n]."""
+    """Return each row's parts, one behind the other, binary [n]."""
     merged: list[Any] = []
     for part in parts:
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -126,7 +126,7 @@ def _lengths(column: pa.Array) -> np.ndarray:
 
 
 def _fixed(rows: np.ndarray) -> pa.Array:
-    """The bytes of each row of an array, binary [n]."""
+    """Return the bytes of each row of an array, binary [n]."""
     width = rows.nbytes // max(1, len(rows))
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
@@ -134,7 +134,7 @@ def _fixed(rows: np.ndarray) -> pa.Array:
 
 
 def _varints(values: np.ndarray) -> pa.Array:
-    """Each row's numbers (uint64 [n, k]) as varints, one behind the other, binary [n]."""
+    """Return each row's numbers (uint64 [n, k]) as varints, one behind the other, binary [n]."""
     flat = values.reshape(-1)
     most = int(flat.max(initial=0))
     sizes = np.ones(len(flat), np.int64)

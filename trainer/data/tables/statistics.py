@@ -185,7 +185,7 @@ class ColumnStatistics:
             )
 
     def settings(self) -> dict[str, Any]:
-        """The column's settings, with what was to be learned."""
+        """Return the column's settings, with what was to be learned."""
         settings = self.column.settings()
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles

@@ -145,7 +145,7 @@ class Table:
         return {**self.__dict__, "features": []}
 
     def _parsed(self, spares: Spares) -> Iterator[ParsedBlock]:
-        """What every block holds, in their order, parsed on all cores."""
+        """Yield what every block holds, in their order, parsed on all cores."""
         blocks = self._reader.blocks()
         first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
         count = available_cores()
@@ -198,7 +198,7 @@ def _crossed(cross: Cross) -> Feature:
 
 
 def _natural(name: str) -> tuple[bool, float, str]:
-    """Numbers by value, before other names."""
+    """Return numbers by value, before other names."""
     try:
         return False, float(name), name
     except ValueError:

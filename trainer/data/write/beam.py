@@ -182,7 +182,7 @@ class _RunHere:
 
 @contextlib.contextmanager
 def _sigterm_noted() -> Iterator[threading.Event]:
-    """An event for the SIGTERM by which Vertex AI cancels a step.
+    """Yield an event for the SIGTERM by which Vertex AI cancels a step.
 
     Noted and no more, so that a job that is just being started is not left alone.
     """

@@ -147,7 +147,7 @@ def _start_in_one_line() -> Iterator[None]:
 
 
 def _line(error: object) -> str:
-    """On one line; of a stack trace, what was raised."""
+    """Return an error on one line; of a stack trace, what was raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         lines = lines[-1:]

@@ -58,7 +58,7 @@ def open_engine(
     environment: Mapping[str, str],
     say: Callable[[str], None] = print,
 ) -> Engine | None:
-    """The engine that `options` name; None: this machine's own processes.
+    """Return the engine that `options` name; None: this machine's own processes.
 
     Args:
         project: of Google Cloud; "local" for a run on this machine.

@@ -75,7 +75,7 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
 
 
 def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fingerprint:
-    """The fingerprint of a source.
+    """Return the fingerprint of a source.
 
     Args:
         source, data_dir: as `RecordOptions` has them.
@@ -127,7 +127,7 @@ def _digest(name: str, files: Iterable[File]) -> Fingerprint:
 
 
 def _tables(files: Iterable[File], scheme: str) -> Iterator[File]:
-    """Of a folder's files, those that are read as tables; a single file as it is."""
+    """Return those of a folder's files that are read as tables; a single file as it is."""
     endings = TABLE_ENDINGS[scheme]
     for file in files:
         if not file.path or file.path.lower().endswith(endings):
@@ -153,7 +153,7 @@ def _file(path: str, status: os.stat_result) -> File:
 
 
 def _by_tensorflow(location: str, matching: bool) -> Iterator[File]:
-    """For file systems that only TensorFlow can reach, with a request a file."""
+    """Describe files that only TensorFlow can reach, with a request a file."""
     import tensorflow as tf
 
     gfile = tf.io.gfile

@@ -76,26 +76,26 @@ class Layout:
         self.shards = sum(map(len, self._files.values()))
 
     def fingerprint(self, of_plan: str) -> str:
-        """The plan's own, where nothing is taken over; else other shards have other notes."""
+        """Return the plan's own, where nothing is taken over; other shards have other notes."""
         names = [f"{file} {one.result.shard.sha256}" for file, one in self.kept.items()]
         text = "\n".join([of_plan, *names])
         return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
 
     def tasks(self) -> Iterator[ShardTask | RowTask]:
-        """A task a shard, split by split; lists of references are made as they are asked for."""
+        """Yield a task a shard, split by split; lists of references are made when asked for."""
         for split in SPLITS:
             for file, chosen in self._cut(split, self._plan.order[split]):
                 yield self._plan.task(file, split, chosen, self._variants[split])
 
     def identities(self) -> dict[str, np.ndarray]:
-        """By file, of those that are taken over too, the identities of its examples, S16 [n]."""
+        """Return by file, also of those taken over, the identities of its examples, S16 [n]."""
         found = {file: shard.identities for file, shard in self.kept.items()}
         for split in SPLITS:
             found.update(self._cut(split, self._plan.identities(split)))
         return found
 
     def _cut(self, split: str, examples: Any) -> Iterator[tuple[str, Any]]:
-        """Each file to write, with its part of what there is an entry of for each example."""
+        """Yield each file to write, with its part of what there is an entry of for each example."""
         covered, files = self._covered[split], self._files[split]
         left = examples if covered is None else examples[~covered]
         for number, file in enumerate(files):

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 def listed(
     source: Source, lines: ProgressLines, spares: Spares, count: int, pays_seconds: float
 ) -> Iterator[Example | Rejection]:
-    """What `source` lists; starts `count` spare processes once they pay.
+    """Return what `source` lists; start `count` spare processes once they pay.
 
     Args:
         lines: is told of each.
@@ -99,7 +99,7 @@ class _Pieces:
 
 
 def _seconds_each(source: Source, sample: list[Reference]) -> float:
-    """For how long one of `sample` is fetched and encoded; the first one, which imports, apart."""
+    """Measure how long one of `sample` takes to fetch and encode; the first one, apart."""
     started = 0.0
     for number, reference in enumerate(sample):
         if number == 1:

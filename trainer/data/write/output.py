@@ -127,7 +127,7 @@ def close_folder(uri: str) -> None:
 
 
 def finished(writer: ShardWriter) -> Dataset | None:
-    """The data set that an earlier run of the same plan finished, if it is still whole."""
+    """Return the data set that an earlier run of the same plan finished, if it is still whole."""
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
     try:

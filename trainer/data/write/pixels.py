@@ -92,7 +92,7 @@ class PixelFormat:
         )
 
     def decode(self, data: bytes) -> Image.Image:
-        """An image file's bytes to an image of this size, mode L or RGB.
+        """Open an image file's bytes as an image of this size, mode L or RGB.
 
         Raises:
             RejectedError: not an image, damaged, or too large.
@@ -120,7 +120,7 @@ class PixelFormat:
             raise RejectedError(f"damaged image: {lines[0]}") from None
 
     def resize(self, image: Image.Image) -> Image.Image:
-        """An image of mode L or RGB at this size and number of channels."""
+        """Return an image of mode L or RGB at this size and number of channels."""
         mode = "L" if self.channels == 1 else "RGB"
         if mode == "L" and image.mode != mode:
             image = image.convert(mode)
@@ -128,7 +128,7 @@ class PixelFormat:
         return resized if resized.mode == mode else resized.convert(mode)
 
     def encode(self, image: Image.Image) -> bytes:
-        """What lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""
+        """Return what lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""
         if self.encoding == "raw":
             return image.tobytes()
         buffer = io.BytesIO()
@@ -136,7 +136,7 @@ class PixelFormat:
         return buffer.getvalue()
 
     def read(self, data: bytes, key: str, variants: int) -> list[Values]:
-        """Features of an image file, as `values` gives them.
+        """Return features of an image file, as `values` gives them.
 
         Raises:
             RejectedError: as `decode`.
@@ -151,7 +151,7 @@ class PixelFormat:
             ) from None
 
     def values(self, image: Image.Image, key: str, variants: int) -> list[Values]:
-        """Features of an image that `decode` or `resize` gave, and of its augmented copies."""
+        """Return features of an image that `decode` or `resize` gave, and of its copies."""
         images = [image, *augmented(image, key, variants, self.operations)]
         return [{self.feature.name: self.encode(one)} for one in images]
 
@@ -195,7 +195,7 @@ def _orientation(image: Image.Image) -> Any:
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """A loaded image as mode L or RGB, without alpha."""
+    """Return a loaded image as mode L or RGB, without alpha."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
@@ -226,7 +226,7 @@ def augmented(
 
 
 def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
-    """What `operations` can make of a square when repeated and combined, save the identity."""
+    """Return what `operations` can make of a square, repeated and combined, save the identity."""
     horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
     if "quarter_turn" in operations:
         if horizontal or vertical:

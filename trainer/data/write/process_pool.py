@@ -76,7 +76,7 @@ class Spares:
         return bool(self._waiting) and all(connection.poll() for connection in self._waiting)
 
     def take(self) -> tuple[Connection, subprocess.Popen]:
-        """One that waits; where there is none, a new one."""
+        """Return one that waits; where there is none, a new one."""
         return self._waiting.popitem() if self._waiting else _start()
 
     def put_back(self, workers: Mapping[Connection, subprocess.Popen]) -> None:
@@ -183,7 +183,7 @@ def _death(process: subprocess.Popen) -> RuntimeError:
 
 
 def main(descriptor: int, modules: Iterable[str]) -> None:
-    """A worker: receives a Writer, then tasks, and so on; sends counts, results, exceptions."""
+    """Work: receive a Writer, then tasks, and so on; send counts, results, exceptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()

@@ -21,7 +21,7 @@ class DamagedFileError(Exception):
 
 
 def serialize(values: Values) -> bytes:
-    """A tf.train.Example's bytes; equal values give equal bytes."""
+    """Return a tf.train.Example's bytes; equal values give equal bytes."""
     example = _Example()
     for name, value in values.items():
         feature = example.features.feature[name]
@@ -36,7 +36,7 @@ def serialize(values: Values) -> bytes:
 
 
 def parse(serialized: bytes) -> dict[str, list[Any]]:
-    """The features of a tf.train.Example, each as a list.
+    """Return the features of a tf.train.Example, each as a list.
 
     Raises:
         google.protobuf.message.DecodeError: `serialized` is not an Example.
@@ -47,13 +47,13 @@ def parse(serialized: bytes) -> dict[str, list[Any]]:
 
 
 def frame(record: bytes) -> bytes:
-    """A record as it lies in a file: length, its checksum, the record, its checksum."""
+    """Return a record as it lies in a file: length, its checksum, the record, its checksum."""
     length = struct.pack("<Q", len(record))
     return b"".join((length, _checksum(length), record, _checksum(record)))
 
 
 def read_record(file: BinaryIO) -> bytes | None:
-    """The record at the file's position, or None at its end.
+    """Return the record at the file's position, or None at its end.
 
     Raises:
         DamagedFileError: the file ends within the record, or a checksum is wrong.
@@ -71,7 +71,7 @@ def read_record(file: BinaryIO) -> bytes | None:
 
 
 def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Every record from the file's position on: (its offset in bytes, the record)."""
+    """Yield every record from the file's position on: (its offset in bytes, the record)."""
     offset = file.tell()
     while (record := read_record(file)) is not None:
         yield offset, record
@@ -88,7 +88,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _example_class() -> Any:
-    """The message class of tf.train.Example, from a description of its two .proto files."""
+    """Return the message class of tf.train.Example, from a description of its two .proto files."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"

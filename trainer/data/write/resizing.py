@@ -23,7 +23,7 @@ _FILTERS = {
 
 
 def resize(image: Image.Image, target: tuple[int, int], method: str) -> Image.Image:
-    """An image of mode L or RGB in the size `target`, (width, height) in pixels.
+    """Return an image of mode L or RGB in the size `target`, (width, height) in pixels.
 
     Args:
         method: of `trainer.data.record_options.RESIZE_METHODS`.
@@ -38,7 +38,7 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> Image.Im
 
 
 def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    """By what each axis of `size` is divided next, 2 or 1, on the way to `target`.
+    """Return by what each axis of `size` is divided next, 2 or 1, on the way to `target`.
 
     Both while both are at least twice as long as they shall be; then one that is still
     `ALONE` times as long. What is divided is rounded up, as `draft` of a JPEG does, too.

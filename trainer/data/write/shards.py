@@ -54,12 +54,12 @@ class ShardResult:
     rejections: list[Rejection]
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """Return what `from_json` reads."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "ShardResult":
-        """The result that `to_json` described."""
+        """Return the result that `to_json` described."""
         return cls(
             Shard(**content["shard"]),
             content["class_counts"],
@@ -101,7 +101,7 @@ class ShardWriter:
         return result
 
     def noted(self, file: str) -> ShardResult | None:
-        """What an earlier run noted of a shard, if that is still there and whole."""
+        """Return what an earlier run noted of a shard, if that is still there and whole."""
         try:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
         except Exception:  # No note, or one that no writer left: the shard is written anew.
@@ -168,7 +168,7 @@ class ShardWriter:
             )
 
     def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
-        """An example and its augmented copies, each as it lies in the file."""
+        """Return an example and its augmented copies, each as it lies in the file."""
         return [
             frame(
                 serialize(
@@ -183,7 +183,7 @@ class ShardWriter:
         ]
 
     def _fetch(self, reference: Reference) -> Any:
-        """What the source fetches, or the RejectedError that it raised."""
+        """Return what the source fetches, or the RejectedError that it raised."""
         try:
             return self.source.fetch(reference)
         except RejectedError as error:

@@ -91,7 +91,7 @@ class Plan:
         return sum(sizes) / max(1, len(sizes)), seconds
 
     def identities(self, split: str) -> np.ndarray:
-        """Of each example of a split, in its order, S16 [n]: a hash of content, label and key.
+        """Return a hash of content, label and key of each example of a split, in order, S16 [n].
 
         Two plans of the same options have equal records where these are equal.
         """
@@ -105,7 +105,7 @@ class Plan:
         return np.frombuffer(found, f"S{DIGEST_BYTES}")
 
     def class_counts(self, classes: int) -> list[int]:
-        """How many examples each class has, over all splits."""
+        """Count the examples of each class, over all splits."""
         labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
         return [
             sum(counts)
@@ -116,7 +116,7 @@ class Plan:
         ]
 
     def fingerprint(self, circumstances: Any) -> str:
-        """A digest of the whole plan and of `circumstances`, which json can write."""
+        """Return a digest of the whole plan and of `circumstances`, which json can write."""
         content = hashlib.sha256(json.dumps(circumstances, sort_keys=True).encode())
         for part in (self._keys, self._ends, self._positions, self._labels, self._digests):
             content.update(part)
@@ -135,7 +135,7 @@ class Plan:
         self._given_splits.append(_RANKS[example.split])
 
     def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
-        """The indices of each split, and on the way: duplicates between splits are rejected.
+        """Return the indices of each split, and on the way: duplicates between splits are rejected.
 
         Sorted in parts by the digests' first byte, so that copies of digests stay small.
         """
@@ -161,7 +161,7 @@ class Plan:
     def _without_duplicates(
         self, order: np.ndarray, sorted_halves: np.ndarray, ranks: np.ndarray
     ) -> np.ndarray:
-        """Which of `order` to keep, bool [n]: all but copies of content in a higher split.
+        """Return which of `order` to keep, bool [n]: all but copies of content in a higher split.
 
         Args:
             order: indices in the order of their digests.
@@ -194,7 +194,7 @@ class Plan:
 def _assigned(
     given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], absent: Sequence[str]
 ) -> np.ndarray:
-    """Each example's split, as its rank, uint8 [n].
+    """Return each example's split, as its rank, uint8 [n].
 
     Splits that the source has are kept. The others are cut out of train, in proportion to
     `fractions`, by `hashes`: uint64 [n], uniform.
@@ -206,7 +206,7 @@ def _assigned(
 
 
 def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
+    """Return which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
     bounds = np.cumsum(np.asarray(shares) / np.sum(shares))[:-1]
     places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
     return places.astype(np.uint8)

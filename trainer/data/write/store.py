@@ -143,7 +143,7 @@ class RecordsStore:
 def unchanged(
     shards: Iterable[StoredShard], identities: np.ndarray, least_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
-    """Which shards of a split can stay, and which of its examples they have.
+    """Return which shards of a split can stay, and which of its examples they have.
 
     Args:
         identities: of all examples that the split has now, S16 [n].

@@ -92,7 +92,7 @@ class RowPlan:
         return self.counts
 
     def fingerprint(self, circumstances: Any) -> str:
-        """A digest of the whole plan and of `circumstances`, which json can write."""
+        """Return a digest of the whole plan and of `circumstances`, which json can write."""
         rejected = [[one.key, one.reason] for one in self.rejections]
         text = json.dumps([circumstances, self.content, rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -139,12 +139,12 @@ def _features(source: Source) -> list[Feature]:
 
 
 def _conditions(source: Source, options: RecordOptions) -> list[Any]:
-    """What decides, beside an example, what its record is. Costs nothing before the listing."""
+    """Return what decides, beside an example, on its record; cost nothing before the listing."""
     return [*_described(source), dataclasses.asdict(options), _versions()]
 
 
 def _creation(source: Source, plan: Plan | RowPlan, options: RecordOptions) -> dict[str, Any]:
-    """How the records are made; the fingerprint covers this, the schema and the plan."""
+    """Return how the records are made; the fingerprint covers this, the schema and the plan."""
     creation: dict[str, Any] = {
         "source": options.source,
         "given": plan.given,
@@ -165,7 +165,7 @@ def _versions() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
-    """Of the installed package; tensorflow may have come without CUDA, as tensorflow-cpu."""
+    """Return the installed package's version; tensorflow may have come as tensorflow-cpu."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

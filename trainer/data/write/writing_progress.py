@@ -55,7 +55,7 @@ class ProgressLines:
 
 
 def counted(number: int, unit: str) -> str:
-    """A number of a unit that is given in the plural: 1 row, 2 rows."""
+    """Return a number of a unit that is given in the plural: 1 row, 2 rows."""
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
 
 

@@ -45,7 +45,7 @@ class Preprocessing(keras.layers.Layer):
 
 
 def preprocessing(name: str) -> Preprocessing:
-    """The preprocessing of backbone `name`, as a layer."""
+    """Return the preprocessing of backbone `name`, as a layer."""
     module = getattr(keras.applications, name).__module__.rpartition(".")[2]
     return Preprocessing(module, name="preprocessing")
 
@@ -114,7 +114,7 @@ def _load(backbone: keras.Model, name: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def _impatience() -> Iterator[None]:
-    """A server that does not answer is given up after DOWNLOAD_TIMEOUT_SECONDS."""
+    """Give a server that does not answer up after DOWNLOAD_TIMEOUT_SECONDS."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_SECONDS)
     try:
