@@ -100,6 +100,11 @@ def test_of_a_pattern_or_a_single_table_no_other_file_counts(tmp_path):
     assert digest(single) == before[1]
 
 
+def test_a_table_of_bigquery_counts_as_changed_each_time():
+    source = "bigquery:my-project.taxi.trips"
+    assert fingerprint(source, "").digest != fingerprint(source, "").digest
+
+
 def test_digits_change_with_the_library_that_brings_them(monkeypatch):
     before = digest("digits")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{name} of tomorrow")
