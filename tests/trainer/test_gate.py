@@ -135,7 +135,10 @@ def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluat
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: write_model(path, ["a", "b", "c"]), "it can't read these records"),
+        (
+            lambda path: write_model(path, ["a", "b", "c"]),
+            "it takes 1x3x1 images, the records have 1x2x1",
+        ),
         (lambda path: write_model(path, ["lily", "aster"]), "it names none of the classes of"),
         (lambda path: str(path / "gone"), "no SavedModel at"),
     ],

@@ -7,10 +7,10 @@ from trainer.config import STRATEGIES
 from trainer.errors import InputError
 from trainer.training.cluster import Cluster
 from trainer.training.strategies import (
+    barrier,
     check_accelerators,
     create_strategy,
     divide_cpu,
-    meet,
     name_of,
     resolve,
 )
@@ -55,7 +55,7 @@ def test_a_single_replica_is_called_as_its_strategy_was_asked_for(name):
     strategy = create_strategy(name, Cluster())
     assert name_of(strategy) == name
     assert name in STRATEGIES
-    meet(strategy)  # Nobody else is waited for.
+    barrier(strategy)  # Nobody else is waited for.
 
 
 @pytest.mark.parametrize("text", ["two", "0", "-1", "1.5"])

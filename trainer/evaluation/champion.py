@@ -50,6 +50,12 @@ def meet(
 def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:
     """Score the SavedModel at `uri`; `labels` int64 [n] are the true classes in stored order."""
     model = ServedModel(uri)
+    taken, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
+    if taken and stored and taken != stored:
+        raise InputError(
+            f"it takes {'x'.join(map(str, taken))} images, the records have "
+            f"{'x'.join(map(str, stored))}"
+        )
     names = np.array([name.encode() for name in dataset.classes], dtype=object)
     said: list[bytes] = []
     answers: list[np.ndarray] = []

@@ -33,6 +33,13 @@ class ServedModel:
         self._model = saved_model.load(uri, SIGNATURE)
         self._signature = self._model.signatures[SIGNATURE]
 
+    @property
+    def image_shape(self) -> list[int]:
+        """[height, width, channels] of the images that it takes; empty where it does not say."""
+        default = self._model.signatures.get("serving_default")
+        given = default.structured_input_signature[1] if default else {}
+        return given["image"].shape[1:].as_list() if "image" in given else []
+
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
         """Return the probabilities, float32 [n, classes], of serialized `examples`, string [n].
 

@@ -149,7 +149,7 @@ def _part(strategy: tf.distribute.Strategy, results: str) -> None:
     peer may be gone as soon as it has what it waited for: that is no failure any more.
     """
     try:
-        strategies.meet(strategy)
+        strategies.barrier(strategy)
     except PEER_GONE:
         if not tf.io.gfile.exists(results):
             raise

@@ -24,7 +24,7 @@ from trainer.training.network import build_network
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.phases import phases
 from trainer.training.progress import Progress
-from trainer.training.strategies import meet, name_of
+from trainer.training.strategies import barrier, name_of
 
 
 class TerminatedError(Exception):
@@ -82,7 +82,7 @@ class Run(abc.ABC):
         checkpoint.claim(self.directory, config, dataset, cluster)
         if cluster.is_chief:
             checkpoint.mend_lists(self.directory)
-        meet(strategy)
+        barrier(strategy)
         self.progress = checkpoint.progress_in(self.directory)
         self.model_options = self._prepared_options(job.base_output_directory)
         self.model, self.network = build_network(config, dataset, self.model_options, strategy)
@@ -125,7 +125,7 @@ class Run(abc.ABC):
         kept = len(self.progress.history)
         if self.phase.early_stopping_patience and self.progress.best_epoch:
             kept = self.progress.best_epoch
-            self.checkpoints.restore_best()
+            self._restore_best()
         return Trained(
             model=self.model,
             dataset=self.dataset,
@@ -200,7 +200,7 @@ class Run(abc.ABC):
         if model_class(config.model).has_backbone:
             if self.cluster.is_chief:
                 prepare_model(config.model, self.dataset, config.model_options, base)
-            meet(self.strategy)
+            barrier(self.strategy)
         return prepare_model(config.model, self.dataset, config.model_options, base)
 
     def _enter_phase(self) -> None:
@@ -223,10 +223,13 @@ class Run(abc.ABC):
             factor=self.schedule.factor,
         )
 
+    def _restore_best(self) -> None:
+        barrier(self.strategy)  # The chief may still be writing them.
+        self.checkpoints.restore_best()
+
     def _next_phase(self) -> None:
         """Goes on with the best weights so far; killed from here on, a run restarts here."""
-        meet(self.strategy)  # The chief may still be writing them.
-        self.checkpoints.restore_best()
+        self._restore_best()
         self.progress.begin_phase()
         self._enter_phase()
         self.checkpoints.save()

@@ -121,7 +121,7 @@ def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
         )
 
 
-def meet(strategy: tf.distribute.Strategy) -> None:
+def barrier(strategy: tf.distribute.Strategy) -> None:
     """Returns when every worker of a multi-worker job has called this; else at once."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
