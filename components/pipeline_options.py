@@ -17,9 +17,9 @@ class PipelineOptions:
     )
     max_drift: float = option(
         0.0,
-        help="Largest population stability index of a column, or of the classes, between these "
-        "training data and those of model_name's champion, such as 0.25: with more the run ends "
-        "before it trains; 0: no limit.",
+        help="Largest population stability index of a column, or of the classes, from the "
+        "training data of model_name's champion to the run's own, such as 0.25: with more the run "
+        "ends before it trains; 0: no limit.",
         minimum=0,
     )
     min_drift: float = option(

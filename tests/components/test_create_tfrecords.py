@@ -73,7 +73,8 @@ def test_names_of_files_can_not_write_on_the_terminal(tmp_path, capsys):
         run(artifact(dsl.Dataset, tmp_path / "records"), source=f"images:{tmp_path / 'in'}")
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert r"cat/\x1b[2J error: \u202egpj.é.jpg: content is not JPEG" in error
+    assert r"cat/\x1b[2J error: \u202egpj.é.jpg, dog/" in error
+    assert r"dog/\x1b[2J error: \u202egpj.é.jpg: content is not JPEG" in error
 
 
 def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(

@@ -167,6 +167,8 @@ def test_a_server_that_was_replaced_unseen_is_waited_for(
         raise tf.errors.InvalidArgumentError(None, None, message)
 
     monkeypatch.setattr(synchronous, "train", train)
+    # It would hold for all tests that follow.
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
     config = TrainingConfig(strategy="one_device")
     with pytest.raises(raised):
         replica.run(Job(dataset=records.uri, base_output_directory=str(tmp_path), config=config))

@@ -191,6 +191,13 @@ def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records):
     assert "OOM when allocating tensor with shape" in error
 
 
+def test_a_model_that_xla_can_not_compile_is_one_line(tmp_path, digit_records):
+    flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
+    error = refuse(*flags, "--xla=true")
+    assert "xla=true: XLA has no deterministic form of what model='small_cnn' needs (" in error
+    assert error.endswith("); set xla=false")
+
+
 def _scalars(folder) -> set[str]:
     names = set()
     for path in folder.glob("events*"):

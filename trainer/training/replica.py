@@ -72,6 +72,13 @@ def run(job: Job) -> int:
             raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
         print(f"error: storage does not answer: {first_line(error)}", file=sys.stderr)
         return RETRY_EXIT_CODE
+    except tf.errors.UnimplementedError as error:
+        if not job.config.xla:
+            raise
+        raise InputError(
+            f"xla=true: XLA has no deterministic form of what model={job.config.model!r} needs "
+            f"({first_line(error)}); set xla=false"
+        ) from None
     except tf.errors.ResourceExhaustedError as error:
         if "No space left" in str(error):
             raise InputError(

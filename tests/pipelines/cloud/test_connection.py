@@ -13,6 +13,7 @@ from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud import reachability
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.settings import Settings
+from tests.pipelines.cloud.conftest import IMAGE
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
@@ -71,7 +72,7 @@ def test_an_address_at_which_nobody_answers_is_named_at_once(
 ):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
-    monkeypatch.setenv("VERTEX_IMAGE", "image:1")
+    monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
     code, out, err = command(
         *arguments, "--project", "my-project", "--endpoint", f"http://{nobody}"
     )

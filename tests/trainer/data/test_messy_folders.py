@@ -64,7 +64,8 @@ def test_photos_of_formats_that_are_not_read_count(tmp_path):
         (source / "cat" / f"{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
     message = refused(source, tmp_path / "out")
     assert "60 of 140 images (42.9%) can't be used" in message
-    assert "cat/0.HEIC: content is not JPEG, PNG, BMP, GIF, WEBP or TIFF" in message
+    assert "cat/0.HEIC, " in message
+    assert ".HEIC: content is not JPEG, PNG, BMP, GIF, WEBP or TIFF" in message
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("WEBP", "webp"), ("TIFF", "tif"), ("WEBP", "jpg")])

@@ -93,8 +93,8 @@ def test_too_much_rejected_is_refused_with_the_first_ten_named(tmp_path, data):
         (source / "cat" / f"bad{number:02}.jpg").write_bytes(data)
     message = refused(source, tmp_path / "out", max_rejected_fraction=0.1)
     assert "15 of 95 images (15.8%)" in message
-    named = re.findall(r"cat/bad\d\d\.jpg: (?:empty file|damaged|not a)", message)
-    assert [name[7:9] for name in named] == [f"{number:02}" for number in range(10)]
+    assert re.search(r"cat/bad09\.jpg: (?:empty file|damaged|not a)", message)
+    assert re.findall(r"cat/bad(\d\d)\.jpg", message) == [f"{number:02}" for number in range(10)]
     assert nothing_to_trust(tmp_path / "out")
     assert write(source, tmp_path / "out", max_rejected_fraction=0.2).rejected["count"] == 15
 

@@ -135,17 +135,16 @@ def test_each_phase_has_patience_of_its_own_and_the_best_weights_of_both_remain(
         tmp_path,
         weights,
         epochs=8,
-        learning_rate=1e-9,
-        monitor="accuracy",
+        learning_rate=1e-30,
         early_stopping_patience=1,
         fine_tune_epochs=8,
-        fine_tune_learning_rate=1e-9,
+        fine_tune_learning_rate=1e-30,
         fine_tune_early_stopping_patience=2,
     )
     # Nothing is learnt at such a rate: phase 1 ends one epoch after its first, 2 after two.
     assert [row["phase"] for row in run.progress.history] == [1, 1, 2, 2]
     assert run.progress.best_epoch == run.kept_epoch == 1
-    assert run.progress.stopped == "no better accuracy in 2 epochs"
+    assert run.progress.stopped == "no better loss in 2 epochs"
 
 
 def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(colors, weights, tmp_path):
