@@ -1,12 +1,14 @@
 """The registry of models: each file of this folder with a `Model` is one, named as the file is.
 
-Beside these models, MODULE:FUNCTION names one of the user's own (own.py).
+Beside these models, MODULE:FUNCTION names one of the user's own (own.py), and so does the name of
+an entry point of the group vertex_training.models, whose value is MODULE:FUNCTION.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +36,23 @@ def _declared() -> dict[str, type[Model]]:
 
 MODELS = _declared()
 """By name, the class that declares the model."""
+ENTRY_POINTS = "vertex_training.models"
+"""Group by which installed packages name models."""
 
 
 def model_class(name: str) -> type[Model]:
     """Return the class that declares a model; raise InputError where there is none."""
     if ":" in name:
         return own.model_class(name)
-    if name not in MODELS:
+    if name in MODELS:
+        return MODELS[name]
+    installed = {one.name: one.value for one in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in installed:
         raise InputError(
             f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
-            f"{fields.nearest(name, MODELS)}"
+            f"{fields.nearest(name, [*MODELS, *installed])}"
         )
-    return MODELS[name]
+    return own.model_class(installed[name])
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:

@@ -48,6 +48,18 @@ def test_it_is_built_with_the_types_that_it_declares(module, digit_records):
     assert model.output_shape == (None, 10)
 
 
+def test_an_installed_package_names_its_model_by_an_entry_point(module, tmp_path, digit_records):
+    (tmp_path / "mine-1.0.dist-info").mkdir()
+    place = tmp_path / "mine-1.0.dist-info"
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text("[vertex_training.models]\nshop = mine:build\n")
+    assert build_model("shop", digit_records, {"units": 24}).layers[2].units == 24
+    with pytest.raises(InputError, match="shop takes no 'unit'; did you mean 'units'"):
+        open_model("shop", {"unit": 24})
+    with pytest.raises(InputError, match=r"model='shopp' is neither .*did you mean 'shop'"):
+        open_model("shopp", {})
+
+
 def test_judging_its_options_runs_none_of_its_code(module):
     assert open_model("mine:build", {"units": 3.0}).units == 3
     assert "mine" not in sys.modules
