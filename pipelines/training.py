@@ -16,6 +16,7 @@ from components.job_options import JobOptions
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
+from components.typed import RUNTIME
 from pipelines import own_steps as steps
 from pipelines.machines import cost
 from pipelines.operation import Operation, StepMachine
@@ -51,6 +52,8 @@ def _step(
     """
     taken = component.component_spec.inputs.keys() & available.keys()
     task = component(**{**{name: available[name] for name in taken}, **inputs})
+    for name, value in RUNTIME.items():
+        task.set_env_variable(name, value)
     if machine:
         task.set_cpu_limit(str(machine.cpus)).set_memory_limit(f"{machine.memory_gb}G")
     task.set_display_name(title).set_caching_options(cached)

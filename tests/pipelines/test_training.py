@@ -85,6 +85,15 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
     assert cached == {"create-tfrecords"}
 
 
+def test_steps_leave_out_what_only_compiling_needs(pipeline):
+    executors = pipeline["deploymentSpec"]["executors"]
+    own = executors.keys() - {"exec-custom-training-job"}
+    assert len(own) > 6
+    for name in own:
+        executor = executors[name]
+        assert {"name": "_KFP_RUNTIME", "value": "true"} in executor["container"]["env"]
+
+
 def test_steps_are_retried_and_the_training_job_is_not(pipeline):
     tasks = executed_tasks(pipeline)
     policies = {name: task.get("retryPolicy") for name, task in tasks.items()}
