@@ -1,4 +1,4 @@
-"""What a task hands on beside its files: output parameters and the metadata of artifacts.
+"""Output parameters and artifacts' metadata: the values that a task hands on beside its files.
 
 Vertex AI takes 131,072 bytes of a task, as JSON: "Maximum size of JSON payload containing output
 parameters and artifacts per pipeline task" in machine-learning/quotas. And all that a task

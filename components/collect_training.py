@@ -1,4 +1,4 @@
-"""What a finished training job has left, as artifacts."""
+"""Collect what a finished training job has left, as artifacts."""
 
 from kfp import dsl
 

@@ -1,4 +1,4 @@
-"""What the pipeline itself can be told."""
+"""Options of the pipeline itself."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from trainer.machines.scheduling import SCHEDULING_STRATEGIES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """How the pipeline plans a training job, and what its evaluation looks at."""
+    """Options by which the pipeline plans a training job and evaluates its model."""
 
     skip_if_unchanged: bool = option(
         False,

@@ -1,4 +1,4 @@
-"""What a run on this machine executes: a recipe's file, and values of its parameters."""
+"""The inputs of a run on this machine: a recipe's file, and values of its parameters."""
 
 from collections.abc import Sequence
 from pathlib import Path

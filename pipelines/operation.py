@@ -1,4 +1,4 @@
-"""What a recipe says of its runs on Vertex AI, beside the pipeline's parameters.
+"""Options of a recipe's runs on Vertex AI, beside the pipeline's parameters.
 
 expected_minutes = 12
 
@@ -110,7 +110,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMachine:
-    """What a step of the pipeline may use; the defaults are Vertex AI's, an e2-standard-4."""
+    """The machine of a step of the pipeline; the defaults are Vertex AI's, an e2-standard-4."""
 
     cpus: int = option(4, help="CPUs.", minimum=1, maximum=96)
     memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
@@ -127,7 +127,7 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """How a recipe is run on Vertex AI."""
+    """Options of a recipe's runs on Vertex AI."""
 
     expected_minutes: float = option(
         0.0, help="Expected time of the training job, for its price; 0: unknown.", minimum=0

@@ -38,7 +38,7 @@ _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegistryOptions:
-    """Where an accepted model goes."""
+    """Options of the registration of an accepted model."""
 
     model_name: str = option(
         "",

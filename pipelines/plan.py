@@ -1,4 +1,4 @@
-"""What a run would train on and cost, in a table. Asks no server."""
+"""Show machines and cost of a run in a table. Asks no server."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

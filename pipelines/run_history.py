@@ -71,7 +71,7 @@ class PastTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What is read back of a run's summary.json, which it writes at its end."""
+    """The part of a run's summary.json that is read back."""
 
     state: str
     tasks: list[PastTask]

@@ -1,4 +1,4 @@
-"""What a run on this machine reads, and where it keeps records: found before it starts.
+"""Sources and folders of records of a run on this machine, checked before it starts.
 
 What is looked at costs little however large the source is: the folders of an image source, and
 the header of a table's first file. What is in them, the run's own steps will see.

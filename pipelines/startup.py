@@ -1,4 +1,4 @@
-"""What surrounds a command line from its first import to its last line.
+"""The surroundings of a command line from its first import to its last line.
 
     from pipelines import startup
 

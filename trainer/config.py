@@ -1,4 +1,4 @@
-"""What training can be told: one typed config, and the file in which replicas find it."""
+"""Options of training: one typed config, and the file in which replicas find it."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""What training jobs have cost, from their own times and worker pools."""
+"""The cost of past training jobs, from their own times and worker pools."""
 
 import datetime
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""What the doctor says of one thing that it has looked at."""
+"""A finding of the doctor's on one thing that it has looked at."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
         ok: None where it could not be checked.

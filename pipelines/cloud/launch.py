@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for.
+    """A run as the user asks for it.
 
     Attributes:
         recipe: to run.

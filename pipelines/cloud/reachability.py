@@ -1,4 +1,4 @@
-"""Whether a server takes connections at all, asked before calls that would be tried for long."""
+"""Check that a server takes connections at all, before calls that would be tried for long."""
 
 import socket
 import urllib.request

@@ -20,7 +20,7 @@ _UNSETTABLE = ("max_run_count", "end_time")
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """What `apply` did.
+    """The outcome of `apply`.
 
     Attributes:
         action: created, updated, recreated or unchanged.

@@ -1,4 +1,4 @@
-"""Where on Google Cloud things run: project, region, bucket and the rest, in one typed place.
+"""Settings of Google Cloud: project, region, bucket and the rest, in one typed place.
 
 A value comes from the first of these that has one: a flag, the environment, a file of
 settings (vertex.toml, or the one that VERTEX_SETTINGS names), gcloud's own configuration.
@@ -44,7 +44,7 @@ def _setting(default: Any, *, help: str, variables: tuple[str, ...], gcloud: Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every command that speaks to Google Cloud needs to know."""
+    """Settings of every command that speaks to Google Cloud."""
 
     project: str = _setting(
         "",

@@ -1,4 +1,4 @@
-"""What is sent to Vertex AI: the bytes of build/<recipe>.yaml, and one run's values for it."""
+"""A pipeline as it is sent to Vertex AI: build/<recipe>.yaml, and one run's values for it."""
 
 import dataclasses
 import datetime

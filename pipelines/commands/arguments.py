@@ -1,4 +1,4 @@
-"""What several commands take."""
+"""Arguments that several commands take."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What Vertex AI checks of an endpoint and the models deployed to it: a function a rule."""
+"""Checks of Vertex AI on an endpoint and the models deployed to it: a function a rule."""
 
 import re
 from collections.abc import Mapping

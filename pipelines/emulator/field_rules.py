@@ -1,4 +1,4 @@
-"""What Vertex AI checks of fields that several resources have: a function a rule."""
+"""Checks of Vertex AI on fields that several resources have: a function a rule."""
 
 from typing import Any
 

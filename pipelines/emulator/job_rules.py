@@ -1,4 +1,4 @@
-"""What Vertex AI checks of a CustomJob before it takes it: a function a rule."""
+"""Checks of Vertex AI on a CustomJob before it takes it: a function a rule."""
 
 import re
 from collections.abc import Sequence

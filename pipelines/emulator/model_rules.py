@@ -1,4 +1,4 @@
-"""What Vertex AI checks of a model, a version and its aliases: a function a rule."""
+"""Checks of Vertex AI on a model, a version and its aliases: a function a rule."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Vertex AI checks of a PipelineJob and of a Schedule before it takes them: a function a rule.
+"""Checks of Vertex AI on a PipelineJob and a Schedule before it takes them: a function a rule.
 
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.pipelineJobs
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.schedules

@@ -1,4 +1,4 @@
-"""What `doctor` asks Google's other APIs: of a project in which all is ready.
+"""The answers of Google's other APIs to `doctor`, for a project in which all is ready.
 
 https://docs.cloud.google.com/service-usage/docs/reference/rest
 https://docs.cloud.google.com/resource-manager/reference/rest

@@ -1,4 +1,4 @@
-"""What Vertex AI does when a replica ends with an error: a function a rule.
+"""Decisions of Vertex AI when a replica ends with an error: a function a rule.
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
 """
@@ -18,7 +18,7 @@ _KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 class Consequence(enum.Enum):
-    """What follows a replica's end."""
+    """The decision that follows a replica's end."""
 
     RESTART_REPLICA = enum.auto()
     RETRY_JOB = enum.auto()

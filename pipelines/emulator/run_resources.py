@@ -1,4 +1,4 @@
-"""What runs leave in other services: their CustomJobs, and log lines."""
+"""Traces of runs in other services: their CustomJobs, and log lines."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What Vertex AI checks of a task of a pipeline."""
+"""Checks of Vertex AI on a task of a pipeline."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run on this machine uses in place of Vertex AI's accelerators."""
+"""Devices of a run on this machine, in place of Vertex AI's accelerators."""
 
 from pathlib import Path
 

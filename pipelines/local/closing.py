@@ -33,7 +33,7 @@ _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_erro
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What ended a run.
+    """The failure that ended a run.
 
     Attributes:
         message: one line.

@@ -32,7 +32,7 @@ _FRAME_SECONDS = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run has left.
+    """The results of a run.
 
     Attributes:
         directory: runs/<recipe>-<time>.

@@ -1,4 +1,4 @@
-"""What a log says of a process that failed or has warned, in as few lines as tell it."""
+"""Find in a log why a process failed or has warned, in as few lines as tell it."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Where this package reaches into kfp.local, which has no public way in for any of it.
+"""All patches of kfp.local, which has no public way in for any of them.
 
 Each door is a module attribute that kfp 2.17.0 looks up when it is called; kfp is pinned,
 and tests/pipelines/local/test_kfp_patches.py fails when one has moved.
@@ -39,7 +39,7 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 
 
 class Tasks(Protocol):
-    """What `opened` asks of the run."""
+    """The calls that `opened` makes to the run."""
 
     def begin(self, task: str) -> Mapping[str, Any] | None:
         """Task `task` is next; returns its outputs if an earlier attempt has completed it."""

@@ -1,4 +1,4 @@
-"""What a compiled pipeline says of itself: its parameters, and its tasks in order."""
+"""Read from a compiled pipeline its parameters, and its tasks in order."""
 
 import dataclasses
 import pathlib

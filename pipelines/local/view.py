@@ -1,4 +1,4 @@
-"""What the console shows of a run: a live table on a terminal, else a line a change."""
+"""Show a run on the console: a live table on a terminal, else a line a change."""
 
 import collections
 import os

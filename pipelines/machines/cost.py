@@ -1,4 +1,4 @@
-"""What a run costs: worker pools, the price table of prices.toml, and the quota they need."""
+"""The cost of a run: worker pools, the price table of prices.toml, and the quota they need."""
 
 import dataclasses
 import functools

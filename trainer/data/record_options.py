@@ -1,4 +1,4 @@
-"""What create_tfrecords can be told."""
+"""Options of create_tfrecords."""
 
 import dataclasses
 import re

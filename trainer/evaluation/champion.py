@@ -1,4 +1,4 @@
-"""What the current champion makes of the records that judge a candidate.
+"""Score the current champion on the records that judge a candidate.
 
 It was trained elsewhere and earlier, perhaps on other classes. Its answers are names, so
 that its accuracy is defined wherever it can read the records: of a class that it does not

@@ -1,4 +1,4 @@
-"""Whether one model is better than another on the same examples, beyond chance.
+"""Test whether one model is better than another on the same examples, beyond chance.
 
     result = compare(candidate, champion, metric="accuracy", confidence=0.95)
     result.p_value <= 0.05   # better by more than noise
@@ -33,7 +33,7 @@ _CELLS = 4_000_000  # numbers that one round of resampling holds
 
 
 class Scores(NamedTuple):
-    """What a model made of each example of a split, in the split's order.
+    """The scores of a model on each example of a split, in the split's order.
 
     Attributes:
         correct: bool [n].

@@ -33,7 +33,7 @@ _RESOLUTION = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """How far a column's values, or the classes, have moved.
+    """The drift of a column's values, or of the classes.
 
     Attributes:
         name: of the column; LABEL for the classes.

@@ -31,7 +31,7 @@ ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """What a model must show on the test split to be accepted."""
+    """Conditions that a model must meet on the test split to be accepted."""
 
     min_accuracy: float = option(
         0.0, help="Accuracy on the test split that a model must reach.", minimum=0, maximum=1
@@ -111,7 +111,7 @@ class Rival:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the gate says.
+    """The gate's decision.
 
     Attributes:
         accepted: whether the model goes into production.

@@ -1,4 +1,4 @@
-"""What the chief leaves beside the model, read back.
+"""Read back what the chief leaves beside the model.
 
 From a folder without TensorFlow, so that a step that only moves figures starts at once.
 """

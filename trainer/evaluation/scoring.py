@@ -1,4 +1,4 @@
-"""What a SavedModel is worth on a split that it has not seen.
+"""Evaluate a SavedModel on a split that it has not seen.
 
     evaluation = evaluate("gs://bucket/run/model", "gs://bucket/records")
     evaluation.accuracy, evaluation.accuracy_interval  # 0.972, (0.949, 0.985)

@@ -1,4 +1,4 @@
-"""How good a model is on parts of a split: by payment type, by hour, by size of company.
+"""Evaluate a model on parts of a split: by payment type, by hour, by size of company.
 
 A column of few values is cut by value. Of one with many, such as companies, single values say
 little: they are cut by how often the training split has them. Numbers are cut at their

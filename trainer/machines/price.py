@@ -1,4 +1,4 @@
-"""What worker pools cost an hour, and how long they may run for a sum of money."""
+"""The price of worker pools for an hour, and the time that they may run for a sum of money."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ class UnknownPriceError(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class JobPrice:
-    """What the machines of a training job cost.
+    """The price of the machines of a training job.
 
     Attributes:
         machines: such as "2 x n1-standard-8".

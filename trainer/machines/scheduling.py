@@ -1,4 +1,4 @@
-"""How Vertex AI provides the machines of a training job, and what it wants for that."""
+"""Strategies by which Vertex AI provides a training job's machines, and their conditions."""
 
 import re
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Which machines train: options, and the worker_pool_specs that they amount to.
+"""Machines of a training job: options, and the worker_pool_specs that they amount to.
 
     worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
 

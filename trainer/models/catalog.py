@@ -48,7 +48,7 @@ class MobileNetV3Options:
 
 
 class Backbone(NamedTuple):
-    """What there is to know of a backbone without its top.
+    """The properties of a backbone without its top.
 
     Attributes:
         layers: as Keras' summary counts them; a minimalistic MobileNetV3 has fewer.

@@ -1,4 +1,4 @@
-"""What a model declares: its options, what it takes, and how it is built and trained."""
+"""Base of models: a model declares its options, its inputs, and how it is built and trained."""
 
 from __future__ import annotations
 

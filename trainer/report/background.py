@@ -1,4 +1,4 @@
-"""Where the model comes from: data, recipe and timings."""
+"""The origin of the model: data, recipe and timings."""
 
 import dataclasses
 from collections.abc import Collection, Iterator

@@ -1,4 +1,4 @@
-"""What a reader should not miss: findings drawn from the figures by plain rules.
+"""Findings that a reader should not miss, drawn from the figures by plain rules.
 
 The sentence of each kind of finding is in findings.html.j2.
 """

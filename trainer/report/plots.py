@@ -63,7 +63,7 @@ def line_style(series: int) -> dict[str, Any]:
 
 
 class _Drawing:
-    """What `_draw` hands out: a figure, and, once drawn, its SVG."""
+    """A figure of `_draw` and, once drawn, its SVG."""
 
     def __init__(self, width: float, height: float) -> None:
         self.figure = Figure(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""How good the model is: what the sections on confusion, curves and calibration draw."""
+"""The quality of the model: data of the sections on confusion, curves and calibration."""
 
 from typing import Any
 

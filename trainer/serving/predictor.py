@@ -37,7 +37,7 @@ from trainer.serving.row_instances import RowInstances
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What the model says of a request's instances, in their order.
+    """Answers of the model to a request's instances, in their order.
 
     Attributes:
         probabilities: float32 [n, classes].

@@ -1,4 +1,4 @@
-"""Which replica this process is: TF_CONFIG or CLUSTER_SPEC to its role, and the others'.
+"""Read TF_CONFIG or CLUSTER_SPEC: this replica's role, and the others'.
 
 Vertex AI sets TF_CONFIG on each replica of a job with several, with the keys chief, worker
 and ps (in older images master stands for chief); on a single replica it sets none. It sets

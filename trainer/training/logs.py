@@ -1,4 +1,4 @@
-"""What a run says of itself: one line an epoch, history.csv and TensorBoard, by the chief alone."""
+"""Log a run: one line an epoch, history.csv and TensorBoard, by the chief alone."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What a run trains, of its config and its records."""
+"""Build the network of a run from its config and its records."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is judged, and fetched, once there are records and before a machine costs anything."""
+"""Check and fetch what training needs, once there are records, before a machine costs anything."""
 
 import json
 from collections.abc import Collection

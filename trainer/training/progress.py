@@ -1,4 +1,4 @@
-"""Where a run stands: what a checkpoint keeps beside the weights, and what follows from it.
+"""The progress of a run: what a checkpoint keeps beside the weights, and what follows from it.
 
 progress = Progress()
 progress.add(sums)                  # after each step

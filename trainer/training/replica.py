@@ -1,4 +1,4 @@
-"""What one replica does, by its role."""
+"""Run one replica, by its role."""
 
 import os
 import platform

@@ -37,7 +37,7 @@ class PeerTerminatedError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What is left of a run: the model with its final weights, and how it went.
+    """The result of a run: the model with its final weights, and how it went.
 
     Attributes:
         replicas: devices that computed gradients.

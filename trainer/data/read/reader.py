@@ -36,7 +36,7 @@ LANES = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputShare:
-    """Which part of every global batch a worker reads.
+    """The part of every global batch that a worker reads.
 
     Attributes:
         batch_size: examples of a global batch.

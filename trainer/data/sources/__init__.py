@@ -45,7 +45,7 @@ _SET = re.compile(r"[ _-]?(set|data)$")
 
 
 class Reference(NamedTuple):
-    """Where an example lies: its key, and a position that only its source understands."""
+    """The place of an example: its key, and a position that only its source understands."""
 
     key: str
     position: int

@@ -145,7 +145,7 @@ class Label:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSchema:
-    """What a recipe says of a table, checked."""
+    """The schema of a table as a recipe gives it, checked."""
 
     columns: list[Column]
     crosses: list[Cross]

@@ -17,7 +17,7 @@ from trainer.fields import nearest
 
 
 class FileReader:
-    """What the readers of files have in common; see `trainer.data.tables.parsing.TableReader`.
+    """The common part of readers of files; see `trainer.data.tables.parsing.TableReader`.
 
     Raises:
         InputError: no such file, or one without the columns that are asked for.

@@ -62,7 +62,7 @@ class TableReader(Protocol):
 
 @dataclasses.dataclass
 class ParsedBlock:
-    """What one block holds.
+    """The content of one block.
 
     Attributes:
         labels: classes, as text.

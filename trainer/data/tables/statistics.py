@@ -129,7 +129,7 @@ class Sample:
 
 
 class ColumnStatistics:
-    """What is gathered of one column."""
+    """The statistics of one column."""
 
     def __init__(self, column: Column) -> None:
         self.column = column

@@ -1,4 +1,4 @@
-"""What makes a source, a plan or a data set useless, said in one line each."""
+"""Refuse a source, a plan or a data set that is useless, in one line each."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -20,7 +20,7 @@ _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataflowJob:
-    """Where a job of Dataflow runs, on what, and as whom.
+    """The place, machines and account of a job of Dataflow.
 
     Attributes:
         region: of the job and its workers.

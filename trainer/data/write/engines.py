@@ -1,4 +1,4 @@
-"""Where shards are written: by this machine's processes, or by an engine that is named here.
+"""Engines that write shards: this machine's processes, or one that is named here.
 
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)

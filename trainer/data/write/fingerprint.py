@@ -1,4 +1,4 @@
-"""Whether a source has changed, told from a listing: no file of it is opened.
+"""Tell from a listing whether a source has changed: no file of it is opened.
 
     found = fingerprint("images:/data/photos", data_dir="")
     found.digest  # of names, sizes and versions: changes when a file comes, goes or changes
@@ -37,7 +37,7 @@ class File(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What a source holds: its digest (hex), the files in it, and their bytes together."""
+    """The digest (hex) of a source, the files in it, and their bytes together."""
 
     digest: str
     files: int

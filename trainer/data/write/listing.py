@@ -86,7 +86,7 @@ def map_in_processes(
 
 
 class _Pieces:
-    """What a process does with a piece of a list."""
+    """The work of a process on a piece of a list."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function

@@ -61,7 +61,7 @@ class RejectedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class PixelFormat:
-    """How images lie in the records; see RecordOptions for the fields."""
+    """The format of images in the records; see RecordOptions for the fields."""
 
     size: int
     channels: int

@@ -37,7 +37,7 @@ Made = TypeVar("Made", covariant=True)
 
 
 class Writer(Protocol[Given, Made]):
-    """What a process is sent once, pickled, and then does for each task."""
+    """The work of a process: sent once, pickled, and then done for each task."""
 
     def write(self, task: Given, report: Callable[[int], None], /) -> Made: ...
 

@@ -27,7 +27,7 @@ UNFINISHED = ".unfinished"
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """What to write: the file's name, and its examples in their order.
+    """A shard to write: the file's name, and its examples in their order.
 
     Attributes:
         digests: of their content, as the source listed them.
@@ -47,7 +47,7 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True)
 class ShardResult:
-    """What was written, records of each class, and what could not be."""
+    """The result of a shard: what was written, records of each class, and what could not be."""
 
     shard: Shard
     class_counts: list[int]

@@ -67,7 +67,7 @@ class TableSource(Source, Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowPlan:
-    """What `trainer.data.write.split_plan.Plan` is, of a table: nothing is kept of each row.
+    """The `trainer.data.write.split_plan.Plan` of a table, which keeps nothing of each row.
 
     Attributes:
         rejections: rows that can't be used.
