@@ -51,8 +51,24 @@ def wait_until_ready(client):
         pass
 
 
+def wait_until_it_has(requests, client):
+    while client.app.routes[1].endpoint.__self__._requests < requests:
+        pass
+
+
 def ask(client, count=1):
     return client.post("/predict", json={"instances": [1] * count})
+
+
+@contextlib.contextmanager
+def busy():
+    """A server whose predictor holds a first request until the test lets it go."""
+    predictor = Waiting()
+    with running(lambda: predictor) as (client, pool, _):
+        wait_until_ready(client)
+        first = pool.submit(ask, client)
+        assert predictor.entered.wait(60)
+        yield client, pool, predictor, first
 
 
 def test_health_and_predictions_are_refused_until_the_model_is_loaded():
@@ -75,14 +91,9 @@ def test_health_and_predictions_are_refused_until_the_model_is_loaded():
 
 
 def test_requests_that_wait_are_answered_together():
-    predictor = Waiting()
-    with running(lambda: predictor) as (client, pool, _):
-        wait_until_ready(client)
-        first = pool.submit(ask, client)
-        assert predictor.entered.wait(60)
+    with busy() as (client, pool, predictor, first):
         others = [pool.submit(ask, client) for _ in range(10)]
-        while client.app.routes[1].endpoint.__self__._requests < 11:
-            pass
+        wait_until_it_has(11, client)
         predictor.go.set()
         assert {one.result(60).status_code for one in [first, *others]} == {200}
     assert predictor.batches[0] == 1
@@ -91,14 +102,9 @@ def test_requests_that_wait_are_answered_together():
 
 def test_a_full_queue_refuses_what_comes_next(monkeypatch):
     monkeypatch.setattr(prediction_server, "CAPACITY", 100)
-    predictor = Waiting()
-    with running(lambda: predictor) as (client, pool, _):
-        wait_until_ready(client)
-        first = pool.submit(ask, client)
-        assert predictor.entered.wait(60)
+    with busy() as (client, pool, predictor, first):
         second = pool.submit(ask, client, 70)
-        while client.app.routes[1].endpoint.__self__._requests < 2:
-            pass
+        wait_until_it_has(2, client)
         refused = ask(client, 40)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert "try again" in refused.json()["error"]
@@ -110,11 +116,7 @@ def test_a_full_queue_refuses_what_comes_next(monkeypatch):
 
 def test_more_requests_than_there_is_memory_for_are_refused_unread(monkeypatch):
     monkeypatch.setattr(prediction_server, "MAX_REQUESTS", 1)
-    predictor = Waiting()
-    with running(lambda: predictor) as (client, pool, _):
-        wait_until_ready(client)
-        first = pool.submit(ask, client)
-        assert predictor.entered.wait(60)
+    with busy() as (client, _, predictor, first):
         assert ask(client).status_code == 429
         assert client.get("/health").status_code == 200
         predictor.go.set()
@@ -123,11 +125,7 @@ def test_more_requests_than_there_is_memory_for_are_refused_unread(monkeypatch):
 
 def test_the_deadline_ends_a_wait_and_what_nobody_waits_for_is_not_run(monkeypatch):
     monkeypatch.setattr(prediction_server, "DEADLINE", 0.2)
-    predictor = Waiting()
-    with running(lambda: predictor) as (client, pool, _):
-        wait_until_ready(client)
-        first = pool.submit(ask, client)
-        assert predictor.entered.wait(60)
+    with busy() as (client, _, predictor, first):
         late = ask(client)
         assert late.status_code == first.result(60).status_code == 503
         assert "no answer within" in late.json()["error"]
