@@ -210,6 +210,16 @@ def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+def training_data(model: str) -> Dataset | None:
+    """Return the data set that a SavedModel was trained on; None where it does not say.
+
+    Args:
+        model: URI of its folder.
+    """
+    folder = join(model, EXTRA_ASSETS)
+    return load(folder) if storage.exists(join(folder, FILE_NAME)) else None
+
+
 def load_to_train(uri: str) -> Dataset:
     """Loads a data set; raises InputError where there is nothing to train on."""
     dataset = load(uri)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trainer.data import schema, storage
+from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
 from trainer.errors import InputError
 
@@ -66,10 +66,8 @@ def since(model: str, now: Dataset) -> list[Drift]:
     Returns:
         As `measure` does; nothing where the model does not say what it was trained on.
     """
-    folder = schema.join(model, schema.EXTRA_ASSETS)
-    if not storage.exists(schema.join(folder, schema.FILE_NAME)):
-        return []
-    return measure(schema.load(folder), now)
+    before = schema.training_data(model)
+    return measure(before, now) if before else []
 
 
 def measure(before: Dataset, now: Dataset) -> list[Drift]:

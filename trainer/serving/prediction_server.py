@@ -23,12 +23,15 @@ from starlette.routing import Route
 from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import BATCH, MAX_INSTANCES, RequestError
 
-MAX_BYTES = 3 << 19
-"""1.5 MB, of a request and of its answer: what a shared public endpoint lets through."""
+MAX_BYTES = 32 << 20
+"""Of a request and of its answer. A shared public endpoint lets 1.5 MB through, and names no bound
+for batch prediction, which sends 64 photos at once."""
 DEADLINE = 10.0
 """Seconds from a request's arrival to its answer."""
 MAX_REQUESTS = 128
-"""Requests at a time, whose bodies are in memory: 192 MB of JSON at most."""
+"""Requests at a time."""
+MAX_BODIES = 192 << 20
+"""Bytes of all requests at a time, whose bodies are in memory: 1.5 MB for each of MAX_REQUESTS."""
 CAPACITY = 4 * MAX_INSTANCES
 BATCH_DELAY = 0.003
 """Seconds that the first instance of a batch waits for others."""
@@ -63,7 +66,7 @@ class PredictionServer:
     ) -> None:
         self._load, self._ready, self._failed = load, ready, failed
         self._predictor: Any = None
-        self._requests = 0
+        self._requests = self._bytes = 0
 
     def application(self, health_route: str, predict_route: str) -> Starlette:
         """Return the ASGI application."""
@@ -106,8 +109,9 @@ class PredictionServer:
 
     async def _predict(self, request: Request) -> Response:
         self._requests += 1
+        body = bytearray()
         try:
-            return Response(await self._answer(request), media_type="application/json")
+            return Response(await self._answer(request, body), media_type="application/json")
         except RequestError as error:
             return JSONResponse(error.body, 400)
         except _RefusedError as error:
@@ -120,8 +124,9 @@ class PredictionServer:
             return JSONResponse({"error": "the server failed; its log says why"}, 500)
         finally:
             self._requests -= 1
+            self._bytes -= len(body)
 
-    async def _answer(self, request: Request) -> bytes:
+    async def _answer(self, request: Request, body: bytearray) -> bytes:
         loop = asyncio.get_running_loop()
         end = loop.time() + DEADLINE
         if self._predictor is None:
@@ -129,7 +134,7 @@ class PredictionServer:
         if self._requests > MAX_REQUESTS:
             raise _RefusedError(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
-            body = await asyncio.wait_for(_body(request), end - loop.time())
+            await asyncio.wait_for(self._read(request, body), end - loop.time())
         except asyncio.TimeoutError:
             raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
         instances = self._predictor.preprocess(_parsed(body))
@@ -149,20 +154,21 @@ class PredictionServer:
             )
         return content
 
+    async def _read(self, request: Request, body: bytearray) -> None:
+        """Append a request's body to `body`, unless it is too large."""
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > MAX_BYTES:
+            raise _RefusedError(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
+        async for chunk in request.stream():
+            body += chunk
+            self._bytes += len(chunk)
+            if len(body) > MAX_BYTES:
+                raise _RefusedError(413, f"the request has more than {MAX_BYTES:,} bytes")
+            if self._bytes > MAX_BODIES:
+                raise _RefusedError(429, "the requests take too much memory; try again")
 
-async def _body(request: Request) -> bytes:
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > MAX_BYTES:
-        raise _RefusedError(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise _RefusedError(413, f"the request has more than {MAX_BYTES:,} bytes")
-    return bytes(body)
 
-
-def _parsed(body: bytes) -> Any:
+def _parsed(body: bytearray) -> Any:
     try:
         return json.loads(body)
     except RecursionError:

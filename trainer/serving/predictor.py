@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer import saved_model
+from trainer.data.schema import training_data
+from trainer.data.tables.inputs import argument_name, columns_of
 from trainer.errors import InputError, first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
@@ -89,7 +91,8 @@ class Predictor:
             ((name, spec),) = specs.items()
             self._parser = ImageInstances(name, tuple(spec.shape[1:]))
         else:
-            self._parser = RowInstances({name: spec.dtype.name for name, spec in specs.items()})
+            columns = {name: spec.dtype.name for name, spec in specs.items()}
+            self._parser = RowInstances(columns, _order(artifacts_uri))
         self.predict(self.preprocess({"instances": self._parser.blank()}))
 
     def preprocess(self, prediction_input: Any) -> Request:
@@ -193,3 +196,12 @@ class Predictor:
         for index in np.flatnonzero(~finite).tolist():
             problems.setdefault(index, "is answered by probabilities that are not finite")
         return probabilities, labels, problems
+
+
+def _order(uri: str) -> list[str]:
+    """Return a table's columns in the order of the records, as the model's arguments.
+
+    The signature, which has their types, has them by name.
+    """
+    dataset = training_data(uri)
+    return [argument_name(column.name) for column in columns_of(dataset)] if dataset else []

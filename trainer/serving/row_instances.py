@@ -2,11 +2,13 @@
 
 {"miles": 3.5, "payment": "card", "key": 7}       columns by their names; a column that is
                                                   absent or null is a missing value
+[3.5, "card", ...]                                all columns in the order of the records, as batch
+                                                  prediction sends the rows of a CSV file
 {"b64": "..."}                                    a serialized tf.Example
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,10 +39,11 @@ class RowInstances:
 
     Args:
         columns: type (float32, int64 or string) of each argument of serving_default.
+        order: the arguments in the order of a row that is a list; empty: unknown.
     """
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        self._columns = dict(columns)
+    def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
+        self._columns, self._order = dict(columns), list(order)
 
     def parse(self, instances: list[Any]) -> Request:
         """Sort instances by the signature that answers them.
@@ -54,9 +57,14 @@ class RowInstances:
         problems: dict[int, str] = {}
         for place, instance in enumerate(instances):
             try:
+                if isinstance(instance, list) and len(instance) == len(self._order):
+                    rows[place] = dict(zip(self._order, instance, strict=True))
+                    continue
                 if not isinstance(instance, dict):
+                    ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
                     raise InstanceError(
                         f"is {shown(instance)}; a row is an object with columns by their names"
+                        f"{ordered}"
                     )
                 if KEY not in self._columns:
                     keys[place] = key_of(instance)

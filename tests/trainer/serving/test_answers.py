@@ -77,7 +77,16 @@ def row_of(example, dataset):
     }
 
 
-@pytest.mark.parametrize("form", ["example", "row", "row with nulls", "row of text"])
+def test_64_photos_are_one_request(image_server):
+    noise = np.random.default_rng(0).integers(0, 256, (200, 300), np.uint8)
+    photo = b64(png(noise[..., None]))
+    status, content = image_server.ask([photo] * 64)
+    assert status == 200
+    assert len(content["predictions"]) == 64
+    assert 64 * len(photo["b64"]) > 3_000_000
+
+
+@pytest.mark.parametrize("form", ["example", "row", "row with nulls", "row of text", "list"])
 def test_all_test_rows_are_answered_as_judged(row_server, row_model, row_records, form):
     expected, examples = judged(row_model, row_records)
     if form == "example":
@@ -90,6 +99,10 @@ def test_all_test_rows_are_answered_as_judged(row_server, row_model, row_records
         instances = [{name: row.get(name) for name in names} for row in instances]
     if form == "row of text":
         instances = [{name: str(value) for name, value in row.items()} for row in instances]
+    if form == "list":
+        names = [column.name for column in columns_of(row_records)]
+        assert names != sorted(names)
+        instances = [[row.get(name, "") for name in names] for row in instances]
     given, labels = answers(row_server, instances)
     assert np.abs(given - expected).max() < 1e-5
     assert expected.std() > 0.01

@@ -183,7 +183,8 @@ def test_an_answer_over_the_limit_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_over_the_limit_is_refused(declared):
+def test_a_body_over_the_limit_is_refused(declared, monkeypatch):
+    monkeypatch.setattr(prediction_server, "MAX_BYTES", 100_000)
     predictor = Waiting()
     predictor.go.set()
     body = b'{"instances": [%s]}' % (b" " * prediction_server.MAX_BYTES)
@@ -193,6 +194,21 @@ def test_a_body_over_the_limit_is_refused(declared):
         refused = client.post("/predict", content=content)
         assert refused.status_code == 413
         assert client.post("/predict", content=b'{"instances": [1]}').status_code == 200
+
+
+def test_bodies_at_a_time_have_a_limit_of_their_own(monkeypatch):
+    monkeypatch.setattr(prediction_server, "MAX_BODIES", 3000)
+    padded = b'{"instances": [1%s]}' % (b" " * 2000)
+    with busy() as (client, pool, predictor, first):
+        second = pool.submit(client.post, "/predict", content=padded)
+        wait_until_it_has(2, client)
+        while client.app.routes[1].endpoint.__self__._bytes < len(padded):
+            pass
+        refused = client.post("/predict", content=padded)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        predictor.go.set()
+        assert {first.result(60).status_code, second.result(60).status_code} == {200}
+        assert client.post("/predict", content=padded).status_code == 200
 
 
 def test_a_batch_does_not_wait_once_it_is_full():

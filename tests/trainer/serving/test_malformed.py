@@ -146,7 +146,7 @@ def test_an_image_that_can_not_be_used_is_named_with_why(image_server, instance,
 @pytest.mark.parametrize(
     ("instance", "words"),
     [
-        ([1, 2], "is a list of 2; a row is an object with columns by their names"),
+        ([1, 2], "a row is an object with columns by their names, or a list of"),
         ({"huor": 1}, "a column 'huor' that the model does not take; did you mean 'hour'?"),
         ({"hour": 1.5}, "hour is not a whole number: 1.5"),
         ({"miles": "far"}, "miles is not a number: 'far'"),
