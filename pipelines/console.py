@@ -1,5 +1,6 @@
 """Printing of what is data, not markup."""
 
+import os
 import sys
 
 from rich.console import Console
@@ -15,6 +16,32 @@ def print_plain(console: Console, text: str) -> None:
     """
     lines = "\n".join(map(printable, text.split("\n")))
     console.print(lines, markup=False, highlight=False, soft_wrap=True)
+
+
+def say(*lines: str) -> None:
+    """Print lines to the standard output as `print_plain` does."""
+    for line in lines:
+        print_plain(Console(), line)
+
+
+def complain(line: str) -> None:
+    """Print a line to the standard error as `print_plain` does."""
+    print_plain(Console(stderr=True), line)
+
+
+def clock(seconds: float) -> str:
+    """Return 12.3 s, 1:02 or 1:02:03."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def relative(path: object) -> str:
+    """Return a path as short as it can be typed from here."""
+    short = os.path.relpath(str(path))
+    return short if len(short) < len(str(path)) else str(path)
 
 
 def for_errors(console: Console) -> Console:

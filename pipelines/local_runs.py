@@ -3,10 +3,8 @@
 import contextlib
 import pathlib
 
-from rich.console import Console
-
 from pipelines import run_history
-from pipelines.console import print_plain
+from pipelines.console import say
 from pipelines.emulator import job_state
 from trainer.errors import InputError
 from trainer.report.formats import decimal
@@ -18,28 +16,27 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     """Print a run's state, its tasks and replicas, and its result."""
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
-    console = Console()
-    print_plain(console, f"{run.name}  {run.state}")
-    print_plain(console, f"recipe    {run.recipe}")
-    print_plain(console, f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
+    say(f"{run.name}  {run.state}")
+    say(f"recipe    {run.recipe}")
+    say(f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
     for task in _tasks(directory):
-        print_plain(console, f"task      {task.state:<13}  {task.display_name}")
+        say(f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
         restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
         # Nobody has written down the end of what was killed with its run.
         left = replica.state == "RUNNING" and run.state == run_history.KILLED
         state = run_history.KILLED if left else replica.state
-        print_plain(console, f"replica   {state:<13}  {replica.name}{restarts}")
+        say(f"replica   {state:<13}  {replica.name}{restarts}")
     for metric in ("accuracy", "roc_auc", "log_loss"):
         if metric in run.metrics:
-            print_plain(console, f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")
+            say(f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")
     if run.verdict:
-        print_plain(console, f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}")
-    print_plain(console, f"run       {directory}")
+        say(f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}")
+    say(f"run       {directory}")
     if run.error:
-        print_plain(console, f"error: {run.error}")
+        say(f"error: {run.error}")
     if run.state in ("FAILED", "CANCELLED", run_history.KILLED):
-        print_plain(console, f"resume    {run_history.resume_command(directory)}")
+        say(f"resume    {run_history.resume_command(directory)}")
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
@@ -57,10 +54,9 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
     logs = _chosen(directory, replica)
-    console = Console()
     error = run.error if replica is None else ""
     if error:
-        print_plain(console, f"error: {error}")
+        say(f"error: {error}")
     for log in logs:
         lines = [line for line in tail(log, _TAIL_BYTES) if line.strip()]
         if replica is None:
@@ -70,9 +66,9 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
                 if not (error and error.endswith(line.removeprefix("error: ")))
             ]
         for line in lines[-count:]:
-            print_plain(console, f"{log.stem}: {line}" if len(logs) > 1 else line)
+            say(f"{log.stem}: {line}" if len(logs) > 1 else line)
     if not logs:
-        print_plain(console, f"no lines yet: {directory / 'logs'}")
+        say(f"no lines yet: {directory / 'logs'}")
 
 
 def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:

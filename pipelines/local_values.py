@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from pipelines import compilation, sources
 from pipelines import plan as planning
 from pipelines.cloud.template import Template
-from pipelines.console import print_plain
+from pipelines.console import say
 from pipelines.local import accelerators
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
@@ -31,7 +29,7 @@ def compiled(
     values.update(sources.on_this_machine(parameters, in_containers=in_containers))
     machines = parameters.machines
     if machines.accelerator_count:
-        print_plain(Console(), accelerators.in_place_of(machines))
+        say(accelerators.in_place_of(machines))
     package = compilation.write(recipe, Path("build"))
     values["labels"] = {**parameters.job.labels, **Template(recipe.name, package).labels}
     return package, values

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from pipelines import run_history
 from pipelines.run_history import PastRun
+from pipelines.startup import exit_code
 from trainer.errors import InputError
-
-INTERRUPTED = 130
 
 
 def check_options(
@@ -37,7 +36,7 @@ def resume_here(runs_directory: pathlib.Path, recipe: str, name: str) -> int:
     from pipelines.local import resume
 
     result = resume(pathlib.Path(run.link))
-    return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, 1)
+    return exit_code(result.state)
 
 
 def _chosen(runs_directory: pathlib.Path, recipe: str, name: str) -> PastRun:

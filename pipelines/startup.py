@@ -41,6 +41,11 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(_USAGE)
 
 
+def exit_code(state: str) -> int:
+    """Return the exit code of a command whose run has ended in a state."""
+    return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(state, 1)
+
+
 def end(code: int) -> NoReturn:
     """Exit with `code`; Ctrl-C no longer changes it while the interpreter shuts down."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

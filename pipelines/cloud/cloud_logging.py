@@ -7,12 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-
 from components.cloud_errors import CloudError, is_capacity, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
-from pipelines.console import print_plain
+from pipelines.console import say
 from trainer.errors import InputError
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
@@ -89,7 +87,7 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
     """
     start = job.create_time - _MARGIN
     end = job.end_time + _MARGIN if job.end_time else None
-    tasks = runs.tasks_of(job, datetime.datetime.now(datetime.timezone.utc))
+    tasks = runs.tasks_of(job)
     failed_jobs = [one for one in jobs if one.error.message]
     for custom_job in [*reversed(failed_jobs), *reversed(jobs)]:
         if failed_jobs or not any(task.state == "FAILED" for task in tasks):
@@ -100,12 +98,6 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
     if not logged:
         raise InputError(f"nothing of the run {runs.id_of(job)!r} has logged anything yet")
     return Source((failed or logged)[-1].logged_as, "", start, end)
-
-
-def show(console: Console, text: Sequence[str]) -> None:
-    """Print log lines as they are."""
-    for line in text:
-        print_plain(console, line)
 
 
 def lack_machines(connection: Connection, job: Any) -> bool:
@@ -122,16 +114,15 @@ def lack_machines(connection: Connection, job: Any) -> bool:
     return any(is_capacity(line) for line in text)
 
 
-def show_failure(connection: Connection, job: Any, jobs: Sequence[Any], console: Console) -> None:
+def show_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> None:
     """Print the failing replica's last lines, if they are available, and where to see them all."""
     try:
         source = source_of(connection, job, jobs)
         text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
     except (CloudError, InputError) as error:
-        show(console, [f"logs      {error}"])
+        say(f"logs      {error}")
         return
-    show(console, [f"  {line}" for line in text])
-    show(console, [f"logs      {link(connection, source.job_id)}"])
+    say(*(f"  {line}" for line in text), f"logs      {link(connection, source.job_id)}")
 
 
 def link(connection: Connection, job_id: str) -> str:

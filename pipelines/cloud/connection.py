@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
-
 from components.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
@@ -20,7 +18,7 @@ from components.vertex_client import (
 )
 from pipelines.cloud import reachability
 from pipelines.cloud.settings import Settings
-from pipelines.console import print_plain
+from pipelines.console import complain
 from trainer.errors import InputError
 from trainer.fields import nearest
 
@@ -56,10 +54,6 @@ def _client(name: str) -> Any:
     return functools.cached_property(connected)
 
 
-def _say(line: str) -> None:
-    print_plain(Console(stderr=True), line)
-
-
 @dataclasses.dataclass(frozen=True)
 class Connection:
     """Clients for a project and region. Each call has a deadline and is retried.
@@ -71,7 +65,7 @@ class Connection:
     """
 
     settings: Settings
-    say: Callable[[str], None] = _say
+    say: Callable[[str], None] = complain
     _answering: set[str] = dataclasses.field(
         default_factory=set, init=False, repr=False, compare=False
     )

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import datetime
 from typing import Any
 
 from pipelines.cloud import runs
@@ -67,9 +66,7 @@ def _past(settings: Settings, job: Any) -> PastRun:
     start = job.start_time or job.create_time
     end = job.end_time
     verdict, _, reason = runs.verdict_of(job).partition(": ")
-    error = ""
-    if runs.state_of(job) == "FAILED":
-        error = runs.failure_of(job, [], datetime.datetime.now(datetime.timezone.utc))
+    error = runs.failure_of(job, []) if runs.state_of(job) == "FAILED" else ""
     return PastRun(
         name=runs.id_of(job),
         place=PLACE,

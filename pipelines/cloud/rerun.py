@@ -8,8 +8,6 @@ find their checkpoint there. Training refuses a checkpoint of other records or s
 import datetime
 from typing import Any
 
-from rich.console import Console
-
 from pipelines.cloud import past_runs, runs
 from pipelines.cloud import template as templates
 from pipelines.cloud.connection import Connection
@@ -39,7 +37,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     _check(connection, job)
     new_id = templates.run_id(job.display_name, name, datetime.datetime.now())
     runs.create(connection, _again(job, new_id), new_id)
-    return follow(connection, job.display_name, new_id, Console(), detach=detach).code
+    return follow(connection, job.display_name, new_id, detach=detach) or 0
 
 
 def _check(connection: Connection, job: Any) -> None:

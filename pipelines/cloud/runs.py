@@ -1,9 +1,9 @@
 """A run on Vertex AI: sent, found again, cancelled, and what its tasks and jobs are doing."""
 
 import dataclasses
-import datetime
 import json
 import re
+import time
 import uuid
 from typing import Any
 
@@ -208,7 +208,7 @@ def job_names(job: Any) -> list[str]:
     return list(dict.fromkeys(name for names in found for name in names))
 
 
-def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
+def tasks_of(job: Any) -> list[Task]:
     """Return the tasks of a run in order of their start, groups of tasks left out."""
     from google.protobuf import json_format
 
@@ -224,7 +224,7 @@ def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
             continue
         start, end = seconds_of(detail.start_time), seconds_of(detail.end_time)
         # The server's clock may be ahead of this machine's.
-        until = end or max(now.timestamp(), start)
+        until = end or max(time.time(), start)
         state = detail.state.name
         tasks.append(
             Task(
@@ -239,12 +239,12 @@ def tasks_of(job: Any, now: datetime.datetime) -> list[Task]:
     return tasks
 
 
-def failure_of(job: Any, jobs: list[Any], now: datetime.datetime) -> str:
+def failure_of(job: Any, jobs: list[Any]) -> str:
     """Return why a run failed, in one line: the training job's words before the task's."""
     for custom_job in reversed(jobs):
         if custom_job.error.message:
             return " ".join(custom_job.error.message.split())
-    for task in tasks_of(job, now):
+    for task in tasks_of(job):
         if task.state == "FAILED" and task.error:
             return f"{task.name}: {task.error}"
     return " ".join(job.error.message.split()) or "no reason was given"
@@ -284,9 +284,9 @@ def label_filter(labels: dict[str, str]) -> str:
     return " AND ".join(f'labels.{key}="{value}"' for key, value in labels.items())
 
 
-def seconds_of(time: Any) -> float:
+def seconds_of(moment: Any) -> float:
     """Return the seconds since 1970 of a timestamp; 0 for one that is not set."""
-    return time.timestamp() if time else 0.0
+    return moment.timestamp() if moment else 0.0
 
 
 def _get(connection: Connection, run_id: str, retry: Any = None) -> Any:

@@ -12,7 +12,7 @@ from rich.table import Table
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import Recipe, confirm, of_recipe
-from pipelines.console import cell, print_plain
+from pipelines.console import cell, say
 from trainer.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
@@ -44,9 +44,6 @@ def clean(
     connection = Connection(own)
     found = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
     console = Console()
-
-    def say(line: str) -> None:
-        print_plain(console, line)
 
     table = Table("What", "Name", "", box=None)
     for item in found.items:

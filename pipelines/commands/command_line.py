@@ -240,17 +240,13 @@ def run_recipe(
     if in_containers and not local:
         raise InputError("--in-containers is for runs on this machine; add --local")
     if not local:
-        from pipelines.cloud.launch import Request, launch
+        from pipelines.cloud.launch import launch
 
-        request = Request(recipe=loaded, values=given, name=name or "", detach=detach, cache=cache)
         own = settings()
         if not own.project:
             raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
-        return launch(request, own, Console())
-    for option, given_option in (("--name", name), ("--detach", detach)):
-        if given_option:
-            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
-    for option in settings.options():
+        return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
+    for option in ["--name"] * bool(name) + ["--detach"] * detach + settings.options():
         if option != "--pipeline-root":
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
     # Not from the environment or a file: what a run on this machine writes stays on it, unless
@@ -270,7 +266,7 @@ def run_recipe(
         root=root,
         place="--set",
     )
-    return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(result.state, FAILED)
+    return startup.exit_code(result.state)
 
 
 app.command("compile")(compile_command.main)

@@ -12,7 +12,7 @@ from pipelines import recipe as recipes
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import RecipeName
-from pipelines.console import cell, print_plain
+from pipelines.console import cell, say
 from pipelines.operation import Serving
 from trainer.errors import InputError
 
@@ -48,17 +48,17 @@ def deploy(
     with translated(f"serving {model!r}"):
         if rollback:
             previous = endpoints.roll_back(model)
-            print_plain(console, f"{model}@{previous.version} has all of the traffic")
+            say(f"{model}@{previous.version} has all of the traffic")
         elif undeploy:
             endpoints.remove(model)
-            print_plain(console, f"{model} is served no more, and billed no more")
+            say(f"{model} is served no more, and billed no more")
             return
         else:
             serving = loaded.operation.serving
-            print_plain(console, f"{_price(serving)}; a deployment takes minutes")
+            say(f"{_price(serving)}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
             version = endpoints.deploy(model, serving, traffic, key)
-            print_plain(console, f"{version.name} is deployed")
+            say(f"{version.name} is deployed")
         console.print(_table(model, endpoints.deployed(model)))
 
 

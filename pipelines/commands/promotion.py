@@ -23,7 +23,7 @@ from pipelines.commands.arguments import (
     not_empty,
     runs_folder,
 )
-from pipelines.console import cell, print_plain
+from pipelines.console import cell, say
 from trainer.errors import InputError
 
 
@@ -57,11 +57,11 @@ def promote(
     with _registry(settings, directory if local else None, model) as registry:
         if version:
             champion = registry.promote(model, version)
-            _print(console, f"{champion.name} is the champion of {model}")
+            say(f"{champion.name} is the champion of {model}")
         elif rollback:
             champion, withdrawn = registry.roll_back(model)
             after = f", after {withdrawn.name}" if withdrawn else ""
-            _print(console, f"{champion.name} is the champion of {model} again{after}")
+            say(f"{champion.name} is the champion of {model} again{after}")
         else:
             _show(console, model, registry.versions(model))
 
@@ -87,7 +87,7 @@ def _registry(
 
 def _show(console: Console, model: str, versions: list[Any]) -> None:
     if not versions:
-        _print(console, f"{model} has no version yet")
+        say(f"{model} has no version yet")
         return
     table = Table("Version", "Aliases", "Run", Column("Model", overflow="fold"), box=None)
     for one in versions:
@@ -95,7 +95,3 @@ def _show(console: Console, model: str, versions: list[Any]) -> None:
         values = (one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
         table.add_row(*map(cell, values))
     console.print(table)
-
-
-def _print(console: Console, text: str) -> None:
-    print_plain(console, text)

@@ -1,12 +1,10 @@
 """Commands that look at Google Cloud: doctor, status, cancel, logs."""
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipelines import local_runs, run_history
 from pipelines.cloud.flags import with_settings
@@ -22,8 +20,9 @@ from pipelines.commands.arguments import (
     parse_settings,
     runs_folder,
 )
-from pipelines.console import print_plain
+from pipelines.console import clock, say
 from trainer.errors import InputError
+from trainer.machines.price import machines_in
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `runs` lists them.")]
 _LATEST = "As `runs` lists them; latest: the one that was started last on this machine"
@@ -54,34 +53,34 @@ def status(
     if run_history.is_here(folder, run):
         local_runs.show_status(folder, run)
         return
-    from pipelines.cloud import bill, runs, watch
+    from pipelines.cloud import bill, runs
     from pipelines.cloud.connection import Connection, console_link, run_link
 
     own = _settings_for(run, settings, folder)
     connection = Connection(own)
-    console = Console()
     job = runs.get(connection, run)
-    lines = [f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}"]
-    _print(console, lines)
-    console.print(watch.table(job))
-    verdict = runs.verdict_of(job)
-    if verdict:
-        _print(console, [f"verdict   {verdict}"])
+    say(f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}")
+    for task in runs.tasks_of(job):
+        took = f"  {clock(task.seconds)}" if task.seconds else ""
+        error = f"  {task.error}" if task.error else ""
+        say(f"task      {task.state:<13}  {task.name}{took}{error}")
+    if verdict := runs.verdict_of(job):
+        say(f"verdict   {verdict}")
     jobs = runs.readable_jobs(connection, job)
     for custom_job in jobs:
-        _print(console, [f"training  {runs.state_of(custom_job)}: {_pools(custom_job)}"])
         page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
-        _print(console, [f"          {console_link(own, page)}"])
+        say(
+            f"training  {runs.state_of(custom_job)}: {machines_in(bill.pools_of(custom_job))}",
+            f"          {console_link(own, page)}",
+        )
     if jobs:
-        _print(console, [f"cost      {bill.summary(jobs, rates)}"])
-        _print(console, [f"          not included: {cost.NOT_INCLUDED}"])
-    expiry = runs.expiry(connection, job)
-    if expiry:
-        _print(console, [f"error: {expiry}"])
+        say(
+            f"cost      {bill.summary(jobs, rates)}", f"          not included: {cost.NOT_INCLUDED}"
+        )
+    if expiry := runs.expiry(connection, job):
+        say(f"error: {expiry}")
     if runs.state_of(job) == "FAILED":
-        now = datetime.datetime.now(datetime.timezone.utc)
-        _print(console, [f"error: {runs.failure_of(job, jobs, now)}"])
-        _print(console, [f"logs      python -m pipelines logs {run}"])
+        say(f"error: {runs.failure_of(job, jobs)}", f"logs      python -m pipelines logs {run}")
 
 
 @with_settings
@@ -94,7 +93,7 @@ def cancel(settings: Callable[[], Settings], run: RunName) -> None:
     from pipelines.cloud.connection import Connection
 
     runs.cancel(Connection(_settings_for(run, settings, folder)), run)
-    _print(Console(), [f"{run} is being cancelled"])
+    say(f"{run} is being cancelled")
 
 
 @with_settings
@@ -127,12 +126,9 @@ def logs(
     job = runs.get(connection, run)
     source = reading.source_of(connection, job, runs.readable_jobs(connection, job))
     chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
-    console = Console()
     text = reading.lines(connection, source, chosen, lines)
-    reading.show(console, text)
-    if not text:
-        place = f"of {chosen} " if chosen else ""
-        _print(console, [f"no lines {place}yet: {reading.link(connection, source.job_id)}"])
+    place = f"of {chosen} " if chosen else ""
+    say(*text or [f"no lines {place}yet: {reading.link(connection, source.job_id)}"])
 
 
 @with_settings
@@ -160,12 +156,11 @@ def doctor(
     own = settings().require("project")
     if recipe:
         own.check_gpu_image(parameters.machines)
-    console = Console()
     worst = 0
     for finding in examination.examine(Connection(own), pools, preemptible=preemptible):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
-        _print(console, [f"{mark} {finding.what}{mend}"])
+        say(f"{mark} {finding.what}{mend}")
         worst = max(worst, 1 if finding.ok is False else 0)
     return worst
 
@@ -182,22 +177,3 @@ def _settings_for(run: str, settings: Callable[[], Settings], folder: Path) -> S
             f"no run {run!r} in the folder {folder}; to look on Vertex AI: {own.missing('project')}"
         )
     return own
-
-
-def _pools(job: object) -> str:
-    """Return 1 x n1-standard-4 + 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4."""
-    from pipelines.cloud import bill
-
-    texts = []
-    for pool in bill.pools_of(job):
-        machine = pool["machine_spec"]
-        text = f"{pool['replica_count']} x {machine['machine_type']}"
-        if "accelerator_type" in machine:
-            text += f" with {machine['accelerator_count']} x {machine['accelerator_type']}"
-        texts.append(text)
-    return " + ".join(texts)
-
-
-def _print(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        print_plain(console, line)

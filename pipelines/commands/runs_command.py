@@ -14,7 +14,7 @@ from pipelines import run_history
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
-from pipelines.console import cell, print_plain
+from pipelines.console import cell, clock, say
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
 from trainer.report.formats import decimal
@@ -87,19 +87,19 @@ def list_runs(
     unreadable = run_history.unreadable(folder)
     if not found and not problem and not unreadable:
         where = f" and none in {own.project}, {own.region}" if own.project else ""
-        print_plain(console, f"no runs in the folder {folder}{where}")
+        say(f"no runs in the folder {folder}{where}")
     width = max((len(run.name) for run in found[:limit]), default=0)
     for number, run in enumerate(found[:limit]):
         earlier = (one for one in found[number + 1 :] if one.recipe == run.recipe)
         _show(console, run, next(earlier, None), width)
     if len(found) > limit:
-        print_plain(console, "older runs are left out; --limit lists more, --recipe others")
+        say("older runs are left out; --limit lists more, --recipe others")
     for line in unreadable:
-        print_plain(console, f"not listed: {one_line(line)}")
+        say(f"not listed: {one_line(line)}")
     for link in links:
-        print_plain(console, link)
+        say(link)
     if problem:
-        print_plain(console, problem)
+        say(problem)
 
 
 def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
@@ -108,7 +108,7 @@ def _show(console: Console, run: PastRun, before: PastRun | None, width: int) ->
     metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     line = cell(f"{run.name:<{width}}  ")
     line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
-    took = "" if run.seconds is None else _duration(run.seconds)
+    took = "" if run.seconds is None else clock(run.seconds)
     line.append(cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
@@ -118,7 +118,7 @@ def _show(console: Console, run: PastRun, before: PastRun | None, width: int) ->
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
-        print_plain(console, f"    {details.plain}")
+        say(f"    {details.plain}")
 
 
 def _changes(run: PastRun, before: PastRun | None) -> str:
@@ -139,15 +139,6 @@ def _changes(run: PastRun, before: PastRun | None) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
-
-
-def _duration(seconds: float) -> str:
-    """28 s, 3:05 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _find(folder: pathlib.Path, name: str, settings: Callable[[], Settings]) -> PastRun:
@@ -175,14 +166,14 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
         if rows:
             _print_table(console, [(title, first.name, second.name), *rows])
         else:
-            print_plain(console, f"{title}s: none differ" if title == "parameter" else "no metrics")
+            say(f"{title}s: none differ" if title == "parameter" else "no metrics")
         console.print()
     for line in compared.verdicts:
-        print_plain(console, line)
+        say(line)
     folder.mkdir(exist_ok=True)
     page = folder / f"{first.name}--{second.name}.html"
     comparison_page.write(page, compared)
-    print_plain(console, f"page  {page}")
+    say(f"page  {page}")
 
 
 def _print_table(console: Console, rows: list[tuple[str, ...]]) -> None:
@@ -191,4 +182,4 @@ def _print_table(console: Console, rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in columns]
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print_plain(console, "  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())

@@ -10,7 +10,7 @@ from rich.table import Table
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import RecipeName, confirm
-from pipelines.console import cell, print_plain
+from pipelines.console import cell, say
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
 SettingsOf = Callable[[], Settings]
@@ -30,15 +30,13 @@ def apply(settings: SettingsOf, recipe: RecipeName) -> None:
     applied = schedules.apply(Connection(own), loaded, compiled)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
-    _say(f"{applied.action}{changed}: {schedule.name}")
+    say(f"{applied.action}{changed}: {schedule.name}")
     if applied.action == "recreated":
-        _say(
-            "          no update can do that: a new one, which counts its runs from 0, replaces it"
-        )
-    _say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
+        say("          no update can do that: a new one, which counts its runs from 0, replaces it")
+    say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
     uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
-    _say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")
-    _say("          a recipe or code that changes later takes effect when it is applied again")
+    say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")
+    say("          a recipe or code that changes later takes effect when it is applied again")
 
 
 @app.command("list")
@@ -72,7 +70,7 @@ def pause(settings: SettingsOf, recipe: RecipeName) -> None:
     from pipelines.cloud.connection import Connection
 
     schedules.pause(Connection(settings().require("project")), recipe)
-    _say(f"the schedule of {recipe} is paused")
+    say(f"the schedule of {recipe} is paused")
 
 
 @app.command()
@@ -83,7 +81,7 @@ def resume(settings: SettingsOf, recipe: RecipeName) -> None:
     from pipelines.cloud.connection import Connection
 
     schedules.resume(Connection(settings().require("project")), recipe)
-    _say(f"the schedule of {recipe} is active")
+    say(f"the schedule of {recipe} is active")
 
 
 @app.command()
@@ -100,11 +98,7 @@ def delete(
     connection = Connection(settings().require("project"))
     schedules.find(connection, recipe)
     if not yes and not confirm(f"Delete the schedule of {recipe}?"):
-        _say("nothing was deleted")
+        say("nothing was deleted")
         return
     schedules.delete(connection, recipe)
-    _say(f"the schedule of {recipe} is deleted")
-
-
-def _say(line: str) -> None:
-    print_plain(Console(), line)
+    say(f"the schedule of {recipe} is deleted")

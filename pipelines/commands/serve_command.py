@@ -5,11 +5,10 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipelines import local_registry
 from pipelines.commands.arguments import ModelName, RecipeName, RunsDirectory, runs_folder
-from pipelines.console import print_plain
+from pipelines.console import say
 from pipelines.emulator.environment import of_component
 from trainer.serving import PORT, VERSION_VARIABLE
 
@@ -25,7 +24,7 @@ def serve(
     """Serve the champion of a recipe on this machine, as the serving image does, until Ctrl-C."""
     directory = runs_folder(runs_directory, local=True)
     version = local_registry.champion(recipe, model_name, directory)
-    print_plain(Console(), f"loading {version.name}; Ctrl-C ends it")
+    say(f"loading {version.name}; Ctrl-C ends it")
     environment = {
         **of_component(),
         "AIP_STORAGE_URI": version.artifact_uri,

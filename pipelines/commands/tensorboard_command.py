@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipelines import run_history
 from pipelines.commands.arguments import RunsDirectory, runs_folder
-from pipelines.console import print_plain
+from pipelines.console import say
 from pipelines.emulator.environment import QUIET, of_component
 from pipelines.emulator.processes import Guardian
 from pipelines.run_history import PastRun
@@ -46,7 +45,7 @@ def tensorboard(
         # A tree of links, as TensorBoard advises: the runs' own folders have links to each other.
         for run in runs:
             pathlib.Path(folder, run.name).symlink_to(pathlib.Path(run.training, "logs").resolve())
-        print_plain(Console(), f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends it")
+        say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends it")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-c", _PROGRAM),

@@ -11,13 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.console import for_errors, print_plain
+from pipelines.console import for_errors, print_plain, relative
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica_process import Replica
 from pipelines.local import failures, full_disk
 from pipelines.local.run_state import Board
-from pipelines.local.view import relative
 from pipelines.run_history import resume_command
 from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE

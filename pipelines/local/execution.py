@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import logging
 import pathlib
@@ -13,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.console import print_plain
+from pipelines.console import print_plain, relative
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.model_service import FOLDER_NAME, ModelService
@@ -22,10 +23,11 @@ from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
 from pipelines.local import closing, folders, kfp_patches, package, run_summary, terminal
 from pipelines.local.journal import Journal
+from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
 from pipelines.local.tasks import ProcessTasks
-from pipelines.local.view import LiveView, PlainView, view_of
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
+from pipelines.run_view import LiveView, PlainView, view_of
 
 _FRAME_SECONDS = 0.1
 
@@ -173,7 +175,8 @@ def execute(
 
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
-        with view_of(board, service.jobs, console) as view:
+        rows = functools.partial(rows_of, board, service.jobs)
+        with view_of(rows, console, relative(directory)) as view:
             thread = _Thread("kfp", call)
             try:
                 while not thread.finished.wait(_FRAME_SECONDS):

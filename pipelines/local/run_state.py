@@ -45,6 +45,7 @@ class Board:
             task.key: Task(task.key, task.display_name, logs / f"{task.key}.log") for task in tasks
         }
         self.started = time.monotonic()
+        self.folder = logs.parent
 
     def set_state(self, key: str, state: str) -> None:
         task = self.tasks[key]

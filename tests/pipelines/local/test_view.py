@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from pipelines.local.package import PackageTask
+from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
-from pipelines.local.view import LiveView, PlainView, view_of
+from pipelines.run_view import LiveView, PlainView, view_of
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def drawn(board, job, **size):
     """What a terminal shows of a view that is drawn once, with the escape codes removed."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
-    view = view_of(board, [job], console)
+    view = view_of(lambda: rows_of(board, [job]), console, str(board.folder))
     assert isinstance(view, LiveView)
     with view:
         view.update()
@@ -132,7 +133,7 @@ def test_a_replica_that_was_stopped_has_not_succeeded(board, job, tmp_path):
 
 def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
     file = io.StringIO()
-    with view_of(board, [job], Console(file=file, width=40)) as view:
+    with view_of(lambda: rows_of(board, [job]), Console(file=file, width=40), "") as view:
         assert isinstance(view, PlainView)
         for _ in range(3):
             view.update()

@@ -1,12 +1,9 @@
 """Show a run on the console: a live table on a terminal, else a line a change."""
 
 import collections
-import os
-import pathlib
-import re
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,11 +11,12 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from pipelines.console import print_plain
-from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.restart_rules import MAX_RESTARTS
-from pipelines.local.failures import progress
-from pipelines.local.run_state import Board, seconds_between
+from pipelines.console import clock, print_plain
+
+Row = tuple[str, str, float, str]
+"""Name, state, seconds and last word of a task, or, with spaces before its name, of a replica."""
+STARTING = "starting"
+"""The last word of a task that has said nothing yet."""
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
@@ -26,7 +24,6 @@ _ECHO = 3
 """Columns that stay free: what a key echoes after the table, such as ^C, must not wrap."""
 _CLOCK_WIDTH = 7
 _MOST_LINES = 3
-_STARTING = "starting"
 _NARROW = 40
 """Columns of text below which it stands under its row instead, from column `_BELOW` on."""
 _BELOW = 4
@@ -43,10 +40,17 @@ _MARKS = {
 }
 
 
-def view_of(board: Board, jobs: list[CustomJob], console: Console) -> "LiveView | PlainView":
-    """Return the view that suits the console."""
+def view_of(
+    rows: Callable[[], Iterable[Row]], console: Console, title: str
+) -> "LiveView | PlainView":
+    """Return the view that suits the console.
+
+    Args:
+        rows: returns the run's rows as they are now.
+        title: stands above the table of a terminal.
+    """
     live = console.is_terminal and not console.is_dumb_terminal
-    return (LiveView if live else PlainView)(board, jobs, console)
+    return LiveView(rows, console, title) if live else PlainView(rows, console)
 
 
 class LiveView:
@@ -57,18 +61,13 @@ class LiveView:
     a line counts the others.
     """
 
-    def __init__(self, board: Board, jobs: list[CustomJob], console: Console) -> None:
-        self._board = board
-        self._jobs = jobs
+    def __init__(self, rows: Callable[[], Iterable[Row]], console: Console, title: str) -> None:
+        self._rows, self._title = rows, title
+        self._started, self._drawn = time.monotonic(), 0.0
         self._spinner = Spinner("dots", style="blue")
         self._live = Live(
-            console=console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=False,
+            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
-        self._drawn = 0.0
 
     def __enter__(self) -> "LiveView":
         self._live.start()
@@ -76,26 +75,25 @@ class LiveView:
 
     def __exit__(self, *_: Any) -> None:
         # What is shown last stays: all rows, for it may scroll, and no clock.
-        self._live.update(Group(*self._lines(list(_rows(self._board, self._jobs)))), refresh=True)
+        self._live.update(Group(*self._lines(list(self._rows()))), refresh=True)
         self._live.stop()
 
     def update(self) -> None:
         """Draw the table, unless it was drawn just now."""
         if time.monotonic() - self._drawn > 1 / _REFRESHES_A_SECOND:
             self._drawn = time.monotonic()
-            rows = list(_rows(self._board, self._jobs))
+            rows = list(self._rows())
             room = self._live.console.height - 2
-            clock = _clock(self._drawn - self._board.started)
-            head = Text(f"{relative(_folder(self._board))}  {clock}", "dim", no_wrap=True)
+            head = f"{self._title}  {clock(self._drawn - self._started)}"
             lines = self._lines(rows)
             if len(lines) > room:
                 lines = self._lines(list(_folded(rows)) if len(rows) > room else rows, most=1)
-            self._live.update(Group(head, *lines), refresh=True)
+            self._live.update(Group(Text(head, "dim", no_wrap=True), *lines), refresh=True)
 
     def note(self, text: str) -> None:
         self._live.console.print(text, style="yellow", highlight=False)
 
-    def _lines(self, rows: list["Row"], most: int = _MOST_LINES) -> list[Text]:
+    def _lines(self, rows: list[Row], most: int = _MOST_LINES) -> list[Text]:
         """Lay the rows out: mark, name, clock and text, the replicas' columns apart.
 
         Args:
@@ -109,7 +107,7 @@ class LiveView:
         lines = []
         for name, state, seconds, text in rows:
             mark, style = self._mark(state, name)
-            clock = _clock(seconds) if seconds else ""
+            took = clock(seconds) if seconds else ""
             if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
                 text = state.lower().replace("_", " ")
             first = f" {name:{names[name.startswith(' ')]}} "
@@ -120,7 +118,7 @@ class LiveView:
                 wrapped = ["", *_wrapped(text, width - indent, most)]
             beside = f" {wrapped[0]}" if wrapped else ""
             lines.append(
-                Text.assemble(mark, (first, style), (f"{clock:>{_CLOCK_WIDTH}}{beside}", "dim"))
+                Text.assemble(mark, (first, style), (f"{took:>{_CLOCK_WIDTH}}{beside}", "dim"))
             )
             lines += [Text(" " * indent + rest, "dim") for rest in wrapped[1:]]
         for line in lines:
@@ -134,7 +132,7 @@ class LiveView:
             frame = self._spinner.render(self._live.console.get_time())
             assert isinstance(frame, Text)
             return frame, "" if name.startswith(" ") else "bold"
-        symbol, color = _MARKS[state]
+        symbol, color = _MARKS.get(state, _MARKS["PENDING"])
         return Text(symbol, color), "dim" if color == "dim" else ""
 
 
@@ -150,10 +148,8 @@ def _wrapped(text: str, width: int, most: int) -> list[str]:
 class PlainView:
     """Lines for a log file: every change of a state, and now and then how far a task is."""
 
-    def __init__(self, board: Board, jobs: list[CustomJob], console: Console) -> None:
-        self._board = board
-        self._jobs = jobs
-        self._console = console
+    def __init__(self, rows: Callable[[], Iterable[Row]], console: Console) -> None:
+        self._rows, self._console, self._started = rows, console, time.monotonic()
         self._states: dict[str, str] = {}
         self._lines: dict[str, tuple[float, str]] = {}
 
@@ -166,15 +162,15 @@ class PlainView:
     def update(self) -> None:
         """Prints what has changed."""
         now = time.monotonic()
-        for name, state, seconds, text in _rows(self._board, self._jobs):
+        for name, state, seconds, text in self._rows():
             # What never ran after a failure is told by summary.json; here it would hide the reason.
             if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
-                took = f" in {_clock(seconds)}" if state != "RUNNING" and seconds else ""
+                took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name.strip()} {state}{took}{detail}")
                 # The first line of progress may come at once.
                 self._lines[name] = (0.0, "")
-            elif state == "RUNNING" and text not in ("", _STARTING):
+            elif state == "RUNNING" and text not in ("", STARTING):
                 shown, last = self._lines[name]
                 if text != last and now - shown >= _PLAIN_SECONDS:
                     self.note(f"{name.strip()}: {text}")
@@ -182,16 +178,7 @@ class PlainView:
             self._states[name] = state
 
     def note(self, text: str) -> None:
-        line = f"[{_clock(time.monotonic() - self._board.started)}] {text}"
-        print_plain(self._console, line)
-
-
-Row = tuple[str, str, float, str]
-"""Name, state, seconds and last word of a task, or, with spaces before its name, of a replica."""
-
-
-def _folder(board: Board) -> pathlib.Path:
-    return next(iter(board.tasks.values())).log.parent.parent
+        print_plain(self._console, f"[{clock(time.monotonic() - self._started)}] {text}")
 
 
 def _folded(rows: list[Row]) -> Iterator[Row]:
@@ -215,56 +202,3 @@ def _count(hidden: collections.Counter[str]) -> Row:
     listed = ", ".join(f"{times} {state.lower()}" for state, times in hidden.items())
     state = "RUNNING" if hidden["RUNNING"] else hidden.most_common(1)[0][0]
     return "  others", state, 0.0, listed
-
-
-def _rows(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
-    """Yield a row of every task, and below a job's of its replicas."""
-    waiting = list(jobs)
-    for task in list(board.tasks.values()):
-        text = progress(task.log) or _STARTING if task.state == "RUNNING" else ""
-        own = [job for job in waiting if job.launched_by == task.key]
-        if own:
-            text = ""
-        yield task.display_name, task.state, task.seconds, text
-        for job in own:
-            yield from _replica_rows(job, _folder(board))
-
-
-def _replica_rows(job: CustomJob, folder: pathlib.Path) -> Iterator[Row]:
-    for replica in job.replicas:
-        name = f"{replica.role} {replica.index}"
-        text = progress(replica.log) if replica.state != "FAILED" else ""
-        text = re.sub(rf"^({name}:? |{replica.role}: )", "", text)
-        if replica.state == "STOPPED" and "told to stop" not in text:
-            text = "shut down with the job"
-        elif replica.state == "RUNNING" and replica is job.replicas[0] and not text:
-            others = len(job.replicas) - 1
-            text = "starting: loads TensorFlow"
-            if others:
-                text += (
-                    f", then waits for the other {f'{others} replicas' if others > 1 else 'one'}"
-                )
-        if replica.restarts and replica.state != "STOPPED":
-            text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
-        # Its own folder stands above the table.
-        text = text.replace(f"{folder}/", "")
-        seconds = seconds_between(replica.started, replica.ended)
-        yield f"  {name}", replica.state, seconds, text
-
-
-def _clock(seconds: float) -> str:
-    """12.3 s below a minute, then 1:02, 1:02:03."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def relative(path: Any) -> str:
-    """Return a path as short as it can be typed from here."""
-    try:
-        short = os.path.relpath(path)
-    except ValueError:
-        return str(path)
-    return short if len(short) < len(str(path)) else str(path)
