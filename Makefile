@@ -6,7 +6,7 @@ READY := $(VENV)/.requirements
 BEAM := $(VENV)/dataflow
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-gcs dataflow lint format benchmark lock image push clean
+.PHONY: help run check quick test test-all test-gcs dataflow lint format benchmark lock image push clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,13 @@ $(BEAM)/.requirements: containers/dataflow.lock $(READY)
 	@cp containers/dataflow.lock $@
 
 dataflow: $(BEAM)/.requirements ## Set up .venv/dataflow, whose python has Apache Beam for records_engine=dataflow
+
+check: $(READY) ## Lint, types and the tests that need no TensorFlow, in half a minute on two cores
+	@$(MAKE) --no-print-directory -j2 lint quick
+
+# The files that tests/check.txt lists import no TensorFlow and start no training.
+quick: $(READY)
+	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/check.txt
 
 test: $(READY) $(BEAM)/.requirements lint ## Lint, type-check and test: everything under a minute
 	@$(BIN)/python -m pytest
