@@ -7,24 +7,28 @@ import re
 import pytest
 
 from components.fingerprint_source import fingerprint_source
-from tests.pipelines.cloud.servers import ApiError, Server
+from pipelines.emulator.api_error import ApiError
+from tests.emulator import OpenEmulator
 
 PAGE = 1000
 
 
-class Bucket(Server):
+class Bucket(OpenEmulator):
     """Cloud Storage's way to list: pages, prefixes, patterns, and the fields asked for."""
 
-    routes = (("GET", r"/storage/v1/b/(?P<bucket>[^/]+)/o", "ListObjects", "list_objects"),)
+    routes = (("GET", r"/storage/v1/b/(?P<bucket>[^/]+)/o", "ListObjects"),)
 
     def __init__(self):
-        super().__init__()
+        super().__init__(self)
         self.objects = {}
 
-    def list_objects(self, match, query, headers, body):
-        self.requests.append(("ListObjects", query))
-        if match["bucket"] != "bucket":
-            raise ApiError(404, "NOT_FOUND", "The specified bucket does not exist.")
+    def noted(self, name, request):
+        return request.query
+
+    def list_objects(self, request):
+        query = request.query
+        if request.match["bucket"] != "bucket":
+            raise ApiError("NOT_FOUND", "The specified bucket does not exist.")
         pattern = re.compile(query.get("matchGlob", "**").replace("**", ".+").replace("*", "[^/]*"))
         names = sorted(
             name

@@ -17,8 +17,8 @@ from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
+from tests.emulator import OpenEmulator
 from tests.model_service import ModelService
-from tests.pipelines.cloud.servers import Server
 from tests.trainer.serving.servers import ROOT
 
 LOCAL = "projects/local/locations/local"
@@ -220,17 +220,20 @@ def test_a_file_that_can_not_be_used_is_named(command, champion, tmp_path, name,
     assert words in errors and errors.startswith("error: ") and errors.count("\n") == 1
 
 
-class Endpoint(Server):
+class Endpoint(OpenEmulator):
     """Vertex AI's projects.locations.endpoints.predict, asked by the official message."""
 
-    routes = (("POST", r"/v1/(?P<endpoint>.*):predict", "predict", "_predict"),)
+    routes = (("POST", r"/v1/(?P<endpoint>.*):predict", "PredictBy"),)
 
-    def _predict(self, match, query, headers, body):
+    def __init__(self):
+        super().__init__(self)
+
+    def predict_by(self, asked):
         from google.cloud.aiplatform_v1 import types
         from google.protobuf import json_format
 
         request = types.PredictRequest()
-        content = {"endpoint": match["endpoint"], **json.loads(body)}
+        content = {"endpoint": asked.match["endpoint"], **json.loads(asked.body)}
         json_format.ParseDict(content, request._pb)
         self.asked = request
         one = {"label": "3", "probabilities": [0.25, 0.75], "model_version": "run-1"}

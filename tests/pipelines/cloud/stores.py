@@ -4,10 +4,10 @@ import json
 
 from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry, form, parts_of
 from pipelines.emulator.cloud_storage import CloudStorage
-from tests.emulator import FaultyEmulator
+from tests.emulator import OpenEmulator
 
 
-class RegistryServer(FaultyEmulator):
+class RegistryServer(OpenEmulator):
     """Artifact Registry; `requests` have tags and versions."""
 
     def __init__(self):
@@ -25,11 +25,8 @@ class RegistryServer(FaultyEmulator):
         named = request.match.groupdict()
         return named.get("version") or named.get("tag") or request.query["tagId"]
 
-    def _check_token(self, given):
-        """KFP's client of these tests is shown another server's token."""
 
-
-class StorageServer(FaultyEmulator):
+class StorageServer(OpenEmulator):
     """Cloud Storage; `requests` have names of objects."""
 
     def __init__(self):
@@ -50,6 +47,3 @@ class StorageServer(FaultyEmulator):
             return json.loads(parts_of(request)[0].get_payload(decode=True))["name"]
         named = request.match.groupdict()
         return named.get("name") or request.query.get("prefix", named["bucket"])
-
-    def _check_token(self, given):
-        """Cloud Storage's client shows none where STORAGE_EMULATOR_HOST leads it."""

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import datetime
-import json
 import os
 import socket
 import subprocess
@@ -15,30 +14,11 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.pipelines.cloud.servers import ApiError, Server
+from tests.pipelines.cloud.servers import expired_sign_in, new_key, private
 
 HOST = "us-central1-aiplatform.googleapis.com"
-
-
-class TokenServer(Server):
-    """OAuth's token endpoint, to which a user's sign-in is no longer good."""
-
-    routes = (("POST", "/token", "Refresh", "refuse"),)
-
-    def refuse(self, match, query, headers, body):
-        self.requests.append(("Refresh", None))
-        raise ApiError(400, "invalid_grant", "Token has been expired or revoked.")
-
-
-def new_key():
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
-def private(key):
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def certificate(folder):
@@ -107,16 +87,10 @@ def google(tmp_path):
     "arguments", [["schedule", "list"], ["cancel", "one"], ["promote", "digits"]]
 )
 def test_an_expired_sign_in_over_grpc_is_one_line_at_once(google, tmp_path, arguments):
-    with TokenServer() as tokens:
-        file = tmp_path / "user.json"
-        account = {
-            "type": "service_account", "client_email": "a@my-project.iam.gserviceaccount.com",
-            "token_uri": f"{tokens.url}/token", "private_key": private(new_key()).decode(),
-        }  # fmt: skip
-        file.write_text(json.dumps(account))
+    with expired_sign_in(tmp_path) as key:
         environment = {
             **os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "https_proxy": google,
-            "no_proxy": "127.0.0.1", "GOOGLE_APPLICATION_CREDENTIALS": str(file),
+            "no_proxy": "127.0.0.1", "GOOGLE_APPLICATION_CREDENTIALS": key,
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "roots.pem"),
         }  # fmt: skip
         start = time.monotonic()

@@ -1,38 +1,22 @@
 """The doctor looks at each thing that a run needs, and says how to mend what is wrong."""
 
-import json
-
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pipelines.emulator.project_services import ProjectServices
-from tests.emulator import FaultyEmulator
-from tests.pipelines.cloud.servers import ApiError, Server
+from tests.emulator import OpenEmulator
+from tests.pipelines.cloud.servers import expired_sign_in
 from tests.pipelines.cloud.stores import StorageServer
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
 
 
-class CloudServer(FaultyEmulator):
+class CloudServer(OpenEmulator):
     """The other APIs of a project, at an endpoint of their own."""
 
     def __init__(self):
         self.project = ProjectServices(ACCOUNT)
         super().__init__(self.project)
-
-    def _check_token(self, given):
-        """Its clients are shown another server's token."""
-
-
-class TokenServer(Server):
-    """OAuth's token endpoint, to which no key is good."""
-
-    routes = (("POST", "/token", "Refresh", "refuse"),)
-
-    def refuse(self, match, query, headers, body):
-        raise ApiError(400, "invalid_grant", "the key was revoked")
 
 
 @pytest.fixture
@@ -159,20 +143,12 @@ def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
 
 
 def test_credentials_that_no_longer_hold_are_told_once(monkeypatch, command, tmp_path):
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    with TokenServer() as server:
-        expired = {
-            "type": "service_account", "client_email": ACCOUNT, "private_key": pem,
-            "token_uri": f"{server.url}/token",
-        }  # fmt: skip
-        file = tmp_path / "expired.json"
-        file.write_text(json.dumps(expired))
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    with expired_sign_in(tmp_path) as key:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
         code, out, err = command("doctor", "--project", "my-project")
     assert (code, err) == (1, "")
     first, second = out.splitlines()
     assert first.startswith("✗ credentials: signing in: ")
-    assert "the key was revoked" in first
+    assert "Token has been expired or revoked." in first
     assert "gcloud auth application-default login" in first
     assert second.startswith("? not checked without credentials: ")
