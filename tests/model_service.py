@@ -1,10 +1,13 @@
-"""A ModelService for tests: slow operations, pages of two, project numbers in names, faults."""
+"""A Model Registry for tests: slow operations, pages of two, project numbers in names, faults."""
 
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
+from components.vertex_client import model_client
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
 from tests.emulator import NUMBER, FaultyEmulator
 
-__all__ = ["NUMBER", "ModelService"]
+__all__ = ["NUMBER", "ModelService", "candidate", "registry_at"]
 
 
 class ModelService(FaultyEmulator):
@@ -13,3 +16,15 @@ class ModelService(FaultyEmulator):
         self.store = model_service.ModelService(folder, operations)
         self.store.page_size = 2
         super().__init__(self.store, operations, project_number=project_number)
+
+
+def registry_at(environment, project="my-project", location="us-central1"):
+    """The registry of a project, to which `environment` leads."""
+    client = model_client(location, environment)
+    return ModelRegistry(client, f"projects/{project}/locations/{location}")
+
+
+def candidate(artifact_uri, **changes):
+    """A version to register, of which nothing else is told."""
+    empty = {"serving_image": "image", "description": "", "labels": {}, "metrics": {}}
+    return Candidate(artifact_uri=artifact_uri, **{**empty, **changes})

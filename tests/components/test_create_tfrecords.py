@@ -57,32 +57,26 @@ def test_a_class_list_that_later_steps_could_not_take_is_left_to_dataset_json(
     assert records.metadata.get("classes") == (names if kept else None)
 
 
-def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        run(artifact(dsl.Dataset, tmp_path / "records"), image_size=0)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: image_size=0 is out of range")
+def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, refused):
+    error = refused(run, artifact(dsl.Dataset, tmp_path / "records"), image_size=0)
+    assert error.startswith("image_size=0 is out of range")
     assert not (tmp_path / "records" / "dataset.json").exists()
 
 
-def test_names_of_files_can_not_write_on_the_terminal(tmp_path, capsys):
+def test_names_of_files_can_not_write_on_the_terminal(tmp_path, refused):
     for name in ("cat", "dog"):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "\x1b[2J\nerror: \u202egpj.é.jpg").write_text("none")
-    with pytest.raises(SystemExit):
-        run(artifact(dsl.Dataset, tmp_path / "records"), source=f"images:{tmp_path / 'in'}")
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    records = artifact(dsl.Dataset, tmp_path / "records")
+    error = refused(run, records, source=f"images:{tmp_path / 'in'}")
     assert r"cat/\x1b[2J error: \u202egpj.é.jpg, dog/" in error
     assert r"dog/\x1b[2J error: \u202egpj.é.jpg: content is not JPEG" in error
 
 
 def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(
-    tmp_path, capsys, monkeypatch
+    tmp_path, refused, monkeypatch
 ):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit) as ended:
-        run(artifact(dsl.Dataset, tmp_path / "records"), records_engine="dataflow")
-    assert ended.value.code == 2
-    assert "install the extra [dataflow]" in capsys.readouterr().err
+    records = artifact(dsl.Dataset, tmp_path / "records")
+    assert "install the extra [dataflow]" in refused(run, records, records_engine="dataflow")
     assert not (tmp_path / "records").exists()

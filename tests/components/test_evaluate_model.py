@@ -11,11 +11,9 @@ from kfp import dsl
 
 from components.evaluate_model import evaluate_model
 from components.register_model import register_model
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 from tests.components.artifacts import artifact
-from tests.model_service import ModelService
+from tests.model_service import candidate, registry_at
 from tests.trainer.report_samples import write_model, write_records
 from trainer.data import schema
 from trainer.data.schema import EXTRA_ASSETS
@@ -34,48 +32,37 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
     labels = np.array([0, 0, 1, 1, 1] * 4)
     pixels = np.array([[9, 1], [8, 2], [1, 9], [3, 7], [6, 4]] * 4, np.uint8)
-    write_records(folder / "records", CLASSES, labels, pixels)
-    write_model(folder / "model", CLASSES)
+    trained(folder, CLASSES, labels, pixels)
     # Answers the other class throughout.
     write_model(folder / "worse", CLASSES[::-1])
+    return folder
+
+
+def trained(folder, classes, labels=(0, 1), pixels=None, **records):
+    """Writes records, a model of them, and what a job of 12 minutes leaves of its training."""
+    pixels = np.eye(2, len(classes), dtype=np.uint8) if pixels is None else pixels
+    write_records(folder / "records", classes, np.array(labels), pixels, **records)
+    write_model(folder / "model", classes)
     training = folder / "training"
     training.mkdir()
     (training / "metrics.json").write_text(json.dumps({"epochs": 1, "steps": 5, "seconds": 720}))
     (training / "history.csv").write_text("epoch,loss,accuracy,seconds\n1,0.5,0.8,2.0\n")
-    return folder
-
-
-@pytest.fixture
-def service(tmp_path, monkeypatch):
-    with ModelService(tmp_path / "registry") as service:
-        for name, value in service.environment.items():
-            monkeypatch.setenv(name, value)
-        yield service
 
 
 def evaluate(folder, out, model_name="", price=None, project="my-project", **options):
     parameters = {"optimizer": "adamw", **({"price": price} if price else {})}
-    artifacts = {
+    given = {
         "model": dsl.Model(uri=str(folder / "model")),
         "records": dsl.Dataset(uri=str(folder / "records")),
         "training": dsl.Artifact(uri=str(folder / "training"), metadata=parameters),
-        "metrics": artifact(dsl.Metrics, out / "metrics"),
-        "classification": artifact(dsl.ClassificationMetrics, out / "classification"),
-        "report": artifact(dsl.HTML, out / "report"),
-        "evaluation": artifact(dsl.Artifact, out / "evaluation"),
-        "decision": artifact(dsl.Artifact, out / "decision"),
-        "predictions": artifact(dsl.Artifact, out / "predictions"),
     }
-    options = {**dataclasses.asdict(GateOptions()), **options}
-    outputs = evaluate_model.python_func(
-        title="flowers-1",
-        slice_columns=[],
-        model_name=model_name,
-        **{**PLACE, "project": project},
-        **artifacts,
-        **options,
-    )
-    return outputs, artifacts
+    kinds = dict.fromkeys(("evaluation", "decision", "predictions"), dsl.Artifact)
+    kinds |= {"metrics": dsl.Metrics, "report": dsl.HTML}
+    kinds["classification"] = dsl.ClassificationMetrics
+    artifacts = given | {name: artifact(kind, out / name) for name, kind in kinds.items()}
+    told = {"title": "flowers-1", "slice_columns": [], "model_name": model_name}
+    told |= {**PLACE, "project": project, **dataclasses.asdict(GateOptions()), **options}
+    return evaluate_model.python_func(**told, **artifacts), artifacts
 
 
 def register(artifacts, outputs, out):
@@ -102,26 +89,18 @@ def register(artifacts, outputs, out):
 
 def put_champion(service, artifact_uri):
     """Registers a champion of the model `flowers`."""
-    registry = ModelRegistry(
-        model_client("us-central1", service.environment),
-        "projects/my-project/locations/us-central1",
-    )
-    candidate = Candidate(
-        artifact_uri=artifact_uri, serving_image="image", description="", labels={}, metrics={}
-    )
-    return registry.register("flowers", candidate, "champion", "")
+    registry = registry_at(service.environment)
+    return registry.register("flowers", candidate(artifact_uri), "champion", "")
 
 
 def test_the_report_tells_what_the_training_cost_where_it_cost_that(folder, tmp_path):
     price = {"machines": "2 x n1-standard-8", "per_hour": 1.5, "basis": "at the list prices of X"}
 
     def report(name, **options):
+        (tmp_path / name).mkdir()
         evaluate(folder, tmp_path / name, **options)
         return (tmp_path / name / "report.html").read_text()
 
-    (tmp_path / "there").mkdir()
-    (tmp_path / "here").mkdir()
-    (tmp_path / "unknown").mkdir()
     # 12 minutes: a fifth of 1.50.
     there = report("there", price=price)
     assert "2 x n1-standard-8 cost 1.50 USD an hour at the list prices of X." in there
@@ -156,13 +135,7 @@ def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_
 def test_the_report_lists_what_was_set_of_data_training_and_gate(tmp_path):
     options = {"source": "images:photos", "image_size": 64, "channels": 3}
     changes = {"creation": {"given": 2, "options": options}}
-    write_records(
-        tmp_path / "records", CLASSES, np.array([0, 1]), np.eye(2, dtype=np.uint8), changes=changes
-    )
-    write_model(tmp_path / "model", CLASSES)
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "metrics.json").write_text("{}")
-    (tmp_path / "training" / "history.csv").write_text("epoch\n1\n")
+    trained(tmp_path, CLASSES, changes=changes)
     evaluate(tmp_path, tmp_path, min_accuracy=0.25)
     recipe = (tmp_path / "report.html").read_text().split('<section id="recipe">')[1]
     own = recipe.split("<details>")[0]
@@ -188,13 +161,7 @@ def test_many_classes_leave_the_outputs_of_the_step_within_vertex_ais_limit(
     tmp_path, capsys, count
 ):
     classes = [f"class-{number:04}" for number in range(count)]
-    pixels = np.eye(2, len(classes), dtype=np.uint8)
-    write_records(tmp_path / "records", classes, np.array([0, 1]), pixels)
-    write_model(tmp_path / "model", classes)
-    training = tmp_path / "training"
-    training.mkdir()
-    (training / "metrics.json").write_text("{}")
-    (training / "history.csv").write_text("epoch\n1\n")
+    trained(tmp_path, classes)
     floors = dict.fromkeys(classes, 0.9)
     outputs, artifacts = evaluate(tmp_path, tmp_path, class_floors=floors)
     assert f"the matrix of {count:,} classes; see the report\n" in capsys.readouterr().out
@@ -210,12 +177,7 @@ def test_many_classes_leave_the_outputs_of_the_step_within_vertex_ais_limit(
 
 
 def test_a_matrix_that_the_console_can_hold_is_among_the_metadata(tmp_path):
-    classes = [f"class-{number:04}" for number in range(100)]
-    write_records(tmp_path / "records", classes, np.array([0, 1]), np.eye(2, 100, dtype=np.uint8))
-    write_model(tmp_path / "model", classes)
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "metrics.json").write_text("{}")
-    (tmp_path / "training" / "history.csv").write_text("epoch\n1\n")
+    trained(tmp_path, [f"class-{number:04}" for number in range(100)])
     _, artifacts = evaluate(tmp_path, tmp_path)
     assert len(artifacts["classification"].metadata["confusionMatrix"]["rows"]) == 100
 
@@ -327,9 +289,7 @@ def test_a_model_that_comes_second_is_judged_again(folder, service, tmp_path, as
     assert "champion" in versions["1"].version_aliases
 
 
-def test_a_registry_that_refuses_ends_the_step_with_one_line(folder, service, tmp_path, capsys):
+def test_a_registry_that_refuses_ends_the_step_with_one_line(folder, service, tmp_path, refused):
     service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
-    with pytest.raises(SystemExit) as ended:
-        evaluate(folder, tmp_path, model_name="flowers")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: looking for the champion of 'flowers': 403")
+    error = refused(evaluate, folder, tmp_path, model_name="flowers")
+    assert error.startswith("looking for the champion of 'flowers': 403")

@@ -63,14 +63,6 @@ def digest(source="images:gs://bucket/photos"):
     return fingerprint_source.python_func(source=source, data_dir="")[0]
 
 
-def refused(capsys, source):
-    with pytest.raises(SystemExit) as ended:
-        digest(source)
-    error = capsys.readouterr().err
-    assert (ended.value.code, error.count("\n")) == (2, 1)
-    return error
-
-
 def test_a_local_folder_is_listed_and_told(tmp_path, capsys):
     (tmp_path / "rose").mkdir()
     (tmp_path / "rose" / "a.jpg").write_bytes(b"x" * 1_500_000)
@@ -153,15 +145,15 @@ def test_a_table_is_one_object_a_folder_or_a_pattern(bucket):
     assert not follows(pattern, "trips/deep/2025.csv")
 
 
-def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, capsys):
-    assert refused(capsys, "images:gs://bucket/photos") == (
-        "error: source='images:gs://bucket/photos': there is no file at gs://bucket/photos\n"
+def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, refused):
+    assert refused(digest) == (
+        "source='images:gs://bucket/photos': there is no file at gs://bucket/photos\n"
     )
-    error = refused(capsys, "images:gs://other/photos")
-    assert error.startswith("error: listing gs://other/photos: 404 ")
+    error = refused(digest, "images:gs://other/photos")
+    assert error.startswith("listing gs://other/photos: 404 ")
     assert "bucket does not exist" in error
     bucket.fail("ListObjects", 403, "PERMISSION_DENIED", "no storage.objects.list access")
-    error = refused(capsys, "images:gs://bucket/photos")
+    error = refused(digest)
     assert "no storage.objects.list access" in error
     assert error.endswith("the account of the run needs roles/storage.objectViewer\n")
 

@@ -13,10 +13,10 @@ from google.protobuf import json_format
 from components import vertex_client
 from components.cloud_errors import in_one_line
 from components.registry import model_upload
-from components.registry.model_registry import ModelRegistry, find_champion
-from components.registry.model_upload import METRICS_SCHEMA, Candidate, label
-from components.vertex_client import model_client
-from tests.model_service import NUMBER, ModelService
+from components.registry.model_registry import find_champion
+from components.registry.model_upload import METRICS_SCHEMA, label
+from tests import model_service
+from tests.model_service import NUMBER, ModelService, registry_at
 from trainer.errors import InputError
 
 PARENT = "projects/my-project/locations/us-central1"
@@ -31,19 +31,18 @@ def service(tmp_path, monkeypatch):
 
 @pytest.fixture
 def registry(service):
-    return ModelRegistry(model_client("us-central1", service.environment), PARENT)
+    return registry_at(service.environment)
 
 
 def candidate(run, **changes):
     values = {
-        "artifact_uri": f"gs://bucket/{run}/model",
         "serving_image": "image:1",
         "description": f"{run}: better",
         "labels": {"recipe": "digits", "made-by": "vertex-tensorflow-training"},
         "metrics": {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}},
         "commit": "0123456789ab",
     }
-    return Candidate(**{**values, **changes})
+    return model_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
 
 
 def promote_each(registry, *runs):
@@ -146,30 +145,26 @@ def test_an_evaluation_that_is_refused_fails_no_registration(registry, service, 
 
 REGISTER = """
 import os, pathlib, sys
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
-from components.vertex_client import model_client
+from tests.model_service import candidate, registry_at
 me, other, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-registry = ModelRegistry(model_client("us-central1", os.environ), "projects/p/locations/l")
+registry = registry_at(os.environ)
 for n in range(rounds):
     pathlib.Path(f"{me}-{n}").touch()
     while not pathlib.Path(f"{other}-{n}").exists():
         pass
-    candidate = Candidate(artifact_uri=f"/{me}", serving_image="i", description="", labels={},
-                          metrics={})
     judged = []
-    made = registry.register(f"m{n}", candidate, "champion", "",
+    made = registry.register(f"m{n}", candidate(f"/{me}"), "champion", "",
                              lambda champion: judged.append(champion.artifact_uri) or "")
     print(n, made.name if made else "", *judged)
 """
 
 
 def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
-    environment = {**os.environ, **service.environment}
+    path = str(pathlib.Path(__file__).parents[2])
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", REGISTER, *names, "4"],
-            env={**environment, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
+            env={**os.environ, **service.environment, "PYTHONPATH": path},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             text=True,
@@ -188,7 +183,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
         assert fields[0] in (" /a", " /b")
         assert "@" in fields[1]
         assert " " not in fields[1]
-    registry = ModelRegistry(model_client("l", service.environment), "projects/p/locations/l")
+    registry = registry_at(service.environment)
     for n in range(4):
         (version,) = registry.versions(f"m{n}")
         assert set(version.aliases) >= {"champion", "default"}
@@ -208,39 +203,35 @@ def test_a_lock_that_a_crash_has_left_is_taken_away(registry, monkeypatch):
 
 
 @pytest.fixture
-def other(service, tmp_path, monkeypatch):
+def other(service, tmp_path):
     """The registry as another run sees it, through a server of its own."""
     with ModelService(tmp_path) as second:
-        yield ModelRegistry(model_client("us-central1", second.environment), PARENT)
+        yield registry_at(second.environment)
 
 
 def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
     registry, service, other
 ):
     promote_each(registry, "one")
-    service.before(
-        "GetOperation",
-        lambda: other.register("digits", candidate("other"), "champion", "digits@1"),
-    )
+    better = candidate("other")
+    service.before("GetOperation", lambda: other.register("digits", better, "champion", "digits@1"))
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
     assert "challenger" in late.aliases
     assert registry.champion("digits").artifact_uri == "gs://bucket/other/model"
 
 
 def test_two_runs_that_register_the_first_version_at_once_both_do(registry, service, other):
-    service.before(
-        "UploadModel", lambda: other.register("digits", candidate("other"), "champion", "")
-    )
+    first = candidate("other")
+    service.before("UploadModel", lambda: other.register("digits", first, "champion", ""))
     second = registry.register("digits", candidate("late"), "champion", "")
     assert (second.name, "challenger" in second.aliases) == ("digits@2", True)
     assert registry.champion("digits").name == "digits@1"
 
 
 def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry, service, other):
-    service.before(
-        "UploadModel", lambda: other.register("digits", candidate("one"), "challenger", "")
-    )
-    registry.register("digits", candidate("one"), "champion", "")
+    one = candidate("one")
+    service.before("UploadModel", lambda: other.register("digits", one, "challenger", ""))
+    registry.register("digits", one, "champion", "")
     assert [one.artifact_uri for one in registry.versions("digits")] == ["gs://bucket/one/model"]
     assert registry.champion("digits").name == "digits@1"
 
@@ -281,18 +272,15 @@ def test_a_rollback_that_was_interrupted_ends_in_the_same_champion(registry, ser
     assert registry.roll_back("digits")[0].name == "digits@1"
 
 
-def test_a_version_promoted_again_is_rolled_back_to_the_one_between(registry):
+def test_a_version_promoted_again_is_rolled_back_to_the_one_between(registry, service):
     promote_each(registry, "one", "two")
     registry.promote("digits", "1")
     assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
-    assert registry.roll_back("digits")[0].name == "digits@2"
-
-
-def test_promoting_the_champion_changes_nothing(registry, service):
-    promote_each(registry, "one")
+    # The champion's own promotion changes nothing.
     before = len(service.sent("MergeVersionAliases"))
     registry.promote("digits", "1")
     assert len(service.sent("MergeVersionAliases")) == before
+    assert registry.roll_back("digits")[0].name == "digits@2"
 
 
 def test_an_unknown_version_is_refused_with_those_that_there_are(registry):
@@ -348,10 +336,14 @@ def test_labels_are_brought_into_their_alphabet():
     assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
 
 
+def served(service, registry, **changes):
+    """How the version of a candidate is served, as the registry has it."""
+    made = registry.register("digits", candidate("one", **changes), "champion", "")
+    return service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
+
+
 def test_a_version_names_how_the_serving_image_is_asked(service, registry):
-    own = candidate("one", labels={"run": "digits-1"})
-    made = registry.register("digits", own, "champion", "")
-    spec = service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
+    spec = served(service, registry, labels={"run": "digits-1"})
     assert spec.image_uri == "image:1"
     assert [port.container_port for port in spec.ports] == [8080]
     assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
@@ -360,6 +352,5 @@ def test_a_version_names_how_the_serving_image_is_asked(service, registry):
 
 @pytest.mark.parametrize("image", ["", model_upload.PREBUILT])
 def test_google_s_own_image_knows_its_port_and_routes(service, registry, image):
-    made = registry.register("digits", candidate("one", serving_image=image), "champion", "")
-    spec = service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
+    spec = served(service, registry, serving_image=image)
     assert spec == types.ModelContainerSpec(image_uri=model_upload.PREBUILT)

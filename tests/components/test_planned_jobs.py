@@ -31,14 +31,11 @@ def test_the_price_of_the_job_goes_with_its_folder_where_it_is_known(tmp_path):
 
 
 def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_machine(
-    tmp_path, capsys
+    tmp_path, refused
 ):
     gpus = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
-    with pytest.raises(SystemExit) as ended:
-        planned(tmp_path, **gpus)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
+    assert refused(planned, tmp_path, **gpus) == (
+        "accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
         "TARGET=gpu` makes; give it as gpu_image_uri\n"
     )
     pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **gpus)
@@ -49,7 +46,7 @@ def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_mach
     assert pools[0]["container_spec"]["image_uri"] == MachineOptions().image_uri
 
 
-def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
+def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path, refused):
     rates = {"n1-standard-4": 0.2, "pd-ssd": 0.001}
 
     def timeout(**changes):
@@ -61,8 +58,7 @@ def test_max_cost_shortens_the_timeout_to_what_it_pays_for(tmp_path):
     assert timeout(max_cost=0.1) == "600s"
     assert timeout(max_cost=100.0) == "86400s"
     assert timeout(max_cost=0.6, price_per_hour=1.2) == "1800s"
-    with pytest.raises(SystemExit):
-        timeout(max_cost=0.001)
+    assert refused(timeout, max_cost=0.001)
 
 
 def test_the_jobs_labels_tell_the_run_that_it_belongs_to(tmp_path):

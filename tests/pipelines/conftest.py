@@ -15,3 +15,24 @@ def command(capfd):
         return code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def refused(command):
+    """Runs a command line that must end in one line, by default with exit code 2; returns it."""
+
+    def run(*arguments, code=2):
+        *ended, error = command(*arguments)
+        assert (*ended, error.count("\n")) == (code, "", 1), (arguments, error)
+        assert error.startswith("error: ")
+        return error
+
+    return run
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty working folder, which is the user's home, too, and a wide terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")

@@ -2,47 +2,29 @@
 
 import pytest
 
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
-from components.vertex_client import model_client
-from pipelines.commands import command_line
 from pipelines.emulator.model_service import FOLDER_NAME
-from tests.model_service import ModelService
+from tests.model_service import ModelService, candidate, registry_at
 
-LOCAL = "projects/local/locations/local"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("elsewhere")
+LOCAL = ("local", "local")
 
 
 @pytest.fixture
-def promote(capfd):
+def promote(command):
     """Runs the command; returns its exit code and what it has shown."""
 
     def run(*arguments):
-        code = command_line.run(command_line.app, ["promote", "digits", *arguments])
-        shown = capfd.readouterr()
-        return code, shown.out + shown.err
+        code, out, err = command("promote", "digits", *arguments)
+        return code, out + err
 
     return run
 
 
-def register(environment, parent, *runs, folder=""):
-    registry = ModelRegistry(model_client("us-central1", environment), parent)
-    rival = ""
+def register(environment, place, *runs, folder=""):
+    registry, rival = registry_at(environment, *place), ""
     for run in runs:
-        candidate = Candidate(
-            artifact_uri=f"{folder}/{run}/model",
-            serving_image="image",
-            description=run,
-            labels={"run": run},
-            metrics={},
-        )
-        rival = registry.register("digits", candidate, "champion", rival).name
+        version = candidate(f"{folder}/{run}/model", description=run, labels={"run": run})
+        rival = registry.register("digits", version, "champion", rival).name
     return registry
 
 
@@ -60,19 +42,11 @@ def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, t
         register(server.environment, LOCAL, "one", "two")
     code, shown = promote("--local")
     assert code == 0
-    assert shown.splitlines()[2].split() == [
-        "2",
-        "champion,",
-        "champion-2,",
-        "default",
-        "two",
-        "/two/model",
-    ]
+    row = ["2", "champion,", "champion-2,", "default", "two", "/two/model"]
+    assert shown.splitlines()[2].split() == row
     assert promote("--local", "--version", "1") == (0, "digits@1 is the champion of digits\n")
-    assert promote("--local", "--rollback") == (
-        0,
-        "digits@2 is the champion of digits again, after digits@1\n",
-    )
+    again = "digits@2 is the champion of digits again, after digits@1\n"
+    assert promote("--local", "--rollback") == (0, again)
     assert promote("--local", "--rollback")[1].startswith(
         "digits@1 is the champion of digits again"
     )
@@ -97,8 +71,8 @@ def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch
     with ModelService(tmp_path / "service") as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
-        parent = "projects/my-project/locations/us-central1"
-        registry = register(service.environment, parent, "one", "two")
+        place = ("my-project", "us-central1")
+        registry = register(service.environment, place, "one", "two")
         before = len(service.requests)
         flags = "--project", "my-project", "--region", "us-central1"
         assert promote("--version", "1", *flags)[0] == 0

@@ -12,32 +12,19 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
-from components.vertex_client import model_client
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
 from tests.emulator import OpenEmulator
-from tests.model_service import ModelService
+from tests.model_service import ModelService, candidate, registry_at
 from tests.trainer.serving.servers import ROOT
 
-LOCAL = "projects/local/locations/local"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def register(folder, model, uri):
     with ModelService(folder / "runs" / FOLDER_NAME, project_number="") as server:
-        registry = ModelRegistry(model_client("us-central1", server.environment), LOCAL)
-        candidate = Candidate(
-            artifact_uri=uri, serving_image="image", description="", labels={}, metrics={}
-        )
-        registry.register(model, candidate, "champion", "")
+        registry = registry_at(server.environment, "local", "local")
+        registry.register(model, candidate(uri), "champion", "")
 
 
 @pytest.fixture
@@ -135,9 +122,7 @@ model = "wide_and_deep"
 
 
 def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
-    command,
-    tmp_path,
-    row_model,
+    command, refused, tmp_path, row_model
 ):
     register(tmp_path, "trips", row_model)
     columns = ", ".join(
@@ -171,9 +156,7 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
         ("text.csv", "text.csv:2 miles is not a number: 'far'"),
         ("photo.png", "the model of trips takes files that end in .csv, .jsonl"),
     ):
-        code, shown, errors = command("predict", "trips", file)
-        assert (code, shown) == (2, "")
-        assert words in errors and errors.startswith("error: ") and errors.count("\n") == 1
+        assert words in refused("predict", "trips", file)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +176,8 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
         (["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"], "leave out the o"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_remedy(command, arguments, words):
-    code, shown, errors = command(*arguments)
-    assert (code, shown) == (2, "")
-    assert words in errors and errors.startswith("error: ") and errors.count("\n") == 1
+def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
+    assert words in refused(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +193,10 @@ def test_a_mistake_is_one_line_with_the_remedy(command, arguments, words):
         ("d.jsonl", b"\n", "d.jsonl: there is no instance in them"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_named(command, champion, tmp_path, name, content, words):
+def test_a_file_that_can_not_be_used_is_named(refused, champion, tmp_path, name, content, words):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    code, shown, errors = command("predict", "digits", name)
-    assert (code, shown) == (2, "")
-    assert words in errors and errors.startswith("error: ") and errors.count("\n") == 1
+    assert words in refused("predict", "digits", name)
 
 
 class Endpoint(OpenEmulator):

@@ -6,9 +6,7 @@ import urllib.error
 import PIL.Image
 import pytest
 
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
-from components.vertex_client import model_client
+from tests.model_service import candidate, registry_at
 from tests.pipelines.emulator.conftest import ROOT, emulated
 
 LEFT_OUT = ("records_engine=dataflow",)
@@ -92,17 +90,10 @@ def test_the_pages_commands_run_as_they_are_written(rehearsal):
     assert any("run flowers --set source=images:gs://" in command for command in done)
     assert "python -m pipelines cancel first" in done
     assert "python -m pipelines schedule pause digits" in done
-    parent = "projects/my-project/locations/us-central1"
-    registry = ModelRegistry(model_client("us-central1", rehearsal.environment), parent)
+    registry = registry_at(rehearsal.environment)
     first = registry.champion("digits")
     assert first.artifact_uri.startswith("gs://my-project-training/runs/")
-    other = Candidate(
-        artifact_uri="gs://elsewhere/model",
-        serving_image="i",
-        description="",
-        labels={},
-        metrics={},
-    )
+    other = candidate("gs://elsewhere/model")
     second = registry.register("digits", other, "champion", first.name)
     assert registry.champion("digits") == second
     (rollback,) = re.findall(

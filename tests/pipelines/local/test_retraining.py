@@ -6,15 +6,12 @@ import shutil
 import pytest
 from rich.console import Console
 
-from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
 from components.registry.trained_versions import dataset_digest, training_labels
-from components.vertex_client import model_client
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.emulator.model_service import FOLDER_NAME
 from pipelines.local import run
-from tests.model_service import ModelService
+from tests.model_service import ModelService, candidate, registry_at
 from tests.trainer.data.folders import two_classes, write_pictures
 from trainer.config import configuration_digest
 from trainer.data.write.writer import create_tfrecords
@@ -67,18 +64,11 @@ def champion(tmp_path, small):
     parameters = recipe.load("digits").with_values(small, place="test")
     create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
     configuration = configuration_digest(parameters.training, parameters.machines.image_uri)
-    candidate = Candidate(
-        artifact_uri="gs://bucket/model",
-        serving_image="image",
-        description="",
-        labels=training_labels(dataset_digest(str(tmp_path / "records")), configuration),
-        metrics={},
-    )
+    labels = training_labels(dataset_digest(str(tmp_path / "records")), configuration)
+    version = candidate("gs://bucket/model", labels=labels)
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
-        registry = ModelRegistry(
-            model_client(LOCATION, server.environment), f"projects/{PROJECT}/locations/{LOCATION}"
-        )
-        return registry.register("digits", candidate, "champion", "").name
+        registry = registry_at(server.environment, PROJECT, LOCATION)
+        return registry.register("digits", version, "champion", "").name
 
 
 def states(summary):

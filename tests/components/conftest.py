@@ -1,0 +1,28 @@
+import pytest
+
+from tests.model_service import ModelService
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """A Model Registry, to which the environment leads."""
+    with ModelService(tmp_path / "registry") as service:
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
+        yield service
+
+
+@pytest.fixture
+def refused(capsys):
+    """Calls a step that must end with exit code 2; returns the line that it leaves."""
+
+    def call(step, *arguments, **named):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            step(*arguments, **named)
+        error = capsys.readouterr().err
+        assert (ended.value.code, error.count("\n")) == (2, 1), error
+        assert error.startswith("error: ")
+        return error.removeprefix("error: ")
+
+    return call
