@@ -49,6 +49,25 @@ _FORMS = {
         ),
         "an image's name, such as 'europe-docker.pkg.dev/PROJECT/REPOSITORY/training:1'",
     ),
+    "project": (
+        re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+"),
+        "a project's ID, such as 'my-project'",
+    ),
+    "region": (re.compile(r"[a-z]+-[a-z]+[0-9]+"), "a region, such as 'us-central1'"),
+    "pipeline_root": (
+        re.compile(r"gs://[a-z0-9][^\s]*"),
+        "a folder in Cloud Storage, such as 'gs://BUCKET/runs'",
+    ),
+    "template_repository": (
+        re.compile(r"gs://[a-z0-9][^\s]*|https?://[^\s/]+/[^\s/]+/[^\s/]+/?"),
+        "a repository: neither https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY nor "
+        "gs://BUCKET/FOLDER",
+    ),
+    "endpoint": (
+        re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?"),
+        "a server's address, such as 'http://127.0.0.1:8080' or "
+        "'us-central1-aiplatform.googleapis.com'",
+    ),
     "dataflow_subnetwork": (
         re.compile(r".*regions/(?P<location>[a-z0-9-]+)/subnetworks/[a-z0-9-]+"),
         "regions/REGION/subnetworks/NAME",

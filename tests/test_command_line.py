@@ -206,7 +206,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
             ["parameters", "xyzzy"],
             "; topics are records, engine, training, machines, pipeline, gate",
         ),
-        (["parameters", ""], "WORD '' is empty"),
+        (["parameters", ""], "word '' is empty"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(tmp_path, capfd, arguments, message):

@@ -7,7 +7,6 @@ Nothing is read before `load` is called.
 
 import configparser
 import dataclasses
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from trainer import fields
 from trainer.errors import InputError
@@ -26,20 +26,28 @@ from trainer.machines.worker_pools import MachineOptions, check_gpu_image
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"
-TRANSPORTS = ("", "rest", "grpc")
-_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+")
-_REPOSITORY = re.compile(r"gs://[a-z0-9][^\s]*|https?://[^\s/]+/[^\s/]+/[^\s/]+/?")
-_ENDPOINT = re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?")
 
 
-def _setting(default: Any, *, help: str, variables: tuple[str, ...], gcloud: Any = ()) -> Any:
-    """Return a field of `Settings`: with its environment variables and its properties in gcloud."""
-    field = fields.option(default, help=help, choices=TRANSPORTS if "rest or grpc" in help else ())
-    metadata = {**field.metadata, "variables": variables, "gcloud": tuple(gcloud)}
-    if field.default is dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
-    return dataclasses.field(default=field.default, metadata=metadata)
+def _setting(
+    help: str,
+    form: str = "",
+    *,
+    default: Any = "",
+    choices: tuple[str, ...] = (),
+    variables: tuple[str, ...] = (),
+    gcloud: tuple[str, ...] = (),
+) -> Any:
+    """Return a field of `Settings`.
+
+    Args:
+        form: as `resource_names.check` has it; empty: any text.
+        variables: of the environment; default: VERTEX_ and the field's name.
+        gcloud: its properties in gcloud's configuration.
+    """
+    field = fields.option(default, help=help, choices=choices)
+    own = {"form": form, "variables": variables, "gcloud": gcloud}
+    field.metadata = {**field.metadata, **own}
+    return field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,101 +55,56 @@ class Settings:
     """Settings of every command that speaks to Google Cloud."""
 
     project: str = _setting(
-        "",
-        help="Google Cloud project.",
+        "Google Cloud project.",
+        "project",
         variables=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"),
-        gcloud=["core/project"],
+        gcloud=("core/project",),
     )
     region: str = _setting(
-        "us-central1",
-        help="Region of Vertex AI.",
+        "Region of Vertex AI.",
+        "region",
+        default="us-central1",
         variables=("GOOGLE_CLOUD_REGION", "CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION"),
-        gcloud=["ai/region", "compute/region"],
+        gcloud=("ai/region", "compute/region"),
     )
-    pipeline_root: str = _setting(
-        "", help="Where runs write: gs://BUCKET/FOLDER.", variables=("VERTEX_PIPELINE_ROOT",)
-    )
-    image: str = _setting(
-        "", help="Container image of components and replicas.", variables=("VERTEX_IMAGE",)
-    )
-    gpu_image: str = _setting(
-        "",
-        help="Container image of replicas that have accelerators.",
-        variables=("VERTEX_GPU_IMAGE",),
-    )
+    pipeline_root: str = _setting("Where runs write: gs://BUCKET/FOLDER.", "pipeline_root")
+    image: str = _setting("Container image of components and replicas.", "image")
+    gpu_image: str = _setting("Container image of replicas that have accelerators.", "image")
     serving_image: str = _setting(
-        "",
-        help="Container image that serves registered models; else Google's of TensorFlow 2.15.",
-        variables=("VERTEX_SERVING_IMAGE",),
+        "Container image that serves registered models; else Google's of TensorFlow 2.15.", "image"
     )
     template_repository: str = _setting(
-        "",
-        help="Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
+        "Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
         "gs://BUCKET/FOLDER.",
-        variables=("VERTEX_TEMPLATE_REPOSITORY",),
+        "template_repository",
     )
-    service_account: str = _setting(
-        "", help="Account that runs and replicas act as.", variables=("VERTEX_SERVICE_ACCOUNT",)
-    )
+    service_account: str = _setting("Account that runs and replicas act as.", "service_account")
     network: str = _setting(
-        "",
-        help="Network to peer with: projects/NUMBER/global/networks/NAME.",
-        variables=("VERTEX_NETWORK",),
+        "Network to peer with: projects/NUMBER/global/networks/NAME.", "network"
     )
     encryption_key: str = _setting(
-        "", help="Cloud KMS key for all that is made.", variables=("VERTEX_ENCRYPTION_KEY",)
+        "Cloud KMS key for all that is made.", "encryption_spec_key_name"
     )
     tensorboard: str = _setting(
-        "",
-        help="Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID.",
-        variables=("VERTEX_TENSORBOARD",),
+        "Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID.", "tensorboard"
     )
-    labels: dict = _setting(
-        {},
-        help="Labels of all that is made; in the environment a=b,c=d.",
-        variables=("VERTEX_LABELS",),
-    )
+    labels: dict = _setting("Labels of all that is made; in the environment a=b,c=d.", default={})
     endpoint: str = _setting(
-        "",
-        help="Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080.",
-        variables=("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM"),
-        gcloud=["api_endpoint_overrides/aiplatform"],
+        "Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080.",
+        "endpoint",
+        variables=ENDPOINT_VARIABLES,
+        gcloud=("api_endpoint_overrides/aiplatform",),
     )
     transport: str = _setting(
-        "",
-        help="rest or grpc; empty: rest at an endpoint of this machine, else grpc.",
-        variables=("VERTEX_AI_TRANSPORT",),
+        "rest or grpc; empty: rest at an endpoint of this machine, else grpc.",
+        choices=("", "rest", "grpc"),
+        variables=(TRANSPORT_VARIABLE,),
     )
 
     def __post_init__(self) -> None:
-        if self.project and not _PROJECT.fullmatch(self.project):
-            raise InputError(
-                f"project={self.project!r} is not a project's ID, such as 'my-project'"
-            )
-        if not _REGION.fullmatch(self.region):
-            raise InputError(f"region={self.region!r} is not a region, such as 'us-central1'")
-        if self.pipeline_root and not re.fullmatch(r"gs://[a-z0-9][^\s]*", self.pipeline_root):
-            raise InputError(
-                f"pipeline_root={self.pipeline_root!r} is not a folder in Cloud Storage, such as "
-                "'gs://BUCKET/runs'"
-            )
-        if self.template_repository and not _REPOSITORY.fullmatch(self.template_repository):
-            raise InputError(
-                f"template_repository={self.template_repository!r} is neither "
-                "https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY nor gs://BUCKET/FOLDER"
-            )
-        if self.endpoint and not _ENDPOINT.fullmatch(self.endpoint):
-            raise InputError(
-                f"endpoint={self.endpoint!r} is not a server's address, such as "
-                "'http://127.0.0.1:8080' or 'us-central1-aiplatform.googleapis.com'"
-            )
-        for name in ("service_account", "network", "tensorboard", "image"):
-            resource_names.check(name, getattr(self, name))
-        for name in ("gpu_image", "serving_image"):
-            resource_names.check("image", getattr(self, name), called=name)
-        resource_names.check(
-            "encryption_spec_key_name", self.encryption_key, called="encryption_key"
-        )
+        for field in dataclasses.fields(self):
+            if field.metadata["form"]:
+                resource_names.check(field.metadata["form"], getattr(self, field.name), field.name)
         resource_names.check_labels(self.labels)
 
     @property
@@ -165,19 +128,29 @@ class Settings:
 
     def require(self, *names: str) -> "Settings":
         """Itself; raises InputError for the first of `names` that has no value."""
-        for field in dataclasses.fields(self):
-            if field.name in names and not getattr(self, field.name):
-                raise InputError(self.missing(field.name))
+        for name in names:
+            if not getattr(self, name):
+                raise InputError(self.missing(name))
         return self
 
     @staticmethod
     def missing(name: str) -> str:
         """Say how setting `name`, which has no value, is given one."""
-        field = next(field for field in dataclasses.fields(Settings) if field.name == name)
         return (
-            f"no {name}: give --{name.replace('_', '-')}, set {field.metadata['variables'][0]}, or "
-            f"write {name} = ... into {FILE_NAME}"
+            f"no {name}: give {option_of(name)}, set {variables_of(name)[0]}, or write {name} = "
+            f"... into {FILE_NAME}"
         )
+
+
+def option_of(name: str) -> str:
+    """Return --pipeline-root for the setting pipeline_root."""
+    return f"--{name.replace('_', '-')}"
+
+
+def variables_of(name: str) -> tuple[str, ...]:
+    """Return the variables of the environment that set a setting, the first one before others."""
+    (field,) = (one for one in dataclasses.fields(Settings) if one.name == name)
+    return field.metadata["variables"] or (f"VERTEX_{name.upper()}",)
 
 
 def load(
@@ -201,27 +174,26 @@ def load(
         ("the command line", {name: value for name, value in flags.items() if value}),
     ]
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
     for place, layer in layers:
-        values.update(layer)
-        places.update(dict.fromkeys(layer, place))
         try:
+            if isinstance(layer.get("labels"), str):
+                layer["labels"] = _labels(layer["labels"])
             fields.build(Settings, layer)
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
+        values.update(layer)
     return fields.build(Settings, values)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Settings):
-        given = [environment[name] for name in field.metadata["variables"] if environment.get(name)]
-        if given:
-            values[field.name] = parse_labels(given[0]) if field.name == "labels" else given[0]
-    return values
+    given = {
+        field.name: [environment.get(name) for name in variables_of(field.name)]
+        for field in dataclasses.fields(Settings)
+    }
+    return {name: next(filter(None, texts)) for name, texts in given.items() if any(texts)}
 
 
-def parse_labels(text: str) -> Any:
+def _labels(text: str) -> Any:
     """a=b,c=d, or a JSON object, as a dictionary; raises InputError for anything else."""
     if text.lstrip().startswith("{"):
         return text
@@ -253,26 +225,21 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
 
 def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read gcloud's files: $CLOUDSDK_CONFIG or ~/.config/gcloud, configurations/config_NAME."""
-    home = environment.get("HOME", "")
-    folder = environment.get("CLOUDSDK_CONFIG", "")
-    root = Path(folder) if folder else Path(home, ".config", "gcloud")
-    if not folder and not home:
-        return {}
-    name = environment.get("CLOUDSDK_ACTIVE_CONFIG_NAME", "")
-    active = root / "active_config"
+    root = Path(
+        environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"
+    )
+    active, parser = root / "active_config", configparser.ConfigParser(interpolation=None)
     try:
+        name = environment.get("CLOUDSDK_ACTIVE_CONFIG_NAME", "")
         if not name:
             name = active.read_text().strip() if active.is_file() else "default"
-        parser = configparser.ConfigParser(interpolation=None)
         parser.read(root / "configurations" / f"config_{name}", encoding="utf-8")
     except (OSError, configparser.Error, UnicodeDecodeError):
         # gcloud's own business: whoever has broken it hears of it from gcloud.
         return {}
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
-        for property_name in field.metadata["gcloud"]:
-            section, _, key = property_name.partition("/")
-            value = parser.get(section, key, fallback="")
-            if value and field.name not in values:
+        for place in reversed(field.metadata["gcloud"]):
+            if value := parser.get(*place.split("/"), fallback=""):
                 values[field.name] = value
     return values

@@ -30,19 +30,29 @@ Rates = Annotated[
 ]
 
 
+def not_empty(option: typer.CallbackParam, value: str | None) -> str | None:
+    """Return an option's value; raise InputError where it says nothing.
+
+    A variable of a script that is not set makes such a value: it must not mean the default.
+    """
+    if value is not None and not value.strip():
+        raise InputError(f"{option.opts[0]} {value!r} is empty; give a value, or leave it out")
+    return value
+
+
 Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="Only of this recipe.", show_default=False)
+    str | None, typer.Option("--recipe", help="Only of this recipe.", callback=not_empty)
 ]
 RunsDirectory = Annotated[
     str | None,
     typer.Option(
         metavar="FOLDER",
         help="Where runs on this machine leave their folders; default: runs.",
-        show_default=False,
+        callback=not_empty,
     ),
 ]
 ModelName = Annotated[
-    str | None, typer.Option(help="Of another model than the recipe's.", show_default=False)
+    str | None, typer.Option(help="Of another model than the recipe's.", callback=not_empty)
 ]
 
 
@@ -64,7 +74,7 @@ def folder(option: str, given: str) -> Path:
         InputError: it names none.
     """
     try:
-        return Path(not_empty(option, given)).expanduser()
+        return Path(given).expanduser()
     except RuntimeError as error:
         raise InputError(f"{option} {given!r}: {error}; write the folder out") from None
 
@@ -75,21 +85,9 @@ def of_recipe(given: str | None) -> str:
     Raises:
         InputError: no recipe can have that name.
     """
-    if given is None:
-        return ""
-    if not _RECIPE_NAME.fullmatch(not_empty("--recipe", given)):
+    if given and not _RECIPE_NAME.fullmatch(given):
         raise InputError(f"--recipe {given!r} is not a recipe's name, such as 'digits'")
-    return given
-
-
-def not_empty(option: str, value: str) -> str:
-    """`value`, of an option that may be left out; raises InputError where it says nothing.
-
-    A variable of a script that is not set makes such a value: it must not mean the default.
-    """
-    if not value.strip():
-        raise InputError(f"{option} {value!r} is empty; give a value, or leave it out")
-    return value
+    return given or ""
 
 
 def confirm(question: str) -> bool:

@@ -2,15 +2,13 @@
 
 import datetime
 import re
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.cloud.flags import with_settings
-from pipelines.cloud.settings import Settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import Recipe, confirm, of_recipe
 from pipelines.console import cell, say
 from trainer.errors import InputError
@@ -21,7 +19,7 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 @with_settings
 def clean(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     older_than: Annotated[str, typer.Option(help="What ended before: 30d, 12h or 4w ago.")],
     recipe: Recipe = None,
     keep_last: Annotated[
@@ -36,22 +34,17 @@ def clean(
     one of those or another run still needs.
     """
     from pipelines.cloud import clean as cleaning
-    from pipelines.cloud.connection import Connection
 
-    only = of_recipe(recipe)
-    before = _before(older_than)
-    own = settings().require("project")
-    connection = Connection(own)
+    only, before = of_recipe(recipe), _before(older_than)
+    connection = settings.connect()
     found = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
-    console = Console()
 
     table = Table("What", "Name", "", box=None)
     for item in found.items:
         table.add_row(*map(cell, (item.kind, item.name, item.detail)))
     if found.items:
-        console.print(table)
-    for reason in found.kept:
-        say(f"kept: {reason}")
+        Console().print(table)
+    say(*(f"kept: {reason}" for reason in found.kept))
     if not found.items:
         say("nothing to delete")
         return

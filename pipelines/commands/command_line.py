@@ -142,13 +142,12 @@ def list_parameters(
             metavar="[WORD]",
             help=f"Only those that it is about: {', '.join(parameter_list.TOPICS)}, or part of a "
             "name or of a description.",
-            show_default=False,
+            callback=not_empty,
         ),
     ] = None,
 ) -> None:
     """List the pipeline's parameters, which --set takes."""
-    word = "" if word is None else not_empty("WORD", word)
-    parameter_list.show(word, Console())
+    parameter_list.show(word or "", Console())
 
 
 @app.command()
@@ -204,12 +203,11 @@ def run_recipe(
             "--cache/--no-cache",
             help="Take over what earlier runs have left, for every step or for none; default: as "
             "each step has it, which is for records alone.",
-            show_default=False,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Of the run; default: <recipe>-<time>.", show_default=False),
+        typer.Option(help="Of the run; default: <recipe>-<time>.", callback=not_empty),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
     runs_directory: RunsDirectory = None,
@@ -235,8 +233,6 @@ def run_recipe(
     loaded = api.load(recipe)
     given = parse_settings(set_)
     loaded.with_values(given, place="--set")
-    if name is not None:
-        not_empty("--name", name)
     if in_containers and not local:
         raise InputError("--in-containers is for runs on this machine; add --local")
     if not local:

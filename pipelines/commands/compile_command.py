@@ -1,24 +1,25 @@
 """The command that compiles recipes, of compile.py and of the installed command line."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.cloud.flags import with_settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.cloud.settings import Settings
-from pipelines.commands.arguments import folder
+from pipelines.commands.arguments import folder, not_empty
 
 
 @with_settings
 def main(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     recipes: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all of them.")
     ] = None,
-    output_directory: Annotated[str, typer.Option(help="Where the files go.")] = "build",
+    output_directory: Annotated[
+        str, typer.Option(help="Where the files go.", callback=not_empty)
+    ] = "build",
     upload: Annotated[
         bool,
         typer.Option(

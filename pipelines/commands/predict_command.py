@@ -52,7 +52,7 @@ def predict(
             metavar="URL|ID",
             help="Ask this server, as `serve` names it, or this endpoint of Vertex AI; default: "
             "the champion of this machine is loaded.",
-            show_default=False,
+            callback=not_empty,
         ),
     ] = None,
     as_json: Annotated[
@@ -107,7 +107,6 @@ def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
 
 def _remote(endpoint: str) -> Ask:
     """Return how a server by its URL, or an endpoint of Vertex AI by its ID or name, is asked."""
-    not_empty("--endpoint", endpoint)
     if "://" in endpoint:
         bare = not urlsplit(endpoint).path.strip("/")
         url = f"{endpoint.rstrip('/')}{PREDICT_ROUTE}" if bare else endpoint

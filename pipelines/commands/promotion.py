@@ -5,7 +5,7 @@ somebody has looked at, and a champion that has to go.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pipelines import local_registry
-from pipelines.cloud.flags import with_settings
-from pipelines.cloud.settings import Settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import (
     ModelName,
     RecipeName,
@@ -29,10 +28,13 @@ from trainer.errors import InputError
 
 @with_settings
 def promote(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     recipe: RecipeName,
     version: Annotated[
-        str | None, typer.Option("--version", metavar="N", help="Make this version the champion.")
+        str | None,
+        typer.Option(
+            "--version", metavar="N", help="Make this version the champion.", callback=not_empty
+        ),
     ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Make the champion before this one it again.")
@@ -47,9 +49,6 @@ def promote(
     directory = runs_folder(runs_directory, local=local)
     if runs_directory is not None and not directory.is_dir():
         raise InputError(f"--runs-directory {runs_directory!r}: there is no such folder")
-    for option, value in (("--version", version), ("--model-name", model_name)):
-        if value is not None:
-            not_empty(option, value)
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
     model = local_registry.model_of(recipe, model_name)
@@ -67,9 +66,7 @@ def promote(
 
 
 @contextlib.contextmanager
-def _registry(
-    settings: Callable[[], Settings], runs_directory: Path | None, model: str
-) -> Iterator[Any]:
+def _registry(settings: GivenSettings, runs_directory: Path | None, model: str) -> Iterator[Any]:
     """Yield the Model Registry of the settings, or the one in a folder of this machine's runs."""
     from components.cloud_errors import translated
 
@@ -77,12 +74,11 @@ def _registry(
         stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
         if runs_directory is None:
             from components.registry.model_registry import ModelRegistry
-            from pipelines.cloud.connection import Connection
 
-            own = settings().require("project")
-            yield ModelRegistry(Connection(own).models, own.parent)
-            return
-        yield stack.enter_context(local_registry.opened(runs_directory))
+            connection = settings.connect()
+            yield ModelRegistry(connection.models, connection.settings.parent)
+        else:
+            yield stack.enter_context(local_registry.opened(runs_directory))
 
 
 def _show(console: Console, model: str, versions: list[Any]) -> None:

@@ -1,13 +1,12 @@
 """Commands that look at Google Cloud: doctor, status, cancel, logs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pipelines import local_runs, run_history
-from pipelines.cloud.flags import with_settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
@@ -30,13 +29,10 @@ _LATEST = "As `runs` lists them; latest: the one that was started last on this m
 
 @with_settings
 def status(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="[RUN]",
-            help=f"{_LATEST}; default: list them.",
-        ),
+        typer.Argument(metavar="[RUN]", help=f"{_LATEST}; default: list them."),
     ] = "",
     recipe: Recipe = None,
     rate: Rates = None,
@@ -84,7 +80,7 @@ def status(
 
 
 @with_settings
-def cancel(settings: Callable[[], Settings], run: RunName) -> None:
+def cancel(settings: GivenSettings, run: RunName) -> None:
     """Cancel a run; its training job is ended with it."""
     folder = runs_folder(None, local=True)
     if run_history.is_here(folder, run):
@@ -98,14 +94,14 @@ def cancel(settings: Callable[[], Settings], run: RunName) -> None:
 
 @with_settings
 def logs(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     run: Annotated[str, typer.Argument(metavar="RUN", help=f"{_LATEST}.")],
     replica: Annotated[
         str | None,
         typer.Option(
             help="Of this one alone, such as workerpool1-0; all: of every one; default: the one "
             "that failed.",
-            show_default=False,
+            callback=not_empty,
         ),
     ] = None,
     lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,
@@ -116,8 +112,6 @@ def logs(
     from pipelines.cloud import runs
     from pipelines.cloud.connection import Connection
 
-    if replica is not None:
-        not_empty("--replica", replica)
     folder = runs_folder(runs_directory, local=True)
     if run_history.is_here(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
@@ -133,7 +127,7 @@ def logs(
 
 @with_settings
 def doctor(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     recipe: Annotated[
         str, typer.Argument(metavar="[RECIPE]", help="Check the quota for its machines, too.")
     ] = "",
@@ -165,7 +159,7 @@ def doctor(
     return worst
 
 
-def _settings_for(run: str, settings: Callable[[], Settings], folder: Path) -> Settings:
+def _settings_for(run: str, settings: GivenSettings, folder: Path) -> Settings:
     """Return the settings by which a run that is not here is found on Vertex AI.
 
     Raises:

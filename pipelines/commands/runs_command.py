@@ -2,7 +2,6 @@
 
 import itertools
 import pathlib
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,8 +10,7 @@ from rich.padding import Padding
 
 from components.cloud_errors import CloudError
 from pipelines import run_history
-from pipelines.cloud.flags import with_settings
-from pipelines.cloud.settings import Settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
 from pipelines.console import cell, clock, say
 from pipelines.run_history import PastRun
@@ -35,7 +33,7 @@ _LONGEST_VALUE = 24
 
 @with_settings
 def runs(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[RUN RUN]", help="Compare these two; default: list all."),
@@ -58,9 +56,7 @@ def runs(
     list_runs(folder, settings, of_recipe(recipe), limit)
 
 
-def list_runs(
-    folder: pathlib.Path, settings: Callable[[], Settings], recipe: str, limit: int
-) -> None:
+def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
     """Print the runs of a folder and of the project, where settings name one.
 
     Raises:
@@ -141,7 +137,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _find(folder: pathlib.Path, name: str, settings: Callable[[], Settings]) -> PastRun:
+def _find(folder: pathlib.Path, name: str, settings: GivenSettings) -> PastRun:
     """Return the run of that name, of this machine or else of the project."""
     if run_history.is_here(folder, name):
         return run_history.find(folder, name)

@@ -1,33 +1,29 @@
 """python -m pipelines schedule: a recipe's [retraining] on Vertex AI."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.cloud.flags import with_settings
-from pipelines.cloud.settings import Settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import RecipeName, confirm
 from pipelines.console import cell, say
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
-SettingsOf = Callable[[], Settings]
 
 
 @app.command()
 @with_settings
-def apply(settings: SettingsOf, recipe: RecipeName) -> None:
+def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """Make a recipe's schedule, or change it to what the recipe declares now."""
     from pipelines import recipe as recipes
     from pipelines.cloud import schedules, template
-    from pipelines.cloud.connection import Connection
 
     own = settings().require("project", "pipeline_root")
     loaded = recipes.load(recipe)
     compiled = template.compiled(loaded, own)
-    applied = schedules.apply(Connection(own), loaded, compiled)
+    applied = schedules.apply(settings.connect(), loaded, compiled)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")
@@ -41,13 +37,12 @@ def apply(settings: SettingsOf, recipe: RecipeName) -> None:
 
 @app.command("list")
 @with_settings
-def list_schedules(settings: SettingsOf) -> None:
+def list_schedules(settings: GivenSettings) -> None:
     """List the schedules that this project made."""
     from pipelines.cloud import schedules
-    from pipelines.cloud.connection import Connection
 
     table = Table("Recipe", "State", "Cron", "Next run", "Started", "Template", box=None)
-    for schedule in schedules.listed(Connection(settings().require("project"))):
+    for schedule in schedules.listed(settings.connect()):
         labels = schedule.create_pipeline_job_request.pipeline_job.labels
         next_run = f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else ""
         values = (
@@ -64,38 +59,35 @@ def list_schedules(settings: SettingsOf) -> None:
 
 @app.command()
 @with_settings
-def pause(settings: SettingsOf, recipe: RecipeName) -> None:
+def pause(settings: GivenSettings, recipe: RecipeName) -> None:
     """Start no more runs until the schedule is resumed."""
     from pipelines.cloud import schedules
-    from pipelines.cloud.connection import Connection
 
-    schedules.pause(Connection(settings().require("project")), recipe)
+    schedules.pause(settings.connect(), recipe)
     say(f"the schedule of {recipe} is paused")
 
 
 @app.command()
 @with_settings
-def resume(settings: SettingsOf, recipe: RecipeName) -> None:
+def resume(settings: GivenSettings, recipe: RecipeName) -> None:
     """Start runs again; those that were missed are not made up for."""
     from pipelines.cloud import schedules
-    from pipelines.cloud.connection import Connection
 
-    schedules.resume(Connection(settings().require("project")), recipe)
+    schedules.resume(settings.connect(), recipe)
     say(f"the schedule of {recipe} is active")
 
 
 @app.command()
 @with_settings
 def delete(
-    settings: SettingsOf,
+    settings: GivenSettings,
     recipe: RecipeName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a recipe's schedule. Its runs stay."""
     from pipelines.cloud import schedules
-    from pipelines.cloud.connection import Connection
 
-    connection = Connection(settings().require("project"))
+    connection = settings.connect()
     schedules.find(connection, recipe)
     if not yes and not confirm(f"Delete the schedule of {recipe}?"):
         say("nothing was deleted")
