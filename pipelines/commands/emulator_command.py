@@ -20,6 +20,7 @@ def emulator(
 ) -> None:
     """Start a Vertex AI on this machine, and print what leads the other commands to it."""
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
+    from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
     from pipelines.emulator.custom_job_files import CustomJobFiles
@@ -48,11 +49,14 @@ def emulator(
         pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
         schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
         models = ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri)
+        kept = place / "batchPredictionJobs"
+        batches = BatchService(place / "jobs", guardian, models, operations, kept)
         server = stack.enter_context(
             Emulator(
                 pipelines,
                 schedules,
                 RunResources(operations, jobs),
+                stack.enter_context(batches),
                 models,
                 EndpointService(models, operations, place / "endpoints"),
                 MetadataService(operations, pipelines.pipeline_jobs),

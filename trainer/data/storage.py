@@ -7,6 +7,7 @@ processes would otherwise pay 4 s and 400 MB for each of them.
 import collections
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import secrets
@@ -169,6 +170,13 @@ def entries(uri: str) -> Iterator[tuple[str, bool]]:
     with os.scandir(uri) as found:
         for entry in found:
             yield entry.name, entry.is_dir()
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the files and folders that a pattern, or a plain URI, means."""
+    if is_remote(pattern):
+        return _gfile().glob(pattern)
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
 
 
 def holds_a_file(uri: str) -> bool:

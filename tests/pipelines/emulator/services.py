@@ -6,6 +6,7 @@ import datetime
 from google.cloud import aiplatform_v1 as vertex
 
 from components.vertex_client import local_credentials, service
+from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
@@ -42,8 +43,12 @@ class Services:
         self.clock, operations = Clock(), Operations()
         runs = PipelineService(Idle(), operations, self.clock)
         self.scheduler = ScheduleService(runs, operations, self.clock)
-        jobs = stack.enter_context(JobService(folder, stack.enter_context(Guardian())))
+        guardian = stack.enter_context(Guardian())
+        jobs = stack.enter_context(JobService(folder, guardian))
         models = ModelService(folder, operations)
+        kept = folder / "batchPredictionJobs"
+        batches = BatchService(folder / "batches", guardian, models, operations, kept)
+        self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
         server = stack.enter_context(
@@ -51,6 +56,7 @@ class Services:
                 runs,
                 self.scheduler,
                 jobs,
+                batches,
                 models,
                 EndpointService(models, operations),
                 metadata,
@@ -72,6 +78,9 @@ class Services:
 
     def create_job(self, fields):
         return self.job.create_custom_job(parent=PARENT, custom_job=fields)
+
+    def create_batch(self, fields):
+        return self.job.create_batch_prediction_job(parent=PARENT, batch_prediction_job=fields)
 
     def upload(self, fields, **others):
         return self.model.upload_model({"parent": PARENT, "model": fields, **others}).result()

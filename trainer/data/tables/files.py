@@ -1,6 +1,5 @@
 """The files of a table: one, a folder of them, or a pattern."""
 
-import glob
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -61,7 +60,7 @@ class FileReader:
     def _files(self, location: str, source: str) -> list[str]:
         """Return the files that `location` means, sorted."""
         if is_pattern(location):
-            found = [uri for uri in _matching(location) if not storage.is_folder(uri)]
+            found = [uri for uri in storage.matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
             found = list(_below(location.rstrip("/") or "/", TABLE_ENDINGS[self.scheme]))
         elif storage.exists(location):
@@ -91,14 +90,6 @@ def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None
             raise InputError(f"{place} has no column {name!r}{hint}")
         if header.count(name) > 1:
             raise InputError(f"{place}: its header has {name!r} twice; rename one")
-
-
-def _matching(pattern: str) -> list[str]:
-    if storage.is_remote(pattern):
-        import tensorflow as tf
-
-        return tf.io.gfile.glob(pattern)
-    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
 
 
 def _below(folder: str, endings: tuple[str, ...]) -> Iterator[str]:

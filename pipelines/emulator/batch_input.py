@@ -1,0 +1,132 @@
+"""The instances of a BatchPredictionJob's input, as Vertex AI sends them to a model's container.
+
+jsonl            each line's value
+csv              each row but the first, which is the header, as a list: text in double quotes, all
+                 else as a number. No page says what an empty cell without quotes is; here it is ""
+tf-record        each record as {"b64": ...}; tf-record-gzip: of compressed files
+file-list        each line's file as {"b64": ...}
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
+"""
+
+import base64
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from trainer.data import storage
+from trainer.data.write.records import DamagedFileError, read_record
+from trainer.errors import InputError
+
+
+class Instance(NamedTuple):
+    """An instance of the input.
+
+    Attributes:
+        shown: by what the output names it.
+        sent: to the container.
+        error: why it can't be sent; empty where it can.
+    """
+
+    shown: Any
+    sent: Any = None
+    error: str = ""
+
+
+def instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
+    """Yield the instances of files.
+
+    Args:
+        kind: one of `READERS`.
+        uris: of files, or patterns of them, gs:// or local.
+
+    Raises:
+        InputError: no such file, or it can't be read.
+    """
+    for uri in uris:
+        found = sorted(storage.matching(uri))
+        if not found:
+            raise InputError(f"{uri} matches no file")
+        for file in found:
+            yield from READERS[kind](file)
+
+
+def _text(uri: str) -> str:
+    try:
+        return storage.read(uri).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{uri} is not UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{uri} can't be read: {error.strerror or error}") from None
+
+
+def _lines(uri: str) -> Iterator[Instance]:
+    for line in filter(str.strip, _text(uri).split("\n")):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield Instance(line, error=f"not JSON: {error}")
+            continue
+        yield Instance(value, value)
+
+
+def _rows(uri: str) -> Iterator[Instance]:
+    head, _, rest = _text(uri).partition("\n")
+    width = len(next(csv.reader([head]), ()))
+    reader = csv.reader(io.StringIO(rest, newline=""), quoting=csv.QUOTE_NONNUMERIC)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except ValueError as error:
+            yield Instance(f"{uri}:{reader.line_num + 1}", error=f"{error}; quote all text")
+            continue
+        if any(isinstance(cell, str) and "\n" in cell for cell in row):
+            yield Instance(row, error="a cell has a line break")
+        elif len(row) != width:
+            yield Instance(row, error=f"{len(row)} cells under a header of {width}")
+        else:
+            yield Instance(row, row)
+
+
+def _records(uri: str) -> Iterator[Instance]:
+    yield from _records_of(io.BytesIO(storage.read(uri)), uri)
+
+
+def _compressed_records(uri: str) -> Iterator[Instance]:
+    yield from _records_of(io.BytesIO(gzip.decompress(storage.read(uri))), uri)
+
+
+def _records_of(file: io.BytesIO, uri: str) -> Iterator[Instance]:
+    try:
+        while record := read_record(file):
+            sent = _b64(record)
+            yield Instance(sent, sent)
+    except DamagedFileError:
+        raise InputError(f"{uri} is damaged, or no TFRecord file") from None
+
+
+def _files(uri: str) -> Iterator[Instance]:
+    for file in filter(None, map(str.strip, _text(uri).split("\n"))):
+        try:
+            yield Instance(file, _b64(storage.read(file)))
+        except OSError as error:
+            yield Instance(file, error=f"can't be read: {error.strerror or error}")
+
+
+def _b64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
+    "jsonl": _lines,
+    "csv": _rows,
+    "tf-record": _records,
+    "tf-record-gzip": _compressed_records,
+    "file-list": _files,
+}
+"""Of each format of files."""

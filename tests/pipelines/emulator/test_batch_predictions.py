@@ -1,0 +1,233 @@
+"""Batch prediction jobs: what pages rule out is refused, the rest answered by real servers."""
+
+import csv
+import json
+import time
+
+import numpy as np
+import pytest
+from google.api_core import exceptions
+
+from tests.pipelines.emulator.services import PARENT, changed
+from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
+from trainer.data.tables.inputs import columns_of
+
+KEY = "projects/123456/locations/{}/keyRings/ring/cryptoKeys/key"
+MODEL = {"display_name": "digits", "container_spec": {"image_uri": "image:1"}}
+JOB = {
+    "display_name": "batch",
+    "model": f"{PARENT}/models/1@1",
+    "input_config": {"instances_format": "jsonl", "gcs_source": {"uris": ["gs://b/rows.jsonl"]}},
+    "output_config": {
+        "predictions_format": "jsonl",
+        "gcs_destination": {"output_uri_prefix": "gs://b/predictions"},
+    },
+    "dedicated_resources": {"machine_spec": {"machine_type": "n1-standard-4"}},
+}
+TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d.t"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"display_name": ""}, "display_name is required"),
+        ({"display_name": "x" * 129}, "display_name has more than 128"),
+        ({"labels": {"A": ""}}, "'A' is not a label"),
+        ({"service_account": "runner"}, "service_account='runner' is not"),
+        ({"model": ""}, "exactly one of model"),
+        ({"unmanaged_container_model": {"artifact_uri": "gs://b/m"}}, "exactly one of model"),
+        ({"model": "projects/123456/locations/us-east1/models/1"}, "is not in projects/123456/"),
+        ({"encryption_spec__kms_key_name": KEY.format("europe-west4")}, "in europe-west4"),
+        (
+            {"encryption_spec__kms_key_name": KEY.format("us-central1"), "input_config": TABLE},
+            "not supported with BigQuery",
+        ),
+        ({"input_config__instances_format": "parquet"}, "'parquet' is none of jsonl, csv, tf-r"),
+        ({"input_config__instances_format": "bigquery"}, "is read from input_config.bigquery_so"),
+        ({"input_config": {**TABLE, "instances_format": "csv"}}, "is read from input_config.gcs_"),
+        ({"input_config__gcs_source__uris": ["rows.jsonl"]}, "'rows.jsonl' is not a Cloud Storage"),
+        ({"input_config__gcs_source": {}}, "uris is required"),
+        (
+            {"input_config": changed(TABLE, bigquery_source__input_uri="bq://p.d")},
+            "'bq://p.d' is not bq://PROJECT.DATASET.TABLE",
+        ),
+        ({"output_config__predictions_format": "tf-record"}, "'tf-record' is none of jsonl, csv"),
+        ({"output_config__predictions_format": "bigquery"}, "written to output_config.bigquery_de"),
+        ({"output_config__gcs_destination__output_uri_prefix": "out"}, "'out' is not a Cloud Stor"),
+        ({"instance_config": {"instance_type": "list"}}, "neither object nor array"),
+        (
+            {"instance_config__instance_type": "object", "input_config__instances_format": "csv"},
+            "does not apply to csv",
+        ),
+        (
+            {"instance_config": {"included_fields": ["a"], "excluded_fields": ["b"]}},
+            "both included_fields and excluded_fields",
+        ),
+        (
+            {"instance_config__included_fields": ["a"], "input_config__instances_format": "csv"},
+            "csv does not have",
+        ),
+        (
+            {"instance_config__key_field": "a", "input_config__instances_format": "file-list"},
+            "key_field is not for file-list",
+        ),
+        ({"dedicated_resources": {}}, "machine_type is required"),
+        ({"dedicated_resources__machine_spec__machine_type": "n9"}, "machine_type='n9'"),
+        ({"dedicated_resources__starting_replica_count": 11}, "11 is greater than max_replica_co"),
+    ],
+)
+def test_a_job_that_a_page_rules_out_is_refused(services, fields, reason):
+    services.upload(MODEL)
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        services.create_batch(changed(JOB, **fields))
+    assert len(services.batches.refusals) == 1
+
+
+def run(services, model, kind, uris, folder, **fields):
+    """A job's resource once it has ended."""
+    name = services.upload({**MODEL, "artifact_uri": model}).model
+    job = services.create_batch(
+        changed(
+            {**JOB, "model": f"{name}@1"},
+            input_config={"instances_format": kind, "gcs_source": {"uris": list(map(str, uris))}},
+            output_config__gcs_destination__output_uri_prefix=str(folder),
+            **fields,
+        )
+    )
+    deadline = time.monotonic() + 300
+    while job.state.name in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        job = services.job.get_batch_prediction_job(name=job.name)
+    return job
+
+
+def written(folder, name):
+    """The lines of a job's files of one kind."""
+    files = sorted(folder.glob(f"prediction-digits-20*Z/prediction.{name}-*-of-*"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def counts(job):
+    return job.completion_stats.successful_count, job.completion_stats.failed_count
+
+
+def test_json_lines_are_answered_as_judged_by_two_replicas(
+    services, untrained_model, digit_records, tmp_path
+):
+    expected, examples = judged(untrained_model, digit_records)
+    lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
+    halves = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for number, path in enumerate(halves):
+        path.write_text("\n".join(map(json.dumps, lines[number::2])))
+    job = run(
+        services, untrained_model, "jsonl", [tmp_path / "*.jsonl"], tmp_path / "out",
+        dedicated_resources__starting_replica_count=2,
+        manual_batch_tuning_parameters={"batch_size": 16},
+    )  # fmt: skip
+    assert (job.state.name, counts(job)) == ("JOB_STATE_SUCCEEDED", (len(lines), 0))
+    assert job.model_version_id == "1"
+    assert job.create_time < job.start_time < job.end_time
+    assert job.output_info.gcs_output_directory.startswith(f"{tmp_path}/out/prediction-digits-20")
+    found = sorted(written(tmp_path / "out", "results"), key=lambda one: one["instance"]["key"])
+    assert [one["instance"] for one in found] == lines
+    assert [one["prediction"]["key"] for one in found] == list(range(len(lines)))
+    given = np.array([one["prediction"]["probabilities"] for one in found])
+    assert np.abs(given - expected).max() < 1e-5
+    assert written(tmp_path / "out", "errors_stats") == []
+    services.job.delete_batch_prediction_job(name=job.name).result()
+    with pytest.raises(exceptions.NotFound):
+        services.job.get_batch_prediction_job(name=job.name)
+
+
+@pytest.mark.parametrize("kind", ["tf-record", "file-list"])
+def test_records_and_listed_files_are_answered_as_judged(
+    services, untrained_model, digit_records, tmp_path, kind
+):
+    expected, examples = judged(untrained_model, digit_records)
+    if kind == "tf-record":
+        uris = [f"{digit_records.uri}/test-*.tfrecord"]
+        shown = [b64(one) for one in examples]
+    else:
+        files = [tmp_path / f"{number}.png" for number in range(len(examples))]
+        for file, example in zip(files, examples, strict=True):
+            file.write_bytes(png(pixels_of(example)))
+        shown = list(map(str, files))
+        uris = [tmp_path / "images.txt"]
+        uris[0].write_text("\n".join([*shown, f"{tmp_path}/none.png"]))
+    job = run(services, untrained_model, kind, uris, tmp_path / "out")
+    found = written(tmp_path / "out", "results")
+    assert [one["instance"] for one in found] == shown
+    given = np.array([one["prediction"]["probabilities"] for one in found])
+    assert np.abs(given - expected).max() < 1e-5
+    failed = written(tmp_path / "out", "errors_stats")
+    assert counts(job) == (len(shown), len(failed))
+    if kind == "file-list":
+        assert [one["instance"] for one in failed] == [f"{tmp_path}/none.png"]
+        assert failed[0]["error"] == {
+            "code": 3,
+            "message": "can't be read: No such file or directory",
+        }
+
+
+def test_rows_of_a_csv_file_are_answered_as_judged(services, row_model, row_records, tmp_path):
+    expected, examples = judged(row_model, row_records)
+    names = [column.name for column in columns_of(row_records)]
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(names)
+        for example in examples:
+            row = row_of(example, row_records)
+            writer.writerow([row.get(name, "") for name in names])
+        file.write('1,far\r\n1,"a\nb"\r\n')
+        writer.writerow([1] * (len(names) + 1))
+    job = run(services, row_model, "csv", [path], tmp_path / "out")
+    found = written(tmp_path / "out", "results")
+    assert counts(job) == (len(examples), 3)
+    given = np.array([one["prediction"]["probabilities"] for one in found])
+    assert np.abs(given - expected).max() < 1e-5
+    failed = [one["error"]["message"] for one in written(tmp_path / "out", "errors_stats")]
+    assert failed[0].endswith("'far'; quote all text")
+    assert failed[1:] == [
+        "a cell has a line break",
+        f"{len(names) + 1} cells under a header of {len(names)}",
+    ]
+
+
+def test_a_job_that_can_not_answer_says_why_and_leaves_no_server(
+    services, untrained_model, tmp_path
+):
+    lines = tmp_path / "bad.jsonl"
+    job = run(services, untrained_model, "jsonl", [lines], tmp_path / "out")
+    assert (job.state.name, job.error.code) == ("JOB_STATE_FAILED", 3)
+    assert job.error.message == f"{lines} matches no file"
+    lines.write_text('{"image": 1}\n{')
+    job = run(services, untrained_model, "jsonl", [lines], tmp_path / "out")
+    assert job.error.message.startswith("not JSON: Expecting property name")
+    assert counts(job) == (0, 2)
+    job = run(services, str(tmp_path), "jsonl", [lines], tmp_path / "out")
+    assert job.error.message.startswith("model server never became ready.")
+    assert all(
+        process.finished.is_set() for one in services.batches.jobs for process in one.replicas
+    )
+
+
+def test_a_cancelled_job_ends_and_only_then_can_be_deleted(services, untrained_model, tmp_path):
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text(f"{json.dumps(np.zeros((8, 8)).tolist())}\n" * 100_000)
+    services.upload({**MODEL, "artifact_uri": untrained_model})
+    job = services.create_batch(
+        changed(
+            JOB,
+            input_config__gcs_source__uris=[str(lines)],
+            output_config__gcs_destination__output_uri_prefix=str(tmp_path / "out"),
+        )
+    )
+    with pytest.raises(exceptions.BadRequest, match="has not ended; cancel it first"):
+        services.job.delete_batch_prediction_job(name=job.name)
+    services.job.cancel_batch_prediction_job(name=job.name)
+    services.batches.join()
+    (listed,) = services.job.list_batch_prediction_jobs(parent=PARENT)
+    assert (listed.name, listed.state.name) == (job.name, "JOB_STATE_CANCELLED")
+    services.job.delete_batch_prediction_job(name=job.name).result()
