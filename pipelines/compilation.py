@@ -9,11 +9,11 @@ import yaml
 from kfp import compiler
 
 from pipelines import lint, own_steps, resource_names
-from pipelines.parameters import PARAMETERS, ParameterSet
+from pipelines.parameters import PARAMETERS
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
 from trainer.errors import InputError
-from trainer.machines.worker_pools import IMAGE, worker_pool_specs
+from trainer.machines.worker_pools import IMAGE
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
@@ -77,7 +77,6 @@ def compiled(recipe: Recipe, image: str) -> str:
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
     lint.check_pipeline(text)
-    lint.check_worker_pools(planned_worker_pools(recipe.parameters))
     return text
 
 
@@ -88,11 +87,6 @@ def _by_topic(text: str) -> str:
     assert found.keys() == PARAMETERS.keys()
     ordered = "".join(found[name] for name in PARAMETERS)
     return head + heading + ordered + rest[len(ordered) :]
-
-
-def planned_worker_pools(parameters: ParameterSet) -> list[dict]:
-    """Return the worker_pool_specs that plan_training will make, without the URIs of a run."""
-    return worker_pool_specs(parameters.machines)
 
 
 def _image_of(text: str) -> str:

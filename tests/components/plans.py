@@ -1,8 +1,11 @@
 """Runs of plan_training on records that are described and not there."""
 
+from google.cloud.aiplatform_v1 import types
+from google.protobuf import json_format
 from kfp import dsl
 
 from components.plan_training import plan_training
+from pipelines.emulator import job_rules
 from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 
@@ -47,6 +50,13 @@ def planned(tmp_path, records="", **changes):
     )
     names = [name for name in plan_training.component_spec.outputs if name != "training"]
     return dict(zip(names, outputs, strict=True)), training
+
+
+def check_pools(pools):
+    """Raise where the launcher or Vertex AI would refuse `pools`, in its protos and their rules."""
+    job = types.CustomJob(display_name="job")
+    json_format.ParseDict({"worker_pool_specs": pools}, job.job_spec._pb)
+    job_rules.check(job, "projects/p/locations/l")
 
 
 def plan(tmp_path, **changes):

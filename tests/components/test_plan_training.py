@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.registry.trained_versions import dataset_digest, training_labels
-from pipelines.lint import check_worker_pools
-from tests.components.plans import describe, plan, planned
+from tests.components.plans import check_pools, describe, plan, planned
 from tests.model_service import candidate, registry_at
 from trainer.config import TrainingConfig
 from trainer.data import schema
@@ -28,7 +27,7 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
     config = TrainingConfig(**changes)
     floors = {"a": 0.5}
     pools, directory, _ = plan(tmp_path, worker_count=2, class_floors=floors, **changes)
-    check_worker_pools(pools)
+    check_pools(pools)
     assert [pool["replica_count"] for pool in pools] == [1, 2]
     assert directory == str(tmp_path / "training")
     for pool in pools:
@@ -43,7 +42,7 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
 
 def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):
     pools, _, _ = plan(tmp_path, worker_count=1.0, boot_disk_size_gb=200.0, epochs=3.0)
-    check_worker_pools(pools)
+    check_pools(pools)
     assert pools[1]["disk_spec"]["boot_disk_size_gb"] == 200
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from pipelines import recipe
 from pipelines.commands import command_line
-from pipelines.compilation import planned_worker_pools
 from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.machines.price import UnknownPriceError, affordable_timeout
+from trainer.machines.worker_pools import worker_pool_specs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,7 +29,7 @@ G2_STANDARD_8 = Decimal("0.9816676")
 
 
 def pools(name="digits", **values):
-    return planned_worker_pools(recipe.load(name).with_values(values, place="test"))
+    return worker_pool_specs(recipe.load(name).with_values(values, place="test").machines)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     for name in recipe.names():
         loaded = recipe.load(name)
-        planned = planned_worker_pools(loaded.parameters)
+        planned = worker_pool_specs(loaded.parameters.machines)
         hour = sum(
             pool["replica_count"]
             * (

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pipelines import compilation, lint, recipe
-from trainer.machines.worker_pools import IMAGE
+from tests.components.plans import check_pools
+from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
 
 @pytest.fixture(scope="module")
@@ -138,38 +139,6 @@ def test_a_whole_pipeline_passes(compiled):
     lint.check_pipeline(yaml.safe_dump(compiled))
 
 
-def pool(replicas=1, **machine):
-    return {
-        "machine_spec": {"machine_type": "n1-standard-4", **machine},
-        "replica_count": replicas,
-        "container_spec": {"image_uri": "i:1"},
-    }
-
-
-@pytest.mark.parametrize(
-    ("pools", "message"),
-    [
-        ([], "0 worker pools"),
-        ([pool()] * 5, "5 worker pools"),
-        ([pool(), {}, pool()], r"worker_pool_specs\[1\] is empty: the launcher drops it"),
-        ([pool(), pool(replicas=0)], r"worker_pool_specs\[1\] is empty"),
-        ([pool(replicas=2)], "2 chiefs"),
-        ([pool(replicas="1")], "replica_count='1' must be an integer"),
-        ([pool(), pool(replicas=2.0)], "replica_count=2.0 must be an integer"),
-        ([pool(accelerator_type="NVIDIA_L4")], "go together"),
-        ([pool(accelerator_count=1)], "go together"),
-        ([pool(accelerator_type="NVIDIA_L4", accelerator_count="1")], "must be an integer"),
-        ([pool(accelerator_type="NVIDIA_L4", accelerator_count=0)], "drops accelerator_count=0"),
-        ([{"machineSpec": {}, "replica_count": 1}], "'machineSpec' must be snake_case"),
-        ([pool(machine_type="")], "no machine_type"),
-        ([{**pool(), "container_spec": {}}], "no image_uri"),
-    ],
-)
-def test_pools_that_the_launcher_would_misread_are_refused(pools, message):
-    with pytest.raises(lint.InvalidPipelineError, match=message):
-        lint.check_worker_pools(pools)
-
-
 @pytest.mark.parametrize("name", recipe.names())
-def test_the_pools_of_every_recipe_pass(name):
-    lint.check_worker_pools(compilation.planned_worker_pools(recipe.load(name).parameters))
+def test_the_pools_of_every_recipe_are_ones_that_vertex_ai_takes(name):
+    check_pools(worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))

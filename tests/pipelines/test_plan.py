@@ -7,8 +7,8 @@ import yaml
 
 from pipelines import compilation, recipe
 from pipelines.commands import command_line
-from pipelines.compilation import planned_worker_pools
 from pipelines.machines import cost
+from trainer.machines.worker_pools import worker_pool_specs
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(capsys):
 
 
 def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
-    pools = planned_worker_pools(recipe.load("cats_vs_dogs").parameters)
+    pools = worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
     hour = cost.price(pools, cost.table())
     short = shown_by(capsys, "cats_vs_dogs", "--minutes", "90", "--set", "max_cost=5")
     minutes = int(5 / hour * 60)

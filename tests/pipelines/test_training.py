@@ -12,7 +12,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS
 from trainer import fields
-from trainer.machines.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 KFP_TYPES = {
@@ -186,7 +186,7 @@ def submitted_job(pipeline, **values):
             filled[name] = parameters[outer]
     filled |= {
         "display_name": "digits-1",
-        "worker_pool_specs": compilation.planned_worker_pools(recipe.load("digits").parameters),
+        "worker_pool_specs": worker_pool_specs(recipe.load("digits").parameters.machines),
         "base_output_directory": "gs://bucket/run",
         # Planned, for max_cost shortens it; without one it is the parameter.
         "timeout": parameters["timeout"],
