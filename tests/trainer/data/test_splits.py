@@ -14,7 +14,8 @@ from tests.trainer.data.folders import (
 )
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load
-from trainer.data.sources import Example, Reference, digest
+from trainer.data.sources import Example, Reference, digest, open_source
+from trainer.data.write.records import parse, read_records
 from trainer.data.write.split_plan import Plan
 from trainer.data.write.writer import create_tfrecords
 
@@ -44,6 +45,21 @@ def test_new_examples_never_move_old_ones():
     for split, names in before.items():
         kept = set(names)
         assert [name for name in after[split] if name in kept] == names
+
+
+def test_a_shard_is_a_range_of_digests(tmp_path):
+    folder = two_classes(tmp_path / "in", 100)
+    dataset = write(folder, tmp_path / "out", shard_megabytes=0.01)
+    source = open_source(RecordOptions(source=f"images:{folder}"))
+    shards = dataset.splits["train"].shards
+    assert len(shards) >= 8
+    for number, shard in enumerate(shards):
+        with (tmp_path / "out" / shard.file).open("rb") as file:
+            keys = [parse(record)["key"][0].decode() for _, record in read_records(file)]
+        digests = [source.digest(source.fetch(Reference(key, 0))) for key in keys]
+        assert digests == sorted(digests)
+        places = [int.from_bytes(one[:8], "big") * len(shards) >> 64 for one in digests]
+        assert set(places) == {number}
 
 
 def test_neighbors_in_the_source_are_not_neighbors_in_the_records():

@@ -137,7 +137,10 @@ def test_shards_are_of_the_size_wanted_and_enough_for_all_cores(examples, size, 
 def test_shards_keep_to_shard_megabytes(tmp_path):
     dataset = write(two_classes(tmp_path / "in", 100), tmp_path / "out", shard_megabytes=0.01)
     assert len(dataset.splits["train"].shards) >= 13
-    assert all(shard.bytes < 10_000 for shard in dataset.splits["train"].shards)
+    sizes = [shard.bytes for shard in dataset.splits["train"].shards]
+    assert sum(sizes) / len(sizes) < 10_000
+    # A range of digests has the mean of 10 images, give or take four standard deviations.
+    assert max(sizes) < 23_000
 
 
 def test_progress_says_how_far_how_fast_and_how_long_still(tmp_path):

@@ -65,7 +65,7 @@ class Spill:
             self._waiting = self._sorted().to_batches()
 
     def read(self, split: int, partition: int) -> pa.Table:
-        """Return the rows of a partition in the order of their digests, then as added."""
+        """Return the rows of a partition in the order of their digests, then of their entries."""
         number = split * PARTITIONS + partition
         if self._folder:
             with self._path(number).open("rb") as file:
@@ -78,8 +78,7 @@ class Spill:
             begin = int(self.counts.reshape(-1)[:number].sum())
             table = pa.Table.from_batches(self._waiting, _SCHEMA)
             rows = table.slice(begin, int(self.counts[split, partition]))
-        halves = digest_halves(rows["digest"])
-        return rows.take(np.lexsort((halves[:, 1], halves[:, 0])))
+        return rows.sort_by([("digest", "ascending"), ("entries", "ascending")])
 
     def forget(self, split: int, partition: int) -> None:
         """Removes the file of a partition that nobody will read again."""

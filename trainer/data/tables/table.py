@@ -23,10 +23,11 @@ from trainer.data.sources import Rejection
 from trainer.data.tables.columns import Cross, TableSchema
 from trainer.data.tables.parsing import BlockParser, ParsedBlock, TableReader
 from trainer.data.tables.row_records import frames
-from trainer.data.tables.spill import Spill
+from trainer.data.tables.spill import PARTITIONS, Spill, digest_halves
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.write.listing import map_in_processes
 from trainer.data.write.process_pool import Spares, available_cores
+from trainer.data.write.split_plan import shard_numbers
 from trainer.data.write.table_plan import Piece, RowPlan, RowTask
 from trainer.data.write.writing_progress import ProgressLines, counted
 from trainer.errors import InputError
@@ -129,15 +130,17 @@ class Table:
         return dataclasses.replace(task, carried=pa.concat_tables(self._rows(task)))
 
     def _rows(self, task: RowTask) -> Iterator[pa.Table]:
-        split = SPLITS.index(task.split)
-        ends = np.cumsum(self._spill.counts[split])
-        first, last = np.searchsorted(ends, (task.begin, task.end - 1), side="right").tolist()
-        for partition in first + np.flatnonzero(self._spill.counts[split, first : last + 1]):
+        split, width = SPLITS.index(task.split), (1 << 64) // PARTITIONS
+        ends = [-(-(n << 64) // task.count) for n in (task.number, task.number + 1)]
+        for partition in range(ends[0] // width, -(-ends[1] // width)):
+            if not self._spill.counts[split, partition]:
+                continue
             rows = self._spill.read(split, partition)
-            before = int(ends[partition]) - len(rows)
-            begin, end = max(task.begin - before, 0), min(task.end - before, len(rows))
+            numbers = shard_numbers(digest_halves(rows["digest"])[:, 0], task.count)
+            begin, end = np.searchsorted(numbers, (task.number, task.number + 1)).tolist()
             yield rows.slice(begin, end - begin)
-            if end - begin == len(rows):  # No other shard has rows of it.
+            # No other shard has rows of it.
+            if ends[0] <= partition * width and (partition + 1) * width <= ends[1]:
                 self._spill.forget(split, partition)
 
     def __getstate__(self) -> dict[str, Any]:

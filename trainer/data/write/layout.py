@@ -1,12 +1,12 @@
 """Cut a plan into shards. Depends only on the data, the options and the store.
 
-Never on the machine. Without a store that has earlier records, a split is cut into shards of
-equal length. With one, shards of those that still hold stay, and what is left is cut.
+Never on the machine. Without a store that has earlier records, a split is cut into equal ranges
+of digests. With one, shards of those that still hold stay, and what is left is cut evenly.
 """
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class Layout:
             kept, covered = self._unchanged(split, stored, size / max(1, count))
             left = examples if covered is None else int(np.sum(~covered))
             if kept:
-                count = math.ceil(count * left / examples)
+                count = min(left, max(1, round(count * left / examples)))
             total = len(kept) + count
             files = [f"{split}-{number:05}-of-{total:05}.tfrecord" for number in range(total)]
             self.kept.update(zip(files, kept, strict=False))
@@ -84,23 +84,23 @@ class Layout:
     def tasks(self) -> Iterator[ShardTask | RowTask]:
         """Yield a task a shard, split by split; lists of references are made when asked for."""
         for split in SPLITS:
-            for file, chosen in self._cut(split, self._plan.order[split]):
+            for file, chosen in self._cut(split):
                 yield self._plan.task(file, split, chosen, self._variants[split])
 
     def identities(self) -> dict[str, np.ndarray]:
         """Return by file, also of those taken over, the identities of its examples, S16 [n]."""
         found = {file: shard.identities for file, shard in self.kept.items()}
         for split in SPLITS:
-            found.update(self._cut(split, self._plan.identities(split)))
+            for file, chosen in self._cut(split):
+                found[file] = self._plan.identities(chosen)
         return found
 
-    def _cut(self, split: str, examples: Any) -> Iterator[tuple[str, Any]]:
-        """Yield each file to write, with its part of what there is an entry of for each example."""
-        covered, files = self._covered[split], self._files[split]
-        left = examples if covered is None else examples[~covered]
-        for number, file in enumerate(files):
-            begin, end = (len(left) * n // len(files) for n in (number, number + 1))
-            yield file, left[begin:end]
+    def _cut(self, split: str) -> Iterable[tuple[str, Any]]:
+        """Return each file to write, with what the plan knows its examples by."""
+        files = self._files[split]
+        if not files:
+            return ()
+        return zip(files, self._plan.cut(split, len(files), self._covered[split]), strict=True)
 
     def _unchanged(
         self, split: str, stored: Sequence[StoredShard], usual: float
@@ -113,7 +113,8 @@ class Layout:
         mine = [shard for shard in stored if shard.split == split]
         if not mine:
             return [], None
-        kept, covered = unchanged(mine, self._plan.identities(split), usual / 2)
+        identities = self._plan.identities(self._plan.order[split])
+        kept, covered = unchanged(mine, identities, usual / 2)
         return (kept, covered) if kept else ([], None)
 
 

@@ -87,7 +87,7 @@ class ShardWriter:
         """
         result = self.noted(task.file)
         if result is not None:
-            report(task.examples)
+            report(task.examples or result.shard.examples)
             return result
         # Two machines may write the same shard for a while, in processes of the same number.
         partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")

@@ -2,7 +2,8 @@
 
 Made from one pass over the source. An example's split hangs on a digest of its content
 alone: equal content never straddles two splits, and new data never moves old examples.
-Within a split, examples lie in the order of their digests, which is a shuffled order.
+Within a split, examples lie in the order of their digests, which is a shuffled order, and a
+shard is a range of digests: whoever knows the number of shards knows the shard of an example.
 
 A plan takes about 62 bytes an example besides its key, whatever the example's size.
 """
@@ -12,7 +13,7 @@ import json
 import time
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
 from trainer.data.write.shards import ShardTask
 
-_RANKS = {"": 0, "train": 1, "validation": 2, "test": 3}
-"""How a listed example's split is stored; of equal content, the highest rank stays."""
+_SPLITS = ("", *SPLITS)
+"""Splits of listed examples by the rank that is stored; of equal content, the highest stays."""
 
 SAMPLE = 32
 """Examples that are encoded beforehand, for their size and the time that they take."""
@@ -36,7 +37,7 @@ class Plan:
         given: examples and rejections together.
         rejections: what the source listed as unusable, and duplicates between splits.
         order: by split, the indices of its examples in their order, int64 [n].
-        contradictions: pairs of indices whose content is equal, and whose labels are not.
+        contradictions: pairs of examples whose content is equal, and whose labels are not.
     """
 
     def __init__(self, listed: Iterable[Example | Rejection], fractions: Sequence[float]) -> None:
@@ -49,7 +50,7 @@ class Plan:
                 self.rejections.append(one)
             else:
                 self._add(one)
-        self.contradictions: list[tuple[int, int]] = []
+        self.contradictions: list[tuple[Example, Example]] = []
         self.given = len(self._labels) + len(self.rejections)
         self.order = self._ordered(fractions)
 
@@ -57,18 +58,33 @@ class Plan:
         key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
         return Reference(key, self._positions[index])
 
-    def label(self, index: int) -> int:
-        return self._labels[index]
+    def example(self, index: int) -> Example:
+        """Return an example with the split that the source gives it."""
+        split = _SPLITS[self._given_splits[index]]
+        return Example(self.reference(index), self._labels[index], self.digest(index), split)
 
     def digest(self, index: int) -> bytes:
         return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+
+    def cut(self, split: str, count: int, covered: np.ndarray | None) -> list[np.ndarray]:
+        """Return the indices of each of a split's `count` shards, in order.
+
+        Args:
+            covered: examples of the split that other shards have, bool [n]. What they leave of
+                digests has gaps, so that it is cut into equal lengths.
+        """
+        if covered is not None:
+            return np.array_split(self.order[split][~covered], count)
+        order = self.order[split]
+        halves = np.frombuffer(self._digests, ">u8")[::2][order].astype(np.uint64)
+        return np.split(order, np.searchsorted(shard_numbers(halves, count), range(1, count)))
 
     def task(self, file: str, split: str, chosen: Sequence[int], variants: int) -> ShardTask:
         """Return the task of the shard `file` that has the examples `chosen`."""
         return ShardTask(
             file=file,
             references=[self.reference(index) for index in chosen],
-            labels=[self.label(index) for index in chosen],
+            labels=[self._labels[index] for index in chosen],
             digests=[self.digest(index) for index in chosen],
             variants=variants,
         )
@@ -90,13 +106,13 @@ class Plan:
         seconds = (time.monotonic() - started) / max(1, len(sampled))
         return sum(sizes) / max(1, len(sizes)), seconds
 
-    def identities(self, split: str) -> np.ndarray:
-        """Return a hash of content, label and key of each example of a split, in order, S16 [n].
+    def identities(self, indices: np.ndarray) -> np.ndarray:
+        """Return a hash of content, label and key of each of `indices`, S16 [n].
 
         Two plans of the same options have equal records where these are equal.
         """
         found = bytearray()
-        for index in self.order[split]:
+        for index in indices:
             identity = hashlib.blake2b(digest_size=DIGEST_BYTES)
             identity.update(self.digest(index))
             identity.update(self._labels[index].to_bytes(4, "little"))
@@ -132,7 +148,7 @@ class Plan:
         self._positions.append(example.reference.position)
         self._labels.append(example.label)
         self._digests += example.digest
-        self._given_splits.append(_RANKS[example.split])
+        self._given_splits.append(_SPLITS.index(example.split))
 
     def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
         """Return the indices of each split, and on the way: duplicates between splits are rejected.
@@ -144,7 +160,7 @@ class Plan:
         first_bytes = np.frombuffer(self._digests, np.uint8)[::DIGEST_BYTES]
         halves = np.frombuffer(self._digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
         given = np.frombuffer(self._given_splits, np.uint8)
-        absent = [split for split in SPLITS if not np.any(given == _RANKS[split])]
+        absent = [split for split in SPLITS if not np.any(given == _SPLITS.index(split))]
         by_first = np.argsort(first_bytes, kind="stable")
         ends = np.cumsum(np.bincount(first_bytes, minlength=256))
         parts: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -155,40 +171,61 @@ class Plan:
             ranks = _assigned(given[order], found[:, 1], fractions, absent)
             kept = self._without_duplicates(order, found, ranks)
             for split in SPLITS:
-                parts[split].append(order[kept & (ranks == _RANKS[split])])
+                parts[split].append(order[kept & (ranks == _SPLITS.index(split))])
         return {split: np.concatenate(parts.pop(split)) for split in SPLITS}
 
     def _without_duplicates(
         self, order: np.ndarray, sorted_halves: np.ndarray, ranks: np.ndarray
     ) -> np.ndarray:
-        """Return which of `order` to keep, bool [n]: all but copies of content in a higher split.
+        """Return which of `order` to keep, bool [n]; put equal content in the order of its keys.
 
         Args:
             order: indices in the order of their digests.
             sorted_halves: those digests, uint64 [n, 2].
             ranks: those examples' splits, uint8 [n].
         """
-        if not len(order):
-            return np.empty(0, bool)
+        kept = np.ones(len(order), bool)
         fresh = np.any(sorted_halves[1:] != sorted_halves[:-1], axis=1)
-        starts = np.flatnonzero(np.concatenate(([True], fresh)))
-        highest = np.maximum.reduceat(ranks, starts)
-        group = np.cumsum(np.concatenate(([0], fresh)), dtype=np.int64)
-        kept = ranks == highest[group]
-        labels = np.frombuffer(self._labels, np.int32)[order]
-        for place in np.flatnonzero(labels != labels[starts][group]):
-            self.contradictions.append((int(order[starts[group[place]]]), int(order[place])))
-        names = {rank: split for split, rank in _RANKS.items()}
-        for place in np.flatnonzero(~kept):
-            twin = starts[group[place]]
-            while ranks[twin] != highest[group[place]]:
-                twin += 1
-            key = self.reference(order[twin]).key
-            reason = f"same content as {key} in {names[ranks[twin]]}"
-            self.rejections.append(
-                Rejection(self.reference(order[place]).key, f"duplicate: {reason}", tolerated=True)
-            )
+        ends = np.append(np.flatnonzero(fresh) + 1, len(order))
+        sizes = np.diff(ends, prepend=0)
+        for end, size in zip(ends[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
+            group = slice(end - size, end)
+            placed = zip(order[group].tolist(), ranks[group].tolist(), strict=True)
+            copies = [self.example(index)._replace(split=_SPLITS[rank]) for index, rank in placed]
+            judged = judge_copies(copies)
+            order[group] = order[group][judged.order]
+            ranks[group] = ranks[group][judged.order]
+            kept[group] = judged.kept
+            self.rejections += judged.rejections
+            self.contradictions += judged.contradictions
         return kept
+
+
+class JudgedCopies(NamedTuple):
+    """Examples of equal content: their order by key, which of them stay, and what is wrong."""
+
+    order: list[int]
+    kept: list[bool]
+    rejections: list[Rejection]
+    contradictions: list[tuple[Example, Example]]
+
+
+def judge_copies(copies: Sequence[Example]) -> JudgedCopies:
+    """Reject copies whose split is lower than another's; find those whose label is another."""
+    order = sorted(range(len(copies)), key=lambda place: copies[place].reference)
+    found = [copies[place] for place in order]
+    stays = max(found, key=lambda one: _SPLITS.index(one.split))
+    reason = f"duplicate: same content as {stays.reference.key} in {stays.split}"
+    return JudgedCopies(
+        order,
+        [one.split == stays.split for one in found],
+        [
+            Rejection(one.reference.key, reason, tolerated=True)
+            for one in found
+            if one.split != stays.split
+        ],
+        [(found[0], one) for one in found if one.label != found[0].label],
+    )
 
 
 def _assigned(
@@ -201,8 +238,16 @@ def _assigned(
     """
     wanted = [split for split in SPLITS if split == "train" or split in absent]
     shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
-    drawn = np.array([_RANKS[split] for split in wanted], np.uint8)[drawn_ranks(hashes, shares)]
-    return np.where(given <= _RANKS["train"], drawn, given)
+    drawn = np.array([_SPLITS.index(split) for split in wanted], np.uint8)[
+        drawn_ranks(hashes, shares)
+    ]
+    return np.where(given <= _SPLITS.index("train"), drawn, given)
+
+
+def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
+    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n]."""
+    bounds = [-(-(number << 64) // count) for number in range(1, count)]
+    return np.searchsorted(np.array(bounds, np.uint64), hashes, side="right")
 
 
 def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:

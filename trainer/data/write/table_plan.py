@@ -23,21 +23,22 @@ RECORD_BYTES = 36
 
 @dataclasses.dataclass(frozen=True)
 class RowTask:
-    """A shard of a table: its file, and its rows by their places in a split.
+    """A shard of a table: its file, and which of the equal ranges of digests of a split it is.
 
     Attributes:
+        number, count: of the range, and of all ranges.
         carried: the rows themselves, where the source's own are out of reach.
     """
 
     file: str
     split: str
-    begin: int
-    end: int
+    number: int
+    count: int
     carried: Any = None
 
     @property
     def examples(self) -> int:
-        return self.end - self.begin
+        return 0 if self.carried is None else len(self.carried)
 
 
 class Piece(NamedTuple):
@@ -71,7 +72,7 @@ class RowPlan:
 
     Attributes:
         rejections: rows that can't be used.
-        order: by split, the places of its rows in the order of their digests.
+        order: by split, as many places as it has rows.
         counts: rows of each class.
         content: changes with the content of the table, and with the names of its files.
         entry_bytes: of all rows.
@@ -102,6 +103,10 @@ class RowPlan:
         rows = max(1, sum(self.counts))
         return self.entry_bytes / rows + RECORD_BYTES, SECONDS_A_ROW
 
-    def task(self, file: str, split: str, chosen: range, _: int) -> RowTask:
+    def cut(self, _: str, count: int, __: Any) -> list[tuple[int, int]]:
+        """Return the number of each shard, and how many there are."""
+        return [(number, count) for number in range(count)]
+
+    def task(self, file: str, split: str, chosen: tuple[int, int], _: int) -> RowTask:
         """Return the task of the shard `file`."""
-        return RowTask(file, split, chosen.start, chosen.stop)
+        return RowTask(file, split, *chosen)

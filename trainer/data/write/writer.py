@@ -27,7 +27,7 @@ from trainer.data.write.table_plan import RowPlan, TableSource
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
 from trainer.errors import InputError
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 """Part of the fingerprint: raised when equal options come to give other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
@@ -265,7 +265,7 @@ def _contradictions(plan: Plan | RowPlan, classes: list[str]) -> dict[str, Any]:
     if isinstance(plan, RowPlan) or not plan.contradictions:
         return {}
     pairs = [
-        [f"{plan.reference(index).key} ({classes[plan.label(index)]})" for index in pair]
+        [f"{one.reference.key} ({classes[one.label]})" for one in pair]
         for pair in plan.contradictions
     ]
     return {"contradictions": {"count": len(pairs), "first": sorted(pairs)[:NAMED_PAIRS]}}
