@@ -18,7 +18,8 @@ from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.data.record_options import TABLE_ENDINGS, TABLES, EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.sources import kind_of, table_forms
 from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
@@ -28,8 +29,6 @@ from trainer.machines.worker_pools import MachineOptions
 from trainer.models import MODELS, open_model
 from trainer.training.preparation import check_together
 
-SOURCES = ("digits", "images", "tfds", *TABLES)
-_DATA_SET = re.compile(r"[\w./:*+-]+")
 # A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
@@ -164,28 +163,18 @@ def _check_together(values: ParameterSet) -> None:
         resource_names.check(name, getattr(job, name))
     resource_names.check_tensorboard(job.tensorboard, job.service_account)
     resource_names.check_labels(job.labels)
-    source = values.records.source
-    kind, colon, location = source.partition(":")
-    fits = not colon if kind == "digits" else kind in SOURCES and location
-    if not fits or (kind == "tfds" and not _DATA_SET.fullmatch(location)):
-        hint = fields.nearest(kind, SOURCES)
-        raise InputError(
-            f"source={source!r} is none of digits, images:URI, tfds:NAME, csv:URI, parquet:URI "
-            "and bigquery:PROJECT.DATASET.TABLE"
-            f"{hint if 'did you mean' in hint and kind not in SOURCES else ''}"
-        )
+    kind, place = kind_of(values.records.source)
     places = {
         "data_dir": values.records.data_dir,
+        "source": kind.uri(place),
         "records_store": values.records.records_store,
         "warm_start": values.training.warm_start,
     }
-    if kind in ("images", *TABLE_ENDINGS):
-        places["source"] = location
-    for name, place in places.items():
-        resource_names.check_place(name, place)
-    _check_table(values, kind in TABLES)
+    for name, uri in places.items():
+        resource_names.check_place(name, uri)
+    _check_table(values, kind.is_table)
     training, records = values.training, values.records
-    if kind not in TABLES:
+    if not kind.is_table:
         model = open_model(training.model, training.model_options)
         model.check_images(records.image_size, records.channels)
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
@@ -215,7 +204,7 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
         needs, fitting = (
             ("images", f"use {' or '.join(tabular)}, or a source of images")
             if is_table
-            else ("rows of a table", "use a source such as csv:URI, or a model of images")
+            else ("rows of a table", f"use {table_forms()}, or a model of images")
         )
         raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
     records = values.records

@@ -4,7 +4,6 @@ What is looked at costs little however large the source is: the folders of an im
 the header of a table's first file. What is in them, the run's own steps will see.
 """
 
-import dataclasses
 import importlib.util
 import os
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from pipelines.parameters import ParameterSet
 from pipelines.pretrained import check_imagenet
-from trainer.data.record_options import TABLE_ENDINGS
+from trainer.data.sources import SourceKind, kind_of
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION, check_floors
@@ -36,18 +35,19 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     records = parameters.records
     if parameters.engine.records_engine == "dataflow" and not in_containers:
         _check_beam()
-    kind, _, location = records.source.partition(":")
-    if kind == "images" and not is_remote(location):
-        changed["source"] = f"images:{_folder('source', location)}"
-    if kind in TABLE_ENDINGS and not is_remote(location):
-        changed["source"] = f"{kind}:{_absolute('source', location)}"
-    if "source" in changed:
-        _check_source(parameters, changed["source"])
+    kind, location = kind_of(records.source)
+    uri = kind.uri(location)
+    if uri and not is_remote(uri):
+        location = str(_absolute("source", uri))
+        if os.path.isdir(location):  # noqa: PTH112 - Path's raises for a name that is too long
+            location = os.path.realpath(location)
+        changed["source"] = f"{records.source.partition(':')[0]}:{location}"
     if records.data_dir and not is_remote(records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", records.data_dir))
+    read = uri or records.data_dir
     # A container's default folder is its own.
-    if kind == "tfds" and ("data_dir" in changed or not (records.data_dir or in_containers)):
-        _check_source(parameters, records.source)
+    if location and not is_remote(read) and (read or not in_containers):
+        _check_source(parameters, kind, location)
     if records.records_store and not is_remote(records.records_store):
         changed["records_store"] = str(_writable("records_store", records.records_store))
     training = parameters.training
@@ -69,20 +69,10 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     return changed
 
 
-def _check_source(parameters: ParameterSet, source: str) -> None:
+def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
     """Raises InputError, in the words of the step that would find it, for an unfit local source."""
-    from trainer.data.sources import csv, images, parquet, tfds
-
-    kind, _, location = source.partition(":")
-    records = dataclasses.replace(parameters.records, source=source)
     try:
-        if kind in TABLE_ENDINGS:
-            reader = {"csv": csv, "parquet": parquet}[kind]
-            reader.open_source(location, records, files=1)
-        elif kind == "tfds":
-            check_floors(parameters.gate.class_floors, tfds.open_source(location, records).classes)
-        else:
-            classes = images.check_source(location, records)
+        if classes := kind.look(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
         place = error.filename or location

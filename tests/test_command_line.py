@@ -142,8 +142,8 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
             ["run", "digits", "--local", "--set", "accelerator_type=NVIDIA_TESLA_T4"],
             "give both, or neither",
         ),
-        (["run", "flowers", "--local", "--set", "source=images:nope"], "there is no folder 'nope'"),
-        (["run", "digits", "--local", "--set", "source=csv"], "is none of digits, images:URI"),
+        (["run", "flowers", "--local", "--set", "source=images:nope"], "/nope does not exist"),
+        (["run", "digits", "--local", "--set", "source=csv"], "does not fit; use csv:URI"),
         (["run", "digits", "--local", "--set", "image_size=0"], "image_size=0 is out of range"),
         (["run", "digits", "--local", "--set", "model_options={"], "is not a JSON object"),
         (["run", "digits", "--local", "--set", "split_fractions=[1,1,1]"], "that add up to 1"),
@@ -162,7 +162,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ),
         (
             ["run", "digits", "--local", "--set", "source=tfds:no such"],
-            "is none of digits, images:U",
+            "does not fit; use tfds:NAME",
         ),
         (
             ["run", "flowers", "--local", "--set", "source=images:s3://b"],

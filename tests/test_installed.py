@@ -73,10 +73,11 @@ def test_the_version_is_known(installed):
 
 @pytest.fixture
 def repository(tmp_path):
-    assert set(FILES) >= {"shop/model.py", "shop/steps.py", "recipes/scans.toml"}
+    assert set(FILES) >= {"shop/model.py", "shop/labels.py", "shop/steps.py", "recipes/scans.toml"}
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    called(sys.executable, "make_scans.py", cwd=tmp_path)
     return tmp_path
 
 
@@ -106,6 +107,13 @@ def test_the_page_trains_here_and_compiles_for_the_cloud(installed, repository):
     [
         ("shop.model:build", "shop.models:build", "there is no module shop.models"),
         ("units = 48", "unit = 48", "shop.model:build takes no 'unit'; did you mean 'units'?"),
+        ("shop.labels:", "shop.label:", "module shop.label can't be imported: No module named"),
+        (
+            "shop.labels:scans",
+            "shop.labels:",
+            "does not fit; use shop.labels:URI, a folder of photos",
+        ),
+        ("labels:scans", "labels:recipes", "recipes/labels.csv can't be read (No such file"),
         ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
     ],
 )

@@ -50,6 +50,17 @@ def test_listing_recipes_imports_no_slow_library():
     assert result.stdout.splitlines()[-1] == "[]", result.stderr
 
 
+def test_naming_every_source_imports_no_library_of_theirs():
+    code = (
+        "import sys; from trainer.data.sources import described, kind_of; kind_of('csv:a.csv'); "
+        "slow = ('numpy', 'pyarrow', 'PIL', 'sklearn', 'google.protobuf', 'tensorflow'); "
+        "print(described(), [name for name in slow if name in sys.modules])"
+    )
+    shown = python("-c", code).stdout
+    assert "images:URI (a folder" in shown
+    assert shown.endswith(" []\n")
+
+
 def test_the_module_exits_with_the_commands_code():
     result = python("-m", "pipelines", "plan", "nope")
     assert result.returncode == 2

@@ -18,6 +18,7 @@ from pipelines.local import package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.revision import git_commit
+from trainer.data.sources import kind_of
 from trainer.errors import InputError
 from trainer.evaluation.gate import CHAMPION
 from trainer.machines.worker_pools import IMAGE
@@ -184,21 +185,15 @@ def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
 
 def _check_sources(values: Mapping[str, Any]) -> None:
     """Raises InputError for a place that machines of the cloud can't see."""
-    kind, _, location = values["source"].partition(":")
-    if kind == "tfds" and not values["data_dir"]:
-        raise InputError(
-            f"source={values['source']!r} needs a data_dir that Vertex AI can read: prepare it "
-            f"with `tfds build {location.partition(':')[0]} --data_dir=FOLDER`, copy FOLDER to a "
-            "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
-        )
+    kind, place = kind_of(values["source"])
+    kind.check_cloud(place, values["data_dir"])
     places = {name: values[name] for name in ("data_dir", "records_store")}
+    places["source"] = kind.uri(place)
     if values["warm_start"] != CHAMPION:
         places["warm_start"] = values["warm_start"]
-    if kind not in ("digits", "tfds"):
-        places["source"] = location
-    for name, place in places.items():
-        if place and "://" not in place and not place.startswith("/gcs/"):
+    for name, uri in places.items():
+        if uri and "://" not in uri and not uri.startswith("/gcs/"):
             raise InputError(
-                f"{name}: {place!r} is on this machine, where Vertex AI can't read it; copy it to "
+                f"{name}: {uri!r} is on this machine, where Vertex AI can't read it; copy it to "
                 "a bucket and give gs://BUCKET/FOLDER, or add --local"
             )

@@ -80,7 +80,12 @@ def fingerprint(command: Sequence[str]) -> str:
         for path in _modules(pending.pop()):
             if path not in found:
                 found[path] = path.read_text(encoding="utf-8")
-                pending += _imports(found[path])
+                imported = _imports(found[path])
+                pending += imported
+                # Such a package imports whichever of its files is asked for.
+                if "trainer.plugins" in imported and path.name == "__init__.py":
+                    package = path.parent.relative_to(_ROOT).parts
+                    pending += [".".join([*package, one.stem]) for one in path.parent.glob("*.py")]
     digest = hashlib.sha256()
     lock = _ROOT / "requirements.lock"
     if lock.is_file():

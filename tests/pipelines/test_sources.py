@@ -102,10 +102,10 @@ def test_other_sources_are_left_as_they_are(source):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"source": "images:nowhere"}, "source: there is no folder 'nowhere'"),
-        ({"source": "images:photos/rose/a.jpg"}, "is a file; give the folder"),
+        ({"source": "images:nowhere"}, "/nowhere does not exist; understood are <class>/<image>"),
+        ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; understood"),
         ({"source": "images:~nobody-here/photos"}, "write the folder out"),
-        ({"source": f"images:{'x' * 300}"}, "there is no folder 'xxx"),
+        ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long)"),
         ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a file"),
         ({"source": "csv:nowhere-*.csv", **TABLE}, "no file with content that ends in .csv or"),
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from trainer.data import sources
 from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
 from trainer.fields import option
@@ -13,9 +14,6 @@ AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
 ENGINES = ("local", "dataflow")
-TABLE_ENDINGS = {"csv": (".csv", ".csv.gz"), "parquet": (".parquet",)}
-"""Sources of rows in files, and what those end in."""
-TABLES = (*TABLE_ENDINGS, "bigquery")
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
     r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
@@ -29,9 +27,7 @@ class RecordOptions:
 
     source: str = option(
         "digits",
-        help="Where examples come from: digits, images:URI (a folder of classes, gs:// or local), "
-        "tfds:NAME, csv:URI or parquet:URI (a table: a file, a folder or a pattern), or "
-        "bigquery:PROJECT.DATASET.TABLE.",
+        help=f"Where examples come from: {sources.described()}.",
     )
     data_dir: str = option(
         "",
@@ -123,14 +119,13 @@ class RecordOptions:
             raise InputError(
                 "augmentation_operations: shift is not baked into records; use augmentation=model"
             )
-        is_table = self.source.startswith(tuple(f"{kind}:" for kind in TABLES))
+        is_table = sources.kind_of(self.source)[0].is_table
         if is_table:
             read_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:
             raise InputError(
                 f"columns, crosses and label describe a table, but source={self.source!r} is "
-                "none; use csv:URI, parquet:URI or bigquery:PROJECT.DATASET.TABLE, or leave "
-                "them out"
+                f"none; use {sources.table_forms()}, or leave them out"
             )
         if self.records_store and is_table:
             raise InputError(

@@ -7,12 +7,10 @@ an entry point of the group vertex_training.models, whose value is MODULE:FUNCTI
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.metadata
-import pkgutil
+import sys
 from typing import TYPE_CHECKING, Any
 
-from trainer import fields
+from trainer import fields, plugins
 from trainer.errors import InputError
 from trainer.models import own
 from trainer.models.model import Model
@@ -23,18 +21,7 @@ if TYPE_CHECKING:
     from trainer.data.schema import Dataset
 
 
-def _declared() -> dict[str, type[Model]]:
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        # Packages hold what models are made of.
-        content = {} if module.ispkg else vars(importlib.import_module(f"{__name__}.{module.name}"))
-        for one in content.values():
-            if isinstance(one, type) and issubclass(one, Model) and one is not Model:
-                found[module.name] = one
-    return found
-
-
-MODELS = _declared()
+MODELS = plugins.declared(sys.modules[__name__], Model)
 """By name, the class that declares the model."""
 ENTRY_POINTS = "vertex_training.models"
 """Group by which installed packages name models."""
@@ -46,7 +33,7 @@ def model_class(name: str) -> type[Model]:
         return own.model_class(name)
     if name in MODELS:
         return MODELS[name]
-    installed = {one.name: one.value for one in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    installed = plugins.installed(ENTRY_POINTS)
     if name not in installed:
         raise InputError(
             f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"

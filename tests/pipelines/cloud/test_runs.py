@@ -137,6 +137,11 @@ def test_the_verdict_is_told_at_the_end_and_later(vertex, command):
     assert created(vertex)[1]["runtimeConfig"]["parameterValues"]["skip_if_unchanged"] is True
 
 
+def test_a_table_of_bigquery_is_within_reach_of_the_cloud(vertex, command):
+    source = "source=bigquery:my-project.taxi.trips"
+    assert command("run", "chicago_taxi", "--name", "one", "--set", source)[::2] == (0, "")
+
+
 def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, monkeypatch):
     wrong = {
         "it must be at least 1": ["--set", "epochs=0"],

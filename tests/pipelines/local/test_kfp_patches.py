@@ -145,6 +145,14 @@ def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch, c
     assert write(models="B = 2") == first
     assert write(schema="A = 2") != first
     assert write(schema="A = 1") == first
+    kinds = tmp_path / "trainer" / "kinds"
+    kinds.mkdir()
+    (kinds / "__init__.py").write_text("from trainer import plugins")
+    (kinds / "one.py").write_text("C = 1")
+    declared = write(schema="from trainer import kinds")
+    (kinds / "one.py").write_text("C = 2")
+    assert len({first, declared, write()}) == 3
+    write(schema="A = 1")
     (tmp_path / "requirements.lock").write_text("pillow==12.1.0")
     locked = write()
     (tmp_path / "requirements.lock").write_text("pillow==12.2.0")

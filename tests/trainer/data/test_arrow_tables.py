@@ -116,5 +116,5 @@ def test_a_table_of_bigquery_that_is_not_there_is_one_line(typed, tmp_path, monk
             columns = [{"name": "mile", "type": "numeric"}]
             source = "bigquery:my-project.taxi.trips"
             write(source, tmp_path / "out", columns=columns, crosses=[])
-    with pytest.raises(InputError, match=r"use bigquery:PROJECT\.DATASET\.TABLE"):
+    with pytest.raises(InputError, match=r"does not fit; use bigquery:PROJECT\.DATASET\.TABLE"):
         write("bigquery:trips", tmp_path / "out")

@@ -32,10 +32,10 @@ def nothing_to_trust(folder: Path) -> bool:
     [
         ("digit", "did you mean 'digits'"),
         ("image:/tmp", "did you mean 'images'"),
-        ("digits:8", "use 'digits'"),
-        ("images:", "names no folder"),
+        ("digits:8", "does not fit; use digits, 1,797 scans"),
+        ("images:", "does not fit; use images:URI, a folder"),
         ("images:/no/such/folder", "/no/such/folder does not exist"),
-        ("tfds:", "such as tfds:mnist"),
+        ("tfds:", "does not fit; use tfds:NAME"),
     ],
 )
 def test_a_source_that_is_none_is_named_with_the_remedy(tmp_path, source, words):

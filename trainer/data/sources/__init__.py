@@ -1,32 +1,35 @@
-"""The registry of sources, and what the writer asks of one.
+"""The registry of sources: each file of this folder declares one, named as the file is.
+
+Beside these, a module of the user's own is one (MODULE:PLACE), and so is the name of an entry
+point of the group vertex_training.sources, whose value is a module.
 
 A source is read twice. `examples` lists it: a key, a digest of its content and a label for
 each example. The writer then hands references back, in an order of its own and from
-several processes, and `fetch` and `encode` make features of them. Modules are imported
-when a source is opened, so that naming one costs nothing.
+several processes, and `fetch` and `encode` make features of them.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import functools
 import hashlib
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import Feature
-from trainer.data.write.records import Values
-from trainer.errors import InputError
+from trainer import plugins
+from trainer.errors import InputError, first_line
 from trainer.fields import nearest
 
-SOURCES = {
-    "bigquery": "trainer.data.sources.bigquery",
-    "csv": "trainer.data.sources.csv",
-    "digits": "trainer.data.sources.digits",
-    "images": "trainer.data.sources.images",
-    "parquet": "trainer.data.sources.parquet",
-    "tfds": "trainer.data.sources.tfds",
-}
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
+    from trainer.data.schema import Feature
+    from trainer.data.write.records import Values
+
+ENTRY_POINTS = "vertex_training.sources"
+"""Group by which installed packages name sources."""
 DIGEST_BYTES = 16
 
 Item = TypeVar("Item")
@@ -141,30 +144,147 @@ class Source(Protocol):
         ...
 
 
-def open_source(options: RecordOptions) -> Source:
-    """Opens `options.source`.
+class SourceKind:
+    """Base of sources: what is known of one before it is opened.
 
-    Raises:
-        InputError: no such source, or it isn't there, or it holds nothing to train on.
+    A subclass lies in a file of this folder, whose name stands before the colon. The file's
+    functions import libraries, not the file itself: to name a source costs nothing.
     """
-    scheme, rest = scheme_and_place(options.source)
-    return importlib.import_module(SOURCES[scheme]).open_source(rest, options)
+
+    place: ClassVar[str] = ""
+    """What follows the colon, for messages; empty: nothing does. URI is the place of files: it is
+    made absolute, looked at before a run on this machine, and fingerprinted."""
+    help: ClassVar[str] = ""
+    is_table: ClassVar[bool] = False
+    endings: ClassVar[tuple[str, ...]] = ()
+    """Endings of the files of a table, which may also be named by a pattern."""
+
+    @classmethod
+    def takes(cls, place: str) -> bool:
+        """Tell if `place` has the right form."""
+        return bool(place) == bool(cls.place)
+
+    @classmethod
+    def open(cls, place: str, options: RecordOptions) -> Source:
+        """Open what is at `place`.
+
+        Raises:
+            InputError: it isn't there, or it holds nothing to train on.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def look(cls, place: str, options: RecordOptions) -> list[str]:
+        """Return the classes, if a quick look tells them; raise InputError for what is unfit."""
+        return []
+
+    @classmethod
+    def check_cloud(cls, place: str, data_dir: str) -> None:
+        """Raise InputError where machines of the cloud could not read it."""
+
+    @classmethod
+    def version(cls, place: str, data_dir: str) -> tuple[str, str]:
+        """Return text that changes with the content, and the folder or file (URI) that does."""
+        return "", cls.uri(place)
+
+    @classmethod
+    def uri(cls, place: str) -> str:
+        """Return the URI of the files; empty: none is named."""
+        return place if cls.place == "URI" else ""
 
 
-def scheme_and_place(source: str) -> tuple[str, str]:
-    """Parts `images:URI` into what is before and behind the colon.
+class ImageSource(SourceKind):
+    """Base of sources of images, whose `examples` and `fetch` deal in image files.
+
+    A subclass sets `name` and `classes`, and `location` where it reads a URI.
+    """
+
+    unit = "images"
+    is_spilled = False
+    location = ""
+    details: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, place: str, options: RecordOptions) -> None:
+        from trainer.data.write.pixels import PixelFormat
+
+        self._format = PixelFormat.of(options)
+        self.features = [self._format.feature]
+
+    @classmethod
+    def open(cls, place: str, options: RecordOptions) -> Any:
+        return cls(place, options)
+
+    @classmethod
+    def look(cls, place: str, options: RecordOptions) -> list[str]:
+        return cls.open(place, options).classes
+
+    def digest(self, fetched: Any) -> bytes:
+        return digest(fetched)
+
+    def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
+        return self._format.read(fetched, key, variants)
+
+
+@functools.cache
+def kinds() -> dict[str, type[SourceKind]]:
+    """Return by name the sources of this folder."""
+    return plugins.declared(sys.modules[__name__], SourceKind)
+
+
+def kind_of(source: str) -> tuple[type[SourceKind], str]:
+    """Part `images:URI` into the kind of source that it names and what is behind the colon.
 
     Raises:
         InputError: no such source.
     """
-    scheme, _, place = source.partition(":")
-    if scheme not in SOURCES:
+    name, _, place = source.partition(":")
+    kind = kinds().get(name) or _own(name)
+    if not kind:
+        raise InputError(f"source={source!r} is not a source{nearest(name, kinds())}")
+    if not kind.takes(place):
+        raise InputError(f"source={source!r} does not fit; use {_form(name, kind)}, {kind.help}")
+    return kind, place
+
+
+def table_forms() -> str:
+    """Return how a table is named as a source: `csv:URI or parquet:URI`."""
+    return " or ".join(_form(name, kind) for name, kind in kinds().items() if kind.is_table)
+
+
+def described() -> str:
+    """Return the help on all sources."""
+    return "; ".join(f"{_form(name, kind)} ({kind.help})" for name, kind in kinds().items())
+
+
+def _form(name: str, kind: type[SourceKind]) -> str:
+    return f"{name}:{kind.place}" if kind.place else name
+
+
+def open_source(options: RecordOptions) -> Source:
+    """Open `options.source`; raises as `kind_of` and `SourceKind.open`."""
+    kind, place = kind_of(options.source)
+    return kind.open(place, options)
+
+
+def _own(name: str) -> type[SourceKind] | None:
+    """Return the source that a module of the user's own declares."""
+    module = plugins.installed(ENTRY_POINTS).get(name, name if "." in name else "")
+    if not module:
+        return None
+    try:
+        found = plugins.defined(importlib.import_module(module), SourceKind)
+    except Exception as error:  # Any that the user's code raises.
+        reason = first_line(error) or type(error).__name__
         raise InputError(
-            f"source={source!r} is not a source{nearest(scheme, SOURCES)} "
-            "(digits, images:URI of a folder, tfds:NAME, csv:URI, parquet:URI, or "
-            "bigquery:PROJECT.DATASET.TABLE)"
+            f"source={name!r}: module {module} can't be imported: {reason}; it must lie in the "
+            "working folder or be installed, and in the image be copied to /app"
+        ) from None
+    if not found:
+        raise InputError(
+            f"source={name!r}: module {module} defines no source: derive a class from ImageSource "
+            "or TableKind"
         )
-    return scheme, place
+    return found
 
 
 def digest(content: bytes) -> bytes:
@@ -174,6 +294,4 @@ def digest(content: bytes) -> bytes:
 
 def split_named(name: str) -> str:
     """Return the split that a name such as "train" or "Test_Set" stands for; empty if none."""
-    split = _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")
-    assert not split or split in SPLITS
-    return split
+    return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")

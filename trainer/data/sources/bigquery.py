@@ -6,38 +6,32 @@ order: a row is known as `table:number` by a number that is made of its content.
 
 import contextlib
 import re
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
-from trainer.data.record_options import RecordOptions
-from trainer.data.tables.batches import Batch, read_batch
-from trainer.data.tables.columns import TableSchema, read_schema
-from trainer.data.tables.files import check_header
-from trainer.data.tables.parsing import Rows
-from trainer.data.tables.table import Table
+from trainer.data.tables.columns import TableSchema
+from trainer.data.tables.files import TableKind, check_header
 from trainer.errors import InputError
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
 
 
-class BigQueryReader:
+class BigQueryReader(TableKind):
     """Reads a table of BigQuery; see `trainer.data.tables.parsing.TableReader`.
 
     Raises:
         InputError: there is no such table, or not for this account, or it lacks a column.
     """
 
+    place = "PROJECT.DATASET.TABLE"
+    help = "a table of BigQuery"
     location = ""
 
     def __init__(self, place: str, schema: TableSchema) -> None:
-        match = _TABLE.fullmatch(place)
-        if not match:
-            raise InputError(
-                f"source='bigquery:{place}' names no table; use bigquery:PROJECT.DATASET.TABLE"
-            )
-        project, dataset, self.name = match.groups()
+        import pyarrow as pa
+
+        project, dataset, self.name = place.rsplit(".", 2)
         self.names, self.details = [self.name], {"table": place}
         self._wanted = schema.needed
         self._place = f"projects/{project}/datasets/{dataset}/tables/{self.name}"
@@ -46,7 +40,20 @@ class BigQueryReader:
         self._schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
         check_header(place, self._schema.names, schema)
 
-    def blocks(self) -> Iterator[Batch]:
+    @classmethod
+    def takes(cls, place: str) -> bool:
+        return bool(_TABLE.fullmatch(place))
+
+    @classmethod
+    def version(cls, place: str, data_dir: str) -> tuple[str, str]:
+        # Nothing tells whether a table has changed: its records are written anew each time.
+        return secrets.token_hex(16), ""
+
+    def blocks(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from trainer.data.tables.batches import Batch
+
         if not self._stream:
             return
         with _in_one_line(self._place):
@@ -54,7 +61,9 @@ class BigQueryReader:
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
                 yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))
 
-    def read(self, block: Batch) -> Rows:
+    def read(self, block: Any) -> Any:
+        from trainer.data.tables.batches import read_batch
+
         return read_batch(block, self._wanted)
 
     def _session(self, client: Any, project: str) -> Any:
@@ -75,12 +84,6 @@ def open_client() -> Any:
     from google.cloud import bigquery_storage_v1
 
     return bigquery_storage_v1.BigQueryReadClient()
-
-
-def open_source(rest: str, options: RecordOptions) -> Table:
-    """Open the table that `rest` names."""
-    schema = read_schema(options.columns, options.crosses, options.label)
-    return Table(BigQueryReader(rest, schema), schema, options)
 
 
 @contextlib.contextmanager

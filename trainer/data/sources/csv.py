@@ -5,26 +5,29 @@ is that of its bytes.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from trainer.data.tables.files import FileReader
-from trainer.data.tables.parsing import Rows
-from trainer.data.tables.rows import Block, read_blocks, read_header, read_rows
 
 
 class CsvReader(FileReader):
     """Reads CSV files."""
 
-    scheme = "csv"
+    help = "a table as a CSV file, a folder of them or a pattern"
+    endings = (".csv", ".csv.gz")
 
     def _header(self, uri: str) -> tuple[str, ...]:
+        from trainer.data.tables.rows import read_header
+
         return tuple(read_header(uri))
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Any]:
+        from trainer.data.tables.rows import read_blocks
+
         for file, uri in enumerate(self._uris):
             yield from read_blocks(uri, file)
 
-    def read(self, block: Block) -> Rows:
+    def read(self, block: Any) -> Any:
+        from trainer.data.tables.rows import read_rows
+
         return read_rows(block, self._headers[block.file], self._wanted)
-
-
-open_source = CsvReader.open

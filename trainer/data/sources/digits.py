@@ -3,38 +3,39 @@
 https://scikit-learn.org/stable/datasets/toy_dataset.html#digits-dataset: 8x8 pixels of 0..16.
 """
 
+from __future__ import annotations
+
+import importlib.metadata
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL import Image
+from trainer.data.sources import Example, ImageSource, Mapped, Reference, digest
 
-from trainer.data.record_options import RecordOptions
-from trainer.data.sources import Example, Mapped, Reference, digest
-from trainer.data.write.pixels import PixelFormat
-from trainer.data.write.records import Values
-from trainer.errors import InputError
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trainer.data.record_options import RecordOptions
+    from trainer.data.write.records import Values
 
 
-class Digits:
+class Digits(ImageSource):
     """The scans, stretched to 0..255."""
 
+    help = "1,797 scans of digits, with nothing behind it"
     name = "digits"
-    unit = "images"
-    is_spilled = False
-    details: ClassVar[dict[str, Any]] = {}
-    location = ""
 
-    def __init__(self, options: RecordOptions) -> None:
-        # Costs a second, which no other source has to pay.
+    def __init__(self, place: str, options: RecordOptions) -> None:
         from sklearn.datasets import load_digits
 
+        super().__init__(place, options)
         bunch = load_digits()
-        self._scans = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+        self._scans = (bunch.images * (255 / 16)).round().astype("uint8")
         self._labels = bunch.target
-        self._format = PixelFormat.of(options)
         self.classes = [str(name) for name in bunch.target_names]
-        self.features = [self._format.feature]
+
+    @classmethod
+    def version(cls, place: str, data_dir: str) -> tuple[str, str]:
+        return f"scikit-learn {importlib.metadata.version('scikit-learn')}", ""
 
     def examples(self, _: Mapped = map, /) -> Iterator[Example]:
         for index, (scan, label) in enumerate(zip(self._scans, self._labels, strict=True)):
@@ -49,10 +50,6 @@ class Digits:
         return digest(fetched.tobytes())
 
     def encode(self, fetched: np.ndarray, key: str, variants: int) -> list[Values]:
+        from PIL import Image
+
         return self._format.values(self._format.resize(Image.fromarray(fetched)), key, variants)
-
-
-def open_source(rest: str, options: RecordOptions) -> Digits:
-    if rest:
-        raise InputError(f"source={options.source!r}: digits takes nothing after it; use 'digits'")
-    return Digits(options)

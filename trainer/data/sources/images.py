@@ -9,19 +9,30 @@ neither by name nor by content are images, are tolerated; an image outside a cla
 format that is not read, counts as any unusable image does.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING
 
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import join
-from trainer.data.sources import Example, Mapped, Reference, Rejection, digest, split_named
-from trainer.data.write.pixels import FORMAT_NAMES, MAX_FILE_BYTES, PixelFormat
-from trainer.data.write.records import Values
+from trainer.data.sources import (
+    Example,
+    ImageSource,
+    Mapped,
+    Reference,
+    Rejection,
+    digest,
+    split_named,
+)
 from trainer.errors import InputError
 
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
+
+MAX_FILE_BYTES = 256 * 10**6
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 _READ = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _NOT_READ = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
@@ -35,22 +46,20 @@ _LAYOUTS = (
 )
 
 
-class ImageFolder:
+class ImageFolder(ImageSource):
     """The images under `location`, a URI.
 
     Raises:
         InputError: no such folder, fewer than two classes, or a class without a file.
     """
 
-    unit = "images"
-    is_spilled = False
-    details: ClassVar[dict[str, Any]] = {}
+    place = "URI"
+    help = "a folder of classes, gs:// or local"
 
-    def __init__(self, location: str, options: RecordOptions) -> None:
-        self.location = location.rstrip("/") or "/"
+    def __init__(self, place: str, options: RecordOptions) -> None:
+        super().__init__(place, options)
+        self.location = place.rstrip("/") or "/"
         self.name = self.location.rpartition("/")[2] or self.location
-        self._format = PixelFormat.of(options)
-        self.features = [self._format.feature]
         if not storage.is_folder(self.location):
             what = "is not a folder" if storage.exists(self.location) else "does not exist"
             raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
@@ -76,6 +85,12 @@ class ImageFolder:
                     "every class needs images to train on"
                 )
 
+    @classmethod
+    def look(cls, place: str, options: RecordOptions) -> list[str]:
+        source = cls(place, options)
+        source.check_classes()
+        return source.classes
+
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
         """Lists and digests every file under the folder, sorted by path."""
         if storage.is_remote(self.location):
@@ -85,12 +100,6 @@ class ImageFolder:
     def fetch(self, reference: Reference) -> bytes:
         """Return the content of a file."""
         return storage.read(join(self.location, reference.key))
-
-    def digest(self, fetched: bytes) -> bytes:
-        return digest(fetched)
-
-    def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
-        return self._format.read(fetched, key, variants)
 
     def _files(self) -> Iterator[tuple[str, int, str]]:
         """Yield every file: (path under the folder, label or -1, split)."""
@@ -167,21 +176,10 @@ class ImageFolder:
         if not content:
             return Rejection(path, "empty file")
         if not looks_like_image:
+            from trainer.data.write.pixels import FORMAT_NAMES
+
             return Rejection(path, f"content is not {FORMAT_NAMES}")
         return Example(Reference(path, 0), label, digest(content), split)
-
-
-def open_source(rest: str, options: RecordOptions) -> ImageFolder:
-    if not rest:
-        raise InputError("source='images:' names no folder; use images:URI")
-    return ImageFolder(rest, options)
-
-
-def check_source(rest: str, options: RecordOptions) -> list[str]:
-    """Return the classes; raises InputError for what is no folder of classes. Reads no image."""
-    source = open_source(rest, options)
-    source.check_classes()
-    return source.classes
 
 
 def _folders(uri: str) -> list[str]:

@@ -5,27 +5,26 @@ Files end in .parquet. A row is known as `file:row`, from 1.
 
 import contextlib
 from collections.abc import Iterator
-
-import pyarrow as pa
-import pyarrow.parquet
+from typing import Any
 
 from trainer.data import storage
-from trainer.data.tables.batches import BATCH_ROWS, Batch, read_batch
 from trainer.data.tables.files import FileReader
-from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
 
 class ParquetReader(FileReader):
     """Reads Parquet files."""
 
-    scheme = "parquet"
+    help = "a table as a Parquet file, a folder of them or a pattern"
+    endings = (".parquet",)
 
     def _header(self, uri: str) -> tuple[str, ...]:
         with _opened(uri) as file:
             return tuple(file.schema_arrow.names)
 
-    def blocks(self) -> Iterator[Batch]:
+    def blocks(self) -> Iterator[Any]:
+        from trainer.data.tables.batches import BATCH_ROWS, Batch
+
         for number, uri in enumerate(self._uris):
             row = 1
             with _opened(uri) as file:
@@ -33,18 +32,20 @@ class ParquetReader(FileReader):
                     yield Batch(number, row, batch)
                     row += len(batch)
 
-    def read(self, block: Batch) -> Rows:
+    def read(self, block: Any) -> Any:
+        from trainer.data.tables.batches import read_batch
+
         return read_batch(block, self._wanted)
 
 
 @contextlib.contextmanager
-def _opened(uri: str) -> Iterator[pa.parquet.ParquetFile]:
+def _opened(uri: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
     try:
         with storage.open_file(uri, "rb") as file:
             yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{uri} can't be read as Parquet ({reason}); write it anew") from None
-
-
-open_source = ParquetReader.open

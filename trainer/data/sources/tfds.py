@@ -6,35 +6,38 @@ by any process, and neither TensorFlow nor the network is needed. Nothing is eve
 downloaded: a data set that isn't prepared is said to be missing, at once.
 """
 
+from __future__ import annotations
+
 import difflib
+import re
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
-from trainer.data.sources import Example, Mapped, Reference, Rejection, digest, split_named
-from trainer.data.write import records
-from trainer.data.write.pixels import PixelFormat
-from trainer.data.write.records import Values
+from trainer.data.sources import Example, ImageSource, Reference, Rejection, digest, split_named
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
 
 FILE_BITS = 40
 """A position is a file's index and, in its low bits, an offset of under 1 TB."""
+_NAME = re.compile(r"[\w./:*+-]+")
 
 
-class PreparedDataset:
+class PreparedDataset(ImageSource):
     """A prepared data set's images, and labels that are classes.
 
     Raises:
         InputError: it is not prepared under data_dir, or is not made of images and labels.
     """
 
-    unit = "images"
-    is_spilled = False
-    details: ClassVar[dict[str, Any]] = {}
+    place = "NAME"
+    help = "an image data set that TensorFlow Datasets has prepared, such as tfds:mnist"
 
-    def __init__(self, name: str, options: RecordOptions) -> None:
-        info = load_info(name, options)
+    def __init__(self, place: str, options: RecordOptions) -> None:
+        super().__init__(place, options)
+        info = load_info(place, options.data_dir)
         self.name = info.full_name
         self.location = str(info.data_dir)
         self._image, self._label = _feature_names(info, options.source)
@@ -49,18 +52,37 @@ class PreparedDataset:
             for split in sorted(info.splits.values(), key=lambda split: split.name)
             for path in split.filepaths
         ]
-        self._format = PixelFormat.of(options)
-        self.features = [self._format.feature]
 
-    def examples(self, _: Mapped = map, /) -> Iterator[Example | Rejection]:
+    @classmethod
+    def takes(cls, place: str) -> bool:
+        return bool(_NAME.fullmatch(place))
+
+    @classmethod
+    def check_cloud(cls, place: str, data_dir: str) -> None:
+        if not data_dir:
+            raise InputError(
+                f"source='tfds:{place}' needs a data_dir that Vertex AI can read: prepare it with "
+                f"`tfds build {place.partition(':')[0]} --data_dir=FOLDER`, copy FOLDER to a "
+                "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
+            )
+
+    @classmethod
+    def version(cls, place: str, data_dir: str) -> tuple[str, str]:
+        info = load_info(place, data_dir)
+        return info.full_name, str(info.data_dir)
+
+    def examples(self, _: Any = map, /) -> Iterator[Example | Rejection]:
         """Reads every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`."""
+        from trainer.data.write import records
+
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
             try:
                 with storage.open_file(path, "rb") as file:
                     for number, (offset, record) in enumerate(records.read_records(file)):
                         key = f"{stem}__{number}"
-                        yield self._listed(key, index << FILE_BITS | offset, split, record)
+                        place = index << FILE_BITS | offset
+                        yield self._listed(key, place, split, records.parse(record))
             except records.DamagedFileError:
                 raise InputError(
                     f"{path} is damaged or cut off; prepare the data set again"
@@ -70,6 +92,8 @@ class PreparedDataset:
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the encoded image."""
+        from trainer.data.write import records
+
         path, _ = self._files[reference.position >> FILE_BITS]
         with storage.open_file(path, "rb") as file:
             file.seek(reference.position & (1 << FILE_BITS) - 1)
@@ -77,16 +101,9 @@ class PreparedDataset:
         assert record is not None
         return records.parse(record)[self._image][0]
 
-    def digest(self, fetched: bytes) -> bytes:
-        return digest(fetched)
-
-    def encode(self, fetched: bytes, key: str, variants: int) -> list[Values]:
-        return self._format.read(fetched, key, variants)
-
-    def _listed(self, key: str, position: int, split: str, record: bytes) -> Example | Rejection:
+    def _listed(self, key: str, position: int, split: str, example: Any) -> Example | Rejection:
         if not split:
             return Rejection(key, "in a split that is neither train, validation nor test", True)
-        example = records.parse(record)
         image, label = example.get(self._image), example.get(self._label)
         if not image:
             return Rejection(key, f"has no {self._image!r}")
@@ -95,13 +112,7 @@ class PreparedDataset:
         return Example(Reference(key, position), label[0], digest(image[0]), split)
 
 
-def open_source(rest: str, options: RecordOptions) -> PreparedDataset:
-    if not rest:
-        raise InputError("source='tfds:' names no data set; use tfds:NAME, such as tfds:mnist")
-    return PreparedDataset(rest, options)
-
-
-def load_info(name: str, options: RecordOptions) -> Any:
+def load_info(name: str, data_dir: str) -> Any:
     """Return the DatasetInfo of a prepared data set, from its files alone.
 
     Raises:
@@ -110,27 +121,27 @@ def load_info(name: str, options: RecordOptions) -> Any:
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
-    places = {"data_dir": options.data_dir} if options.data_dir else {}
+    places = {"data_dir": data_dir} if data_dir else {}
     try:
         info = builder_from_files(name, **places).info
     # A malformed name or broken files raise whatever they like; the remedy is the same.
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
-        raise InputError(_not_prepared(name, options)) from None
+        raise InputError(_not_prepared(name, data_dir)) from None
     if info.file_format is not None and info.file_format.value != "tfrecord":
         raise InputError(
-            f"source={options.source!r} is stored as {info.file_format.value}; "
+            f"source='tfds:{name}' is stored as {info.file_format.value}; "
             "prepare it again with --file_format=tfrecord"
         )
     return info
 
 
-def _not_prepared(name: str, options: RecordOptions) -> str:
+def _not_prepared(name: str, data_dir: str) -> str:
     import tensorflow_datasets as tfds
 
-    place = options.data_dir or str(tfds.core.constants.DATA_DIR)
+    place = data_dir or str(tfds.core.constants.DATA_DIR)
     bare = name.partition("/")[0].partition(":")[0]
     known = tfds.list_builders(with_community_datasets=False)
-    message = f"source={options.source!r}: no data set {name!r} is prepared in data_dir={place!r}"
+    message = f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={place!r}"
     if bare not in known:
         close = difflib.get_close_matches(bare, known, n=1, cutoff=0.5)
         hint = f"; did you mean 'tfds:{close[0]}'?" if close else ""

@@ -1,31 +1,48 @@
-"""The files of a table: one, a folder of them, or a pattern."""
+"""Bases of sources that are tables, and the files of one: one, a folder of them, or a pattern."""
+
+from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
-from trainer.data.record_options import TABLE_ENDINGS, RecordOptions
 from trainer.data.schema import join
+from trainer.data.sources import SourceKind
 from trainer.data.tables.columns import TableSchema, read_schema
-from trainer.data.tables.table import Table
 from trainer.data.write.fingerprint import is_pattern
 from trainer.errors import InputError
 from trainer.fields import nearest
 
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
 
-class FileReader:
-    """The common part of readers of files; see `trainer.data.tables.parsing.TableReader`.
+
+class TableKind(SourceKind):
+    """Base of sources of rows: as an instance, a `trainer.data.tables.parsing.TableReader`."""
+
+    is_table = True
+
+    @classmethod
+    def open(cls: Any, place: str, options: RecordOptions) -> Any:
+        from trainer.data.tables.table import Table
+
+        schema = read_schema(options.columns, options.crosses, options.label)
+        return Table(cls(place, schema), schema, options)
+
+
+class FileReader(TableKind):
+    """The common part of readers of files.
 
     Raises:
         InputError: no such file, or one without the columns that are asked for.
     """
 
-    scheme: ClassVar[str]
+    place = "URI"
 
-    def __init__(self, location: str, source: str, schema: TableSchema, files: int | None) -> None:
-        self._uris = self._files(location, source)[:files]
+    def __init__(self, location: str, schema: TableSchema, files: int | None = None) -> None:
+        self._uris = self._files(location)[:files]
         self._wanted = schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
@@ -37,15 +54,9 @@ class FileReader:
             check_header(uri, header, schema)
 
     @classmethod
-    def open(cls, location: str, options: RecordOptions, files: int | None = None) -> Table:
-        """Open the table at `location`, or no more than its first `files`, to check it."""
-        if not location:
-            raise InputError(
-                f"source='{cls.scheme}:' names no table; use {cls.scheme}:URI of a file, folder or "
-                "pattern"
-            )
-        schema = read_schema(options.columns, options.crosses, options.label)
-        return Table(cls(location, options.source, schema, files), schema, options)
+    def look(cls, place: str, options: RecordOptions) -> list[str]:
+        cls(place, read_schema(options.columns, options.crosses, options.label), files=1)
+        return []
 
     def _header(self, uri: str) -> tuple[str, ...]:
         """Return the names of a file's columns."""
@@ -57,25 +68,25 @@ class FileReader:
     def read(self, block: Any) -> Any:
         raise NotImplementedError
 
-    def _files(self, location: str, source: str) -> list[str]:
+    def _files(self, location: str) -> list[str]:
         """Return the files that `location` means, sorted."""
         if is_pattern(location):
             found = [uri for uri in storage.matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
-            found = list(_below(location.rstrip("/") or "/", TABLE_ENDINGS[self.scheme]))
+            found = list(_below(location.rstrip("/") or "/", self.endings))
         elif storage.exists(location):
             found = [location]
         else:
             raise InputError(
-                f"source={source!r}: {location} does not exist; give a file, a folder of them, "
-                f"or a pattern such as trips-*{TABLE_ENDINGS[self.scheme][-1]}"
+                f"source: {location} does not exist; give a file, a folder of them, "
+                f"or a pattern such as trips-*{self.endings[-1]}"
             )
         # An object store may keep what a job has left: files of nothing.
         found = sorted(uri for uri in found if storage.size(uri))
         if not found:
             raise InputError(
-                f"source={source!r}: no file with content that ends in "
-                f"{' or '.join(TABLE_ENDINGS[self.scheme])} is there"
+                f"source: no file with content that ends in {' or '.join(self.endings)} is at "
+                f"{location}"
             )
         return found
 

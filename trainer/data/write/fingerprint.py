@@ -8,17 +8,15 @@ Records that were written of a source with the same digest are as good as new on
 
 import glob
 import hashlib
-import importlib.metadata
+import inspect
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trainer.data import storage
-from trainer.data.record_options import TABLE_ENDINGS, RecordOptions
 from trainer.data.schema import join
-from trainer.data.sources import scheme_and_place
+from trainer.data.sources import kind_of
 from trainer.errors import InputError
 
 
@@ -85,25 +83,20 @@ def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fi
     Raises:
         InputError: no such source, nothing in it, or it can't be listed.
     """
-    scheme, place = scheme_and_place(source)
-    if scheme == "digits":
-        return _digest(f"scikit-learn {importlib.metadata.version('scikit-learn')}", [])
-    name, location = "", place
-    if scheme == "tfds":
-        from trainer.data.sources.tfds import load_info
-
-        info = load_info(place, RecordOptions(source=source, data_dir=data_dir))
-        name, location = info.full_name, str(info.data_dir)
-    if scheme == "bigquery":
-        # Nothing tells whether a table has changed: its records are written anew each time.
-        return Fingerprint(secrets.token_hex(16), 0, 0)
-    is_table = scheme in TABLE_ENDINGS
-    matching = is_table and is_pattern(location)
+    kind, place = kind_of(source)
+    version, location = kind.version(place, data_dir)
+    # Which examples a source has depends on its code, too, which may be the user's own.
+    version += inspect.getsource(inspect.getmodule(kind) or kind)
+    if not location:
+        return _digest(version, [])
+    matching = bool(kind.endings) and is_pattern(location)
     try:
         files = listing(location, matching=matching)
-        if is_table and not matching:
-            files = _tables(files, scheme)
-        found = _digest(name, files)
+        if kind.endings and not matching:
+            files = (
+                one for one in files if not one.path or one.path.lower().endswith(kind.endings)
+            )
+        found = _digest(version, files)
     except OSError as error:
         raise InputError(
             f"source={source!r} can't be listed: {error.filename or location}: "
@@ -123,14 +116,6 @@ def _digest(name: str, files: Iterable[File]) -> Fingerprint:
         count += 1
         size += file.size
     return Fingerprint(digest.hexdigest()[:32], count, size)
-
-
-def _tables(files: Iterable[File], scheme: str) -> Iterator[File]:
-    """Return those of a folder's files that are read as tables; a single file as it is."""
-    endings = TABLE_ENDINGS[scheme]
-    for file in files:
-        if not file.path or file.path.lower().endswith(endings):
-            yield file
 
 
 def _below(folder: str, prefix: str) -> Iterator[File]:

@@ -10,7 +10,7 @@ What is done with unusual images:
 | 16 bits a channel | its high 8 bits |
 | animated | its first frame |
 | numbers of 32 bits a pixel, whose range is unknown | Rejected |
-| over MAX_PIXELS, MAX_SIDE or MAX_FILE_BYTES, truncated, damaged, other formats | Rejected |
+| over MAX_PIXELS, MAX_SIDE, truncated, damaged, other formats | Rejected |
 
 Formats go by content, whatever the file is called. Resizing (resizing.py) ignores the aspect
 ratio; every method but `nearest` averages when it shrinks, `bilinear` by powers of 2 alone.
@@ -34,7 +34,6 @@ from trainer.errors import InputError
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
-MAX_FILE_BYTES = 256 * 10**6
 MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: 256 MiB as RGB."""
 MAX_SIDE = 65_535

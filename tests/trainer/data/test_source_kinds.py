@@ -1,0 +1,90 @@
+"""A module of the user's own is a source, by its own name or by that of an entry point."""
+
+import sys
+
+import pytest
+
+from tests.trainer.data.folders import write
+from trainer.data.record_options import RecordOptions
+from trainer.data.write.fingerprint import fingerprint
+from trainer.errors import InputError
+
+SHADES = """
+import io
+
+from PIL import Image
+
+from trainer.data.sources import Example, ImageSource, Reference, digest
+
+
+class Shades(ImageSource):
+    place = "COUNT"
+    help = "a number of gray images"
+    name = "shades"
+    classes = ["dark", "light"]
+
+    def __init__(self, place, options):
+        super().__init__(place, options)
+        self._count = int(place)
+
+    @classmethod
+    def takes(cls, place):
+        return place.isdigit()
+
+    def examples(self, mapped=map, /):
+        for number in range(self._count):
+            reference = Reference(f"{number}.png", number)
+            yield Example(reference, number % 2, digest(self.fetch(reference)), "")
+
+    def fetch(self, reference):
+        file = io.BytesIO()
+        Image.new("L", (8, 8), reference.position).save(file, "PNG")
+        return file.getvalue()
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "shades.py").write_text(SHADES)
+    (tmp_path / "shop" / "nothing.py").write_text("from trainer.data.sources import ImageSource")
+    place = tmp_path / "shop-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text("[vertex_training.sources]\nshades = shop.shades\n")
+    yield tmp_path
+    for name in [one for one in sys.modules if one.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["shades", "shop.shades"])
+def test_a_module_of_the_users_own_is_a_source(package, name):
+    made = write(f"{name}:200", package / "out", image_size=8)
+    assert made.classes == ["dark", "light"]
+    assert made.creation["given"] == sum(split.examples for split in made.splits.values()) == 200
+    assert made.creation["source"] == f"{name}:200"
+
+
+def test_its_fingerprint_changes_with_its_code(package):
+    first = fingerprint("shop.shades:200", "")
+    assert fingerprint("shop.shades:200", "") == first
+    del sys.modules["shop.shades"]
+    (package / "shop" / "shades.py").write_text(f"{SHADES}\n# changed")
+    assert fingerprint("shop.shades:200", "") != first
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("shades:many", "source='shades:many' does not fit; use shades:COUNT, a number of gray im"),
+        ("shop.nothing:1", "module shop.nothing defines no source: derive a class from ImageSour"),
+        ("shop.shade:1", "module shop.shade can't be imported: No module named 'shop.shade'; it"),
+        ("shade:1", "source='shade:1' is not a source; known: bigquery, csv, digits"),
+    ],
+)
+def test_what_is_no_source_is_one_line(package, source, message):
+    with pytest.raises(InputError) as raised:
+        RecordOptions(source=source)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,35 @@
+"""Classes that declare themselves: found in the files of a package, without a list of names."""
+
+import importlib
+import importlib.metadata
+import pkgutil
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def declared(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
+    """Return, by the name of its file, the subclass of `base` that each file of a package defines.
+
+    Packages within it hold what such classes are made of.
+    """
+    names = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.ispkg]
+    modules = {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}
+    found = {name: defined(module, base) for name, module in modules.items()}
+    return {name: one for name, one in found.items() if one}
+
+
+def defined(module: ModuleType, base: type[T]) -> type[T] | None:
+    """Return the last class that a module itself derives from `base`; None: there is none."""
+    found = None
+    for one in vars(module).values():
+        is_derived = isinstance(one, type) and issubclass(one, base) and one is not base
+        if is_derived and one.__module__ == module.__name__:
+            found = one
+    return found
+
+
+def installed(group: str) -> dict[str, str]:
+    """Return the values, by name, of the entry points of a group in installed packages."""
+    return {one.name: one.value for one in importlib.metadata.entry_points(group=group)}
