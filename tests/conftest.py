@@ -67,6 +67,25 @@ def row_model(tmp_path_factory, row_records):
     return _exported(folder, "wide_and_deep", row_records, hidden_units=[16])
 
 
+@pytest.fixture
+def compile_py(capfd):
+    """Runs compile.py's command line in this process: exit code, output, errors."""
+    import typer
+
+    import compile as compile_module
+    from pipelines.commands import command_line
+
+    app = typer.Typer()
+    app.command()(compile_module.main)
+
+    def run(*arguments):
+        code = command_line.run(app, list(arguments))
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, or a skip where REAL_DATA_DIR is unset."""

@@ -13,47 +13,42 @@ from pipelines import recipe
 ROOT = Path(__file__).parents[1]
 
 
-def compile_py(directory, *arguments, **environment):
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "compile.py"), *arguments],
-        cwd=directory,
-        env={**own, "HOME": str(directory), **environment},
-        capture_output=True,
-        text=True,
-    )
+    for name in [name for name in os.environ if name.startswith(settings)]:
+        monkeypatch.delenv(name)
 
 
-def contents(directory):
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+def written(directory):
+    return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
 
 
-def images(directory, name="digits"):
-    executors = yaml.safe_load((directory / f"{name}.yaml").read_text())["deploymentSpec"]
-    return {executor["container"]["image"] for executor in executors["executors"].values()}
+def test_all_recipes_are_written_and_the_same_bytes_twice():
+    for seed in "12":
+        command = [sys.executable, str(ROOT / "compile.py"), "--output-directory", seed]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert list(written(seed)) == [f"{name}.yaml" for name in recipe.names()]
+        assert len(ended.stdout.splitlines()) == len(written(seed))
+    assert written("1") == written("2")
 
 
-def test_all_recipes_are_written_and_the_same_bytes_twice(tmp_path):
-    first = compile_py(tmp_path, PYTHONHASHSEED="1")
-    assert first.returncode == 0, first.stderr
-    written = contents(tmp_path / "build")
-    assert list(written) == [f"{name}.yaml" for name in recipe.names()]
-    assert len(first.stdout.splitlines()) == len(written)
-    again = compile_py(tmp_path, "--output-directory", "again", PYTHONHASHSEED="2")
-    assert again.returncode == 0, again.stderr
-    assert contents(tmp_path / "again") == written
-
-
-def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_named(tmp_path):
+def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_named(
+    tmp_path, compile_py
+):
     image = "europe-docker.pkg.dev/project/repository/training:1"
     launcher = "gcr.io/ml-pipeline/google-cloud-pipeline-components:2.22.0"
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "digits.yaml").write_bytes(b"\xff\xfe of another program")
     for arguments in (["digits", "--image", image], ["digits"]):
-        assert compile_py(tmp_path, *arguments).returncode == 0
-        assert images(tmp_path / "build") == {image, launcher}
+        assert compile_py(*arguments)[0] == 0
         text = yaml.safe_load((tmp_path / "build" / "digits.yaml").read_text())
+        executors = text["deploymentSpec"]["executors"].values()
+        assert {executor["container"]["image"] for executor in executors} == {image, launcher}
         replicas = text["root"]["inputDefinitions"]["parameters"]["image_uri"]
         assert replicas["defaultValue"] == image
         workers = text["root"]["dag"]["tasks"]["create-tfrecords"]["inputs"]["parameters"]["image"]
@@ -78,10 +73,9 @@ def test_an_image_is_that_of_components_and_replicas_and_stays_until_another_is_
         (["--upload", "--project", "p"], "error: no template_repository: give"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_no_file(tmp_path, arguments, message):
+def test_a_mistake_is_one_line_and_leaves_no_file(tmp_path, compile_py, arguments, message):
     (tmp_path / "file").touch()
-    result = compile_py(tmp_path, *arguments)
-    assert result.returncode == 2
-    assert result.stderr.startswith(message)
-    assert result.stderr.count("\n") == 1
+    code, _, error = compile_py(*arguments)
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(message)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,6 +1,7 @@
 """What goes into the image: enough, no more, and nothing that no hash vouches for."""
 
 import ast
+import functools
 import importlib.metadata
 import os
 import re
@@ -70,15 +71,9 @@ def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
 
 def distributions_of(modules: set[str]) -> dict[str, set[str]]:
     """For each installed third-party module, the distributions that hold it."""
-    tops = importlib.metadata.packages_distributions()
+    tops, inside_namespaces = installed()
     ours = set(files.copied_folders())
     found = {}
-    inside_namespaces: dict[str, set[str]] = {}
-    for distribution in importlib.metadata.distributions():
-        for file in distribution.files or []:
-            if file.parts[0] in NAMESPACES and file.suffix == ".py":
-                name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-                inside_namespaces.setdefault(name, set()).add(distribution.metadata["Name"])
     for module in modules:
         top = module.split(".")[0]
         if top in sys.stdlib_module_names or top in ours:
@@ -89,6 +84,18 @@ def distributions_of(modules: set[str]) -> dict[str, set[str]]:
         else:
             found[module] = set(tops.get(top, [top]))
     return found
+
+
+@functools.cache
+def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
+    """The distributions that hold each package, and those that hold each module of NAMESPACES."""
+    inside: dict[str, set[str]] = {}
+    for distribution in importlib.metadata.distributions():
+        for file in distribution.files or []:
+            if file.parts[0] in NAMESPACES and file.suffix == ".py":
+                name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
+                inside.setdefault(name, set()).add(distribution.metadata["Name"])
+    return dict(importlib.metadata.packages_distributions()), inside
 
 
 def test_what_is_copied_suffices_to_import_every_module_of_the_image(tmp_path):

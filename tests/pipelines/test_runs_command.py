@@ -63,6 +63,7 @@ def test_runs_tell_what_came_of_them_and_what_changed(command):
     leave("mnist-1", 2, seed=3)
     source = "images:/photos/of/may"
     leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01, source=source)
+    Path("runs/notes").mkdir()
     code, out, err = command("runs")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -112,40 +113,32 @@ def test_of_runs_on_other_records_nothing_is_claimed(command):
     assert "can't be told: digits-3 left no answers to the test records" in out
 
 
-def test_mistakes_about_runs_are_one_line(command):
+def test_mistakes_about_runs_are_one_line(refused):
     leave("digits-1", 1)
     leave("mnist-1", 2, state="KILLED")
     wrong = {
-        "1 run was given; give two to compare": ["runs", "digits-1"],
-        "no run 'digits-9' in the folder runs": ["runs", "digits-1", "digits-9"],
-        "no run 'latest' in the folder runs": ["status", "latest"],
-        "no run 'digits-9' in the folder runs; to look on Vertex AI: no project: give --project": [
-            *("status", "digits-9")
-        ],
-        "no run 'digits-8' in the folder runs; to look on Vertex AI": ["logs", "digits-8"],
-        "no run 'digits-7' in the folder runs; to look on Vertex AI": ["cancel", "digits-7"],
-        "--replica 'chief-7' is none of digits-1": ["logs", "digits-1", "--replica", "chief-7"],
-        "digits-1 has succeeded; there is nothing": ["run", "digits", "--local", "--resume"],
-        "mnist-1 is a run of 'mnist', not of 'digits'": [
-            *("run", "digits", "mnist-1", "--local", "--resume")
-        ],
-        "there is no run of 'flowers' in the folder": ["run", "flowers", "--local", "--resume"],
-        "--set can't be given with --resume": [
-            *("run", "mnist", "--local", "--resume", "--set", "epochs=3")
-        ],
-        "digits-1 is a run on this machine; end it by Ctrl-C": ["cancel", "digits-1"],
-        "only --runs-directory can be given": [
-            *("run", "mnist", "--local", "--resume", "--name", "x")
-        ],
-        "or add --resume to go on with a run": ["run", "mnist", "mnist-1", "--local"],
-        "'batch_size=8' was given beside 'mnist'; write --set before each parameter": [
-            *["run", "mnist", "--local", "--set", "epochs=1", "batch_size=8"],
-        ],
+        "1 run was given; give two to compare": "runs digits-1",
+        "no run 'digits-9' in the folder runs": "runs digits-1 digits-9",
+        "no run 'latest' in the folder runs": "status latest",
+        "no run 'digits-9' in the folder runs; to look on Vertex AI: no project: give --project": (
+            "status digits-9"
+        ),
+        "no run 'digits-8' in the folder runs; to look on Vertex AI": "logs digits-8",
+        "no run 'digits-7' in the folder runs; to look on Vertex AI": "cancel digits-7",
+        "--replica 'chief-7' is none of digits-1": "logs digits-1 --replica chief-7",
+        "digits-1 has succeeded; there is nothing": "run digits --local --resume",
+        "mnist-1 is a run of 'mnist', not of 'digits'": "run digits mnist-1 --local --resume",
+        "there is no run of 'flowers' in the folder": "run flowers --local --resume",
+        "--set can't be given with --resume": "run mnist --local --resume --set epochs=3",
+        "digits-1 is a run on this machine; end it by Ctrl-C": "cancel digits-1",
+        "only --runs-directory can be given": "run mnist --local --resume --name x",
+        "or add --resume to go on with a run": "run mnist mnist-1 --local",
+        "'batch_size=8' was given beside 'mnist'; write --set before each parameter": (
+            "run mnist --local --set epochs=1 batch_size=8"
+        ),
     }
     for message, arguments in wrong.items():
-        code, out, err = command(*arguments)
-        assert (code, out, err.count("\n")) == (2, "", 1), (message, err)
-        assert message in err
+        assert message in refused(*arguments.split())
 
 
 def test_a_failed_step_is_told_by_its_display_name_and_its_reason(command):

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pipelines import recipe
-from pipelines.commands.command_line import app, run
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
 
@@ -60,7 +59,7 @@ def test_a_local_file_of_weights_becomes_absolute(photos):
         options("photos/nowhere.h5")
 
 
-def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkeypatch, capfd):
+def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkeypatch, in_one_line):
     # A port of this machine that answers nobody stands for a network that is not there.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -68,13 +67,9 @@ def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkey
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv("KERAS_HOME", str(photos.parent / "keras"))
         settings = "source=images:photos", "model=transfer", 'model_options={"backbone":"ResNet50"}'
-        flags = [word for setting in settings for word in ("--set", setting)]
-        assert run(app, ["run", "flowers", "--local", *flags]) == 2
-        shown = capfd.readouterr()
-        assert "weights='imagenet': those of ResNet50 are not in" in shown.err
-        assert "use weights=none" in shown.err
-        assert shown.err.count("\n") == 1
-        assert not Path("runs").exists()
+        error = in_one_line(*settings)
+        assert "weights='imagenet': those of ResNet50 are not in" in error
+        assert "use weights=none" in error
         models = photos.parent / "keras" / "models"
         models.mkdir(parents=True)
         (models / "resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5").touch()
@@ -117,41 +112,44 @@ def test_a_folder_that_is_not_there_is_refused(photos, values, message):
     assert message in str(raised.value)
 
 
-def in_one_line(capfd, *settings):
-    """The message that a local run ends with before it starts."""
-    flags = [word for setting in settings for word in ("--set", setting)]
-    assert run(app, ["run", "flowers", "--local", *flags]) == 2
-    shown = capfd.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert not Path("runs").exists()
-    assert not Path("build").exists()
-    return shown.err
+@pytest.fixture
+def in_one_line(refused):
+    """The message that a local run with those settings ends with before it starts."""
+
+    def run(*settings):
+        flags = [word for setting in settings for word in ("--set", setting)]
+        error = refused("run", "flowers", "--local", *flags)
+        assert not Path("runs").exists()
+        assert not Path("build").exists()
+        return error
+
+    return run
 
 
-def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, capfd):
+def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, in_one_line):
     (photos / "empty" / "inner").mkdir(parents=True)
-    assert "class 'empty' is empty: no file in" in in_one_line(capfd, "source=images:photos")
+    assert "class 'empty' is empty: no file in" in in_one_line("source=images:photos")
     (photos / "empty" / "inner" / "c.jpg").touch()
-    error = in_one_line(capfd, "source=images:photos")
+    error = in_one_line("source=images:photos")
     assert "has empty/, rose/, tulip/ for classes, but empty/ holds only folders (inner)" in error
     (photos / "empty" / "d.jpg").touch()
     assert changes(source="images:photos")
     shutil.copytree(photos, photos.parent / "parts" / "train")
     (photos.parent / "parts" / "val" / "rose").mkdir(parents=True)
-    error = in_one_line(capfd, "source=images:parts")
+    error = in_one_line("source=images:parts")
     assert "class 'rose' is empty: no file in" in error
     assert "parts/val/rose; add images or remove the folder" in error
     for name in ("empty", "tulip"):
         shutil.rmtree(photos / name)
-    error = in_one_line(capfd, "source=images:photos")
+    error = in_one_line("source=images:photos")
     assert "has only one class, 'rose'; a classifier needs two or more" in error
     shutil.rmtree(photos / "rose")
-    assert "has no classes: expected a folder" in in_one_line(capfd, "source=images:photos")
+    assert "has no classes: expected a folder" in in_one_line("source=images:photos")
 
 
-def test_a_floor_of_no_class_is_found_before_the_start(photos, capfd):
+def test_a_floor_of_no_class_is_found_before_the_start(photos, in_one_line):
     floor = 'class_floors={"rose": 0.5, "tulips": 0.5}'
-    error = in_one_line(capfd, "source=images:photos", floor)
+    error = in_one_line("source=images:photos", floor)
     assert "class_floors names 'tulips', which is no class of the records; did you mean" in error
     assert changes(source="images:photos", class_floors={"tulip": 0.5})
 
@@ -172,43 +170,45 @@ def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, mon
     assert sum(name.endswith(".jpg") for name in listed) == 2
 
 
-def test_a_table_without_a_column_is_found_before_the_start(photos, capfd):
+def test_a_table_without_a_column_is_found_before_the_start(photos, in_one_line):
     (photos / "trips.csv").write_text("hours,tips\n1,2\n")
     settings = (
         "source=csv:photos", "model=wide_and_deep", 'label={"column": "tips"}',
         'columns=[{"name": "hour", "type": "numeric"}]',
     )  # fmt: skip
-    error = in_one_line(capfd, *settings)
+    error = in_one_line(*settings)
     assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
     (photos / "trips.csv").write_text("hour;tips\n1;2\n")
-    error = in_one_line(capfd, *settings)
+    error = in_one_line(*settings)
     assert "has no column 'hour'; its fields are separated by ';': convert it to commas" in error
 
 
-def test_a_data_set_that_is_not_prepared_is_found_before_the_start(photos, capfd):
-    error = in_one_line(capfd, f"data_dir={photos}")
+def test_a_data_set_that_is_not_prepared_is_found_before_the_start(photos, in_one_line):
+    error = in_one_line(f"data_dir={photos}")
     assert f"no data set 'tf_flowers' is prepared in data_dir='{photos}'; prepare it once" in error
     given = recipe.load("flowers").with_values({}, place="test")
     assert on_this_machine(given, in_containers=True) == {}
 
 
 @pytest.mark.parametrize("store", ["photos/rose/a.jpg", "photos/rose/a.jpg/inner", "closed/inner"])
-def test_a_store_of_records_that_can_not_be_one_is_found_before_the_start(photos, capfd, store):
+def test_a_store_of_records_that_can_not_be_one_is_found_before_the_start(
+    photos, in_one_line, store
+):
     closed = photos.parent / "closed"
     closed.mkdir(mode=0o500)
     if store.startswith("closed") and os.access(closed, os.W_OK):
         pytest.skip("this user may write everywhere")
-    error = in_one_line(capfd, "source=images:photos", f"records_store={store}")
+    error = in_one_line("source=images:photos", f"records_store={store}")
     assert f"records_store='{store}': " in error
     assert "give another" in error
 
 
-def test_dataflow_without_beam_is_found_before_the_start(photos, capfd, monkeypatch):
+def test_dataflow_without_beam_is_found_before_the_start(photos, in_one_line, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name)
     )
-    error = in_one_line(capfd, "source=images:photos", "records_engine=dataflow")
+    error = in_one_line("source=images:photos", "records_engine=dataflow")
     assert "make dataflow" in error
     assert ".venv/dataflow/bin/python -m pipelines" in error
     parameters = recipe.load("digits").with_values({"records_engine": "dataflow"}, place="test")

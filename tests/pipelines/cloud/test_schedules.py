@@ -126,16 +126,12 @@ def test_a_schedule_that_somebody_else_made_is_left_alone(vertex, command, decla
     ],
 )
 def test_a_declaration_that_can_not_be_is_refused_before_anything_is_sent(
-    vertex, command, declared, old, new, message
+    vertex, refused, declared, old, new, message
 ):
     declared(old, new)
-    code, out, err = command("schedule", "apply", "digits")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+    assert message in refused("schedule", "apply", "digits")
     assert vertex.requests == []
 
 
-def test_a_recipe_without_a_declaration_has_nothing_to_apply(vertex, command, declared):
-    code, _, err = command("schedule", "apply", "plain")
-    assert code == 2
-    assert "declares no schedule; add [retraining]" in err
+def test_a_recipe_without_a_declaration_has_nothing_to_apply(vertex, refused, declared):
+    assert "declares no schedule; add [retraining]" in refused("schedule", "apply", "plain")

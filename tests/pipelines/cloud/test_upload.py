@@ -5,11 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
-import compile as compile_module
 from pipelines.cloud import upload
-from pipelines.commands import command_line
 from tests.pipelines.cloud.conftest import IMAGE
 from tests.pipelines.cloud.stores import RegistryServer, StorageServer
 
@@ -17,20 +14,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-
-@pytest.fixture
-def compile_py(capfd):
-    """Runs compile.py's command line in this process."""
-    app = typer.Typer()
-    app.command()(compile_module.main)
-
-    def run(*arguments):
-        code = command_line.run(app, list(arguments))
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture
@@ -138,13 +121,6 @@ def test_faults_are_waited_out_and_refusals_told_in_a_line(registry, compile_py,
     assert "no permission" in err
 
 
-def test_an_upload_has_a_tag_of_the_projects_version(registry, compile_py):
-    assert compile_py("digits", "--upload")[0] == 0
-    tags = registry.packages["training-digits"]["tags"]
-    version = tomllib.loads(Path(upload.__file__).parents[2].joinpath("pyproject.toml").read_text())
-    assert "v" + version["project"]["version"].replace(".", "-") in tags
-
-
 def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
     vertex, compile_py, monkeypatch
 ):
@@ -157,28 +133,24 @@ def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
     assert last.startswith(f"error: uploading build/digits.yaml to {repository}: ")
 
 
-@pytest.mark.parametrize("answer", ["<html>Welcome</html>", "", '{"done": true}'])
+@pytest.mark.parametrize(
+    ("asked", "answer", "message"),
+    [
+        ("Upload", "<html>Welcome</html>", "a repository of pipelines"),
+        ("Upload", "", "a repository of pipelines"),
+        ("Upload", '{"done": true}', "a repository of pipelines"),
+        ("GetVersion", [1], "Google's (JSON that is not an object)"),
+    ],
+)
 def test_an_answer_that_is_not_of_a_repository_of_pipelines_is_one_line(
-    registry, compile_py, commit, monkeypatch, answer
+    registry, compile_py, commit, monkeypatch, asked, answer, message
 ):
     original = registry.call
 
     def call(name, function, request):
-        return original(name, (lambda _: answer) if name == "Upload" else function, request)
+        return original(name, (lambda _: answer) if name == asked else function, request)
 
     monkeypatch.setattr(registry, "call", call)
     code, _, err = compile_py("digits", "--upload")
     assert (code, err.count("\n")) == (1, 1)
-    assert "the answer is none of a repository of pipelines" in err
-
-
-def test_an_answer_that_is_no_object_is_one_line(registry, compile_py, commit, monkeypatch):
-    original = registry.call
-
-    def call(name, function, request):
-        return original(name, (lambda _: [1]) if name == "GetVersion" else function, request)
-
-    monkeypatch.setattr(registry, "call", call)
-    code, _, err = compile_py("digits", "--upload")
-    assert (code, err.count("\n")) == (1, 1)
-    assert "the answer is none of Google's (JSON that is not an object)" in err
+    assert f"the answer is none of {message}" in err

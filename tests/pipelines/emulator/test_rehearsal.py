@@ -41,10 +41,10 @@ def test_upload_schedule_and_cancel_in_the_emulator(tmp_path):
     # Runs and schedules outlive the process.
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
+        assert "unchanged" in rehearsal.run("python -m pipelines schedule apply digits")
         # The clock of a new process is the machine's again.
         rehearsal.ask("/clock:forward", {"days": 21})
         assert len(rehearsal.runs()) == 2
-        assert "unchanged" in rehearsal.run("python -m pipelines schedule apply digits")
 
 
 def upload_schedule_and_cancel(rehearsal):

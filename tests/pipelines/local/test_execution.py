@@ -12,14 +12,7 @@ from pipelines.local import run, run_summary
 from tests.pipelines.local.conftest import REPLICA
 from trainer.errors import InputError
 
-TASKS = (
-    "create-records",
-    "plan",
-    "custom-training-job",
-    "collect",
-    "evaluate",
-    "record",
-)
+TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
 
 
 def start(package, runs, *actions, **parameters):
@@ -39,6 +32,16 @@ def states(result):
     return {task["name"]: task["state"] for task in result.summary["tasks"]}
 
 
+@pytest.fixture
+def proxy(monkeypatch):
+    """A proxy of the user, which must not stand between the processes of a run."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.mark.usefixtures("proxy")
 def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     result, shown = start(small_package, tmp_path / "runs")
     assert result.state == "SUCCEEDED"
@@ -55,17 +58,13 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert all(task["seconds"] > 0 for task in summary["tasks"])
     (job,) = summary["custom_jobs"]
     assert (job["name"], job["state"]) == (directory.name, "SUCCEEDED")
-    assert [(pool["role"], pool["replicas"]) for pool in job["worker_pools"]] == [
-        ("chief", 1),
-        ("worker", 1),
-    ]
+    pools = [(pool["role"], pool["replicas"]) for pool in job["worker_pools"]]
+    assert pools == [("chief", 1), ("worker", 1)]
     assert job["worker_pools"][0]["machine_type"] == "n1-standard-4"
     assert job["worker_pools"][0]["accelerator_type"] is None
     assert summary["metrics"] == {"accuracy": 0.9}
-    assert summary["dataset"] == {
-        "examples": {"train": 8, "validation": 1, "test": 1},
-        "rejected": 2,
-    }
+    examples = {"train": 8, "validation": 1, "test": 1}
+    assert summary["dataset"] == {"examples": examples, "rejected": 2}
     assert summary["verdict"] == "accepted"
     assert summary["model"] == f"{directory}/artifacts/plan/training/model"
     assert pathlib.Path(summary["report"]).read_text() == "<p>a report</p>"
@@ -97,6 +96,8 @@ def test_a_rerun_takes_whole_records_from_the_cache(records_package, tmp_path):
 
     first = rerun()
     again = rerun()
+    folders = sorted(path.name for path in (first.directory / "artifacts").iterdir())
+    assert folders == ["create-records", "create-records-2"]
     assert states(first) == {"create-records": "SUCCEEDED", "create-records-2": "SUCCEEDED"}
     assert states(again) == {"create-records": "CACHED", "create-records-2": "SUCCEEDED"}
     records = again.directory / "artifacts" / "create-records" / "records"
@@ -111,48 +112,27 @@ def test_a_rerun_takes_whole_records_from_the_cache(records_package, tmp_path):
         assert states(rerun(source="uncached"))["create-records"] == "SUCCEEDED"
 
 
-def test_two_tasks_of_one_component_have_a_folder_each(records_package, tmp_path):
-    result = run(
-        records_package,
-        recipe="records",
-        parameters={},
-        runs_directory=tmp_path,
-        console=Console(file=io.StringIO()),
-    )
-    found = sorted(path.name for path in (result.directory / "artifacts").iterdir())
-    assert found == ["create-records", "create-records-2"]
-
-
-def test_a_branch_that_is_not_taken_is_skipped(small_package, tmp_path):
-    result, _ = start(small_package, tmp_path, accuracy=0.5)
+def test_a_branch_is_skipped_and_numbers_in_lists_stay_whole(small_package, tmp_path):
+    machine = {
+        "machine_type": "n1-standard-4",
+        "accelerator_type": "NVIDIA_TESLA_T4",
+        "accelerator_count": 2,
+    }
+    result, _ = start(small_package, tmp_path, pools=[[1, machine]], accuracy=0.5)
     assert result.state == "SUCCEEDED"
     assert states(result)["record"] == "SKIPPED"
-    assert result.summary["custom_jobs"][0]["state"] == "SUCCEEDED"
     assert "verdict" not in result.summary
-
-
-def test_a_proxy_does_not_stand_between_the_processes_of_a_run(
-    small_package, tmp_path, monkeypatch
-):
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    result, _ = start(small_package, tmp_path)
-    assert result.state == "SUCCEEDED"
+    (job,) = result.summary["custom_jobs"]
+    assert job["state"] == "SUCCEEDED"
+    (pool,) = job["worker_pools"]
+    assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
 
 
 def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, tmp_path):
     result, shown = start(small_package, tmp_path, "--chief=crash")
     assert result.state == "FAILED"
-    assert states(result) == {
-        "create-records": "SUCCEEDED",
-        "plan": "SUCCEEDED",
-        "custom-training-job": "FAILED",
-        "collect": "NOT_TRIGGERED",
-        "evaluate": "NOT_TRIGGERED",
-        "record": "NOT_TRIGGERED",
-    }
+    ended = ["SUCCEEDED", "SUCCEEDED", "FAILED", *["NOT_TRIGGERED"] * 3]
+    assert states(result) == dict(zip(TASKS, ended, strict=True))
     message = (
         "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
         "Termination reason: Error."
@@ -272,17 +252,6 @@ def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
     assert "the job was refused" in shown
     assert "accelerator_count is 0" in result.summary["error"]
     assert result.summary["custom_jobs"] == []
-
-
-def test_numbers_in_lists_reach_the_job_as_whole_numbers(small_package, tmp_path):
-    machine = {
-        "machine_type": "n1-standard-4",
-        "accelerator_type": "NVIDIA_TESLA_T4",
-        "accelerator_count": 2,
-    }
-    result, _ = start(small_package, tmp_path, pools=[[1, machine]])
-    (pool,) = result.summary["custom_jobs"][0]["worker_pools"]
-    assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
 
 
 @pytest.mark.parametrize(

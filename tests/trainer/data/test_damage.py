@@ -124,7 +124,6 @@ def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "roles", "finder"),
     [
-        ("one_device", [("chief", 0)], "chief"),
         ("multi_worker_mirrored", [("chief", 0), ("worker", 0)], "worker"),
         ("parameter_server", [("chief", 0), ("worker", 0), ("ps", 0)], "chief"),
     ],
