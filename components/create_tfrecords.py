@@ -7,8 +7,6 @@ from kfp import dsl
 from components import artifact_metadata
 from components.typed import component
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import writer
-from trainer.data.write.engines import open_engine
 
 
 @component
@@ -36,6 +34,10 @@ def create_tfrecords(
         project: Google Cloud project of Dataflow's job.
         location: Its region.
     """
+    # Compiling imports this module, and none of what reads images.
+    from trainer.data.write import writer
+    from trainer.data.write.engines import open_engine
+
     opened = open_engine(
         engine,
         project=project,

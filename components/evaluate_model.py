@@ -12,7 +12,7 @@ from components.registry.model_registry import find_champion
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer.data import schema
-from trainer.evaluation import answer_file, gate
+from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import load
 from trainer.machines.price import JobPrice
 
@@ -28,7 +28,7 @@ def evaluate_model(
     evaluation: dsl.Output[dsl.Artifact],
     decision: dsl.Output[dsl.Artifact],
     predictions: dsl.Output[dsl.Artifact],
-    options: gate.GateOptions,
+    options: GateOptions,
     title: str,
     slice_columns: list,
     model_name: str,
@@ -54,7 +54,7 @@ def evaluate_model(
     """
     # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
     from components.registry.model_evaluation import classification_metrics
-    from trainer.evaluation import champion, drift
+    from trainer.evaluation import answer_file, champion, drift, gate
     from trainer.evaluation.scoring import evaluate
     from trainer.files import write_json
     from trainer.report.document import write_report

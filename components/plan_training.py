@@ -16,7 +16,6 @@ from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
 from trainer.data import schema
 from trainer.data.record_options import EngineOptions
-from trainer.evaluation import drift
 from trainer.fields import default_of
 from trainer.machines.price import affordable_timeout, job_price
 from trainer.machines.scheduling import check_duration, check_scheduling
@@ -89,6 +88,8 @@ def plan_training(
     if not known and (options.max_drift or options.min_drift):
         champion = find_champion(model_name, project, location, os.environ)
         if champion:
+            from trainer.evaluation import drift  # few runs ask for it, and it takes NumPy's time
+
             drifts = drift.since(champion.artifact_uri, schema.load(records.uri))
             drift.check(drifts, champion.name, options.max_drift)
             if drift.is_small(drifts, options.min_drift):

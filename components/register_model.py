@@ -13,7 +13,7 @@ from components.registry.model_upload import MADE_BY, Candidate, label
 from components.registry.trained_versions import dataset_digest, training_labels
 from components.typed import component
 from trainer.data import storage
-from trainer.evaluation import gate
+from trainer.evaluation.gate_options import ROLES, GateOptions
 
 
 @component
@@ -78,11 +78,12 @@ def register_model(
         nonlocal why
         # Seldom needed, and TensorFlow takes seconds to import.
         from trainer.evaluation import champion as champions
+        from trainer.evaluation import gate
         from trainer.evaluation.scoring import evaluate
 
         judged = evaluate(model.uri, records.uri, split="test", progress=print)
         rival = champions.meet(current.name, current.artifact_uri, judged) if current else None
-        options = gate.GateOptions(**evaluation.metadata["gate"])
+        options = GateOptions(**evaluation.metadata["gate"])
         verdict = gate.judge(judged, options, registry=True, rival=rival)
         print(f"Judged again, since {current.name if current else 'nobody'} is champion now")
         print(verdict.line)
@@ -100,5 +101,5 @@ def register_model(
         resourceName=made.resource, aliases=list(made.aliases), dataset=digest, artifact=model.uri
     )
     print(f"{made.name} is registered; aliases: {', '.join(sorted(made.aliases))}")
-    registered_as = next((one for one in gate.ROLES if one in made.aliases), "")
+    registered_as = next((one for one in ROLES if one in made.aliases), "")
     return made.name, registered_as, why

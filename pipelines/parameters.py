@@ -22,7 +22,7 @@ from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.sources import kind_of, table_forms
 from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION, GateOptions, check_floors
+from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions

@@ -10,6 +10,7 @@ from pipelines.local import run_files
 from pipelines.run_history import PastRun
 from trainer.evaluation import answer_file, comparison
 from trainer.evaluation.answer_file import Predictions
+from trainer.evaluation.gate_options import METRICS
 
 CONFIDENCE = 0.95
 _ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
@@ -62,8 +63,8 @@ def compare(first: PastRun, second: PastRun) -> RunComparison:
     """Compare two runs by what they have left."""
     answers = [_answers(run) for run in (first, second)]
     # Those that can be tested come first.
-    others = sorted({*first.metrics, *second.metrics} - {*comparison.METRICS})
-    names = [name for name in comparison.METRICS if name in first.metrics | second.metrics]
+    others = sorted({*first.metrics, *second.metrics} - {*METRICS})
+    names = [name for name in METRICS if name in first.metrics | second.metrics]
     metrics = [
         (name, _value(first, answers[0], name), _value(second, answers[1], name))
         for name in [*names, *others]
@@ -128,7 +129,7 @@ def _verdicts(
             "Noise or not can't be told: the runs were evaluated on different test records. "
             "Compare the intervals."
         ]
-    return [_verdict(first, second, ours, others, metric) for metric in comparison.METRICS]
+    return [_verdict(first, second, ours, others, metric) for metric in METRICS]
 
 
 def _verdict(

@@ -14,7 +14,7 @@ from pipelines.pretrained import check_imagenet
 from trainer.data.sources import SourceKind, kind_of
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION, check_floors
+from trainer.evaluation.gate_options import CHAMPION, check_floors
 from trainer.models import open_model
 
 

@@ -21,7 +21,7 @@ from pipelines import own_steps as steps
 from pipelines.machines import cost
 from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import with_parameters
-from trainer.evaluation.gate import CHALLENGER, CHAMPION
+from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.fields import pick
 from trainer.machines.worker_pools import IMAGE
 

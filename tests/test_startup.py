@@ -1,5 +1,7 @@
 """python -m pipelines as a process: its imports, its streams and its exit code."""
 
+import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from components.typed import RUNTIME
 from pipelines import recipe
+from pipelines.parameters import GROUPS
+from tests.components import plans
+from trainer.fields import default_of
 
 ROOT = recipe.DIRECTORY.parents[1]
 INTERRUPTS_IMPORT = """
@@ -43,7 +49,7 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
 def test_listing_recipes_imports_no_slow_library():
     code = (
         "import sys; from pipelines.commands.command_line import app, run; run(app, ['recipes']); "
-        "slow = ('kfp', 'tensorflow', 'google.protobuf', 'scipy', 'jinja2'); "
+        "slow = ('kfp', 'tensorflow', 'google.protobuf', 'scipy', 'jinja2', 'numpy'); "
         "print([name for name in slow if name in sys.modules])"
     )
     result = python("-c", code)
@@ -59,6 +65,53 @@ def test_naming_every_source_imports_no_library_of_theirs():
     shown = python("-c", code).stdout
     assert "images:URI (a folder" in shown
     assert shown.endswith(" []\n")
+
+
+def artifact(kind, uri):
+    return {"artifacts": [{"name": "a", "type": {"schemaTitle": f"system.{kind}"}, "uri": uri}]}
+
+
+STEPS = {
+    "fingerprint_source": ({}, {}, ("numpy", "pydantic", "pydantic_core")),
+    "plan_training": ({"records": "Dataset"}, {"training": "Artifact"}, ("numpy", "pydantic")),
+    "collect_training": (
+        {"training": "Artifact"},
+        {"model": "Model", "metrics": "Metrics"},
+        ("numpy", "pydantic_core", "google.api_core"),
+    ),
+}
+"""Inputs, outputs, and libraries that a step has no use for."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_imports_no_library_that_it_does_not_use(tmp_path, step):
+    inputs, outputs, unused = STEPS[step]
+    folder = plans.describe(tmp_path / "in")
+    (folder / "metrics.json").write_text("{}")
+    (folder / "history.csv").write_text("epoch,loss\n1,0.5\n")
+    values = {
+        field.name: default_of(field) for group in GROUPS for field in dataclasses.fields(group)
+    }
+    values |= {"project": "local", "location": "local", "rates": {}, "rates_of": "", **plans.ALWAYS}
+    task = {
+        "inputs": {
+            "parameterValues": {**values, "source": "digits"},
+            "artifacts": {name: artifact(kind, str(folder)) for name, kind in inputs.items()},
+        },
+        "outputs": {
+            "outputFile": str(tmp_path / "outputs.json"),
+            "artifacts": {
+                name: artifact(kind, str(tmp_path / name)) for name, kind in outputs.items()
+            },
+        },
+    }
+    arguments = ["--executor_input", json.dumps(task), "--function_to_execute", step]
+    arguments += ["--component_module_path", f"{ROOT}/components/{step}.py"]
+    result = python("-X", "importtime", "-m", "kfp.dsl.executor_main", *arguments, **RUNTIME)
+    assert (tmp_path / "outputs.json").exists(), result.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "trainer.errors" in imported
+    assert imported.isdisjoint((*unused, "tensorflow", "scipy", "PIL", "kfp.client", "jinja2"))
 
 
 def test_the_module_exits_with_the_commands_code():

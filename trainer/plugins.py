@@ -1,7 +1,6 @@
 """Classes that declare themselves: found in the files of a package, without a list of names."""
 
 import importlib
-import importlib.metadata
 import pkgutil
 from types import ModuleType
 from typing import TypeVar
@@ -32,4 +31,6 @@ def defined(module: ModuleType, base: type[T]) -> type[T] | None:
 
 def installed(group: str) -> dict[str, str]:
     """Return the values, by name, of the entry points of a group in installed packages."""
-    return {one.name: one.value for one in importlib.metadata.entry_points(group=group)}
+    from importlib.metadata import entry_points  # brings the e-mail parser, for a rare case
+
+    return {one.name: one.value for one in entry_points(group=group)}

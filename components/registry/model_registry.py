@@ -23,7 +23,7 @@ from components.registry.model_upload import Candidate, import_evaluation, uploa
 from components.registry.promotion_lock import promotion_lock
 from components.vertex_client import model_client
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHALLENGER, CHAMPION
+from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")

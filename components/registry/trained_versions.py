@@ -8,7 +8,7 @@ from components.registry.model_registry import Version, registry_of
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION
+from trainer.evaluation.gate_options import CHAMPION
 
 DATASET_DIGITS = 16
 """Of a data set's digest, those that its label holds."""

@@ -20,7 +20,7 @@ from pipelines.recipe import Recipe
 from pipelines.revision import git_commit
 from trainer.data.sources import kind_of
 from trainer.errors import InputError
-from trainer.evaluation.gate import CHAMPION
+from trainer.evaluation.gate_options import CHAMPION
 from trainer.machines.worker_pools import IMAGE
 
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")

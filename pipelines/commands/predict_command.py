@@ -25,7 +25,6 @@ from pipelines.console import cell
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
-from trainer.serving.instances import BATCH, RequestError
 
 Ask = Callable[[list[Any]], dict[str, Any]]
 """Takes instances, returns the body of the answer: predictions, or an error."""
@@ -90,6 +89,7 @@ def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
     """Load the champion of this machine."""
     version = local_registry.champion(recipe, model_name, directory)
     quiet.import_tensorflow()
+    from trainer.serving.instances import RequestError
     from trainer.serving.predictor import Predictor
 
     predictor = Predictor(version.name)
@@ -158,6 +158,8 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
 
 def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
     """Cut instances into requests that a server takes."""
+    from trainer.serving.instances import BATCH
+
     chunk: list[tuple[str, Any]] = []
     left = _BODY_BYTES
     for name, instance in found:

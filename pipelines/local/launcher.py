@@ -2,7 +2,7 @@
 
     python -m pipelines.local.launcher < request.json
 
-The request, one line, is `{"endpoint": "unix:PATH", "task": the pipeline's task, "log": path,
+The request, one line, is `{"endpoint": "unix:PATH", "labels": the job's, "log": path,
 "arguments": [...]}`.
 It may come long after the start: importing Google's SDK takes seconds, which pass while
 the pipeline's first tasks run. The end of the input means that nothing is to be launched.
@@ -15,8 +15,6 @@ import json
 import os
 import sys
 from typing import Any
-
-from pipelines.emulator.custom_job import TASK_LABEL
 
 _POLLING_SECONDS = 0.2
 
@@ -34,7 +32,7 @@ def main() -> None:
     request = json.loads(line)
     _write_to(request["log"])
     # As Vertex AI Pipelines does: the launcher copies these to the job.
-    os.environ["VERTEX_AI_PIPELINES_RUN_LABELS"] = json.dumps({TASK_LABEL: request["task"]})
+    os.environ["VERTEX_AI_PIPELINES_RUN_LABELS"] = json.dumps(request["labels"])
 
     class LoopbackClient(JobServiceClient):
         """The official client, over an insecure channel to this machine."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.emulator import environment, task_rules
 from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import CustomJob
+from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
@@ -176,7 +176,7 @@ class ProcessTasks:
         pathlib.Path(stale).unlink(missing_ok=True)
         request = {
             "endpoint": self._emulator.socket,
-            "task": task,
+            "labels": {TASK_LABEL: task},
             "log": str(self._board.tasks[task].log),
             "arguments": arguments,
         }

@@ -18,7 +18,7 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer.data import schema
 from trainer.data.schema import EXTRA_ASSETS
 from trainer.evaluation import answer_file
-from trainer.evaluation.gate import GateOptions
+from trainer.evaluation.gate_options import GateOptions
 
 CLASSES = ["rose", "tulip"]
 PLACE = {"project": "my-project", "location": "us-central1"}

@@ -9,7 +9,8 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
 from trainer.evaluation.champion import meet
-from trainer.evaluation.gate import GateOptions, Rival, judge
+from trainer.evaluation.gate import Rival, judge
+from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.operating_points import THRESHOLDS, operating_points
 from trainer.evaluation.scoring import evaluate
 

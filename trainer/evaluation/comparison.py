@@ -25,8 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-METRICS = ("accuracy", "log_loss")
-
 _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers that one round of resampling holds
@@ -102,7 +100,7 @@ def compare(
     Args:
         candidate, champion: their scores, in the same order of examples; with `log_loss` both
             have losses.
-        metric: one of METRICS.
+        metric: accuracy or log_loss.
         confidence: above 0.5 and below 1.
         seed: of the resampling of log_loss; equal seeds give equal figures.
     """

@@ -11,87 +11,17 @@ examples that judged the candidate.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import InputError
 from trainer.evaluation import comparison
 from trainer.evaluation.comparison import Comparison, Scores
-from trainer.fields import nearest, option
+from trainer.evaluation.gate_options import CHALLENGER, CHAMPION, GateOptions
 
-if TYPE_CHECKING:  # the pipeline's parameters are known without TensorFlow
+if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation
 
 _LISTED = 5
 """Missed floors that a verdict's line names; the report has them all."""
-RULES = ("better", "not_worse", "none")
-ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
-"""Roles of a registered version; its aliases in the registry, too."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GateOptions:
-    """Conditions that a model must meet on the test split to be accepted."""
-
-    min_accuracy: float = option(
-        0.0, help="Accuracy on the test split that a model must reach.", minimum=0, maximum=1
-    )
-    min_recall: float = option(
-        0.0,
-        help="Recall on the test split that a model must reach in each class.",
-        minimum=0,
-        maximum=1,
-    )
-    class_floors: dict = option(
-        {},
-        help="Recall on the test split that single classes must reach, in place of min_recall, as "
-        'a JSON object such as {"cat": 0.9}.',
-    )
-    champion_rule: str = option(
-        "better",
-        help="Rule that a model must meet against the champion: better (by more than noise), "
-        "not_worse (by margin at most) or none.",
-        choices=RULES,
-    )
-    champion_metric: str = option(
-        "accuracy",
-        help="Metric of the comparison with the champion.",
-        choices=comparison.METRICS,
-    )
-    confidence: float = option(
-        0.95,
-        help="Confidence of the comparison with the champion: at 0.95, at most 5 of 100 models "
-        "that are no better pass.",
-        above=0.5,
-        below=1,
-    )
-    margin: float = option(
-        0.01,
-        help="Loss against the champion that is still accepted, with champion_rule=not_worse: a "
-        "share of the test examples (accuracy) or nats (log_loss).",
-        above=0,
-    )
-    register_challengers: bool = option(
-        False,
-        help="Register a model that meets the floors but does not beat the champion, under the "
-        "alias challenger.",
-    )
-
-    def __post_init__(self) -> None:
-        for name, floor in self.class_floors.items():
-            is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)
-            if not is_number or not 0 <= floor <= 1:
-                raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
-
-
-def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
-    """Raises InputError for a floor of what is not among the classes."""
-    for name in class_floors:
-        if name not in classes:
-            raise InputError(
-                f"class_floors names {name!r}, which is no class of the records"
-                f"{nearest(name, classes)}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

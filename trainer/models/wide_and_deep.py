@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
 
@@ -128,6 +126,7 @@ def _embedded(
 ) -> keras.KerasTensor:
     """[n, places, dimension]: rows of one table in which the categories lie one behind another."""
     import keras
+    import numpy as np
 
     offsets, total = [], 0
     for place in places:

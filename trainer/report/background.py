@@ -7,7 +7,7 @@ from typing import Any
 from trainer.config import TrainingConfig
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset, Feature
-from trainer.evaluation.gate import GateOptions
+from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
 from trainer.machines.worker_pools import MachineOptions

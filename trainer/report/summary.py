@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from trainer.evaluation.gate import CHAMPION, Verdict
+from trainer.evaluation.gate import Verdict
+from trainer.evaluation.gate_options import CHAMPION
 from trainer.report.formats import count, number
 from trainer.report.learning import in_phase
 

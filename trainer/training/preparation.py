@@ -7,7 +7,7 @@ from trainer.config import TrainingConfig, check_batch_size, check_for_parameter
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
-from trainer.evaluation.gate import check_floors
+from trainer.evaluation.gate_options import check_floors
 from trainer.machines.worker_pools import MachineOptions, check_strategy
 from trainer.models import build_model, check_model, prepare_model
 
