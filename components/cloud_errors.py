@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import traceback
 from collections.abc import Iterator
 
 from trainer.errors import InputError, one_line
@@ -24,6 +25,7 @@ _RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
 # A TensorFlow that is out of memory says RESOURCE_EXHAUSTED, too.
 _EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
 _MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
+_MISREAD = (AttributeError, KeyError, TypeError)
 _RIGHT = "`python -m pipelines doctor` tells which role is missing"
 _HINTS = {
     401: "sign in: gcloud auth application-default login",
@@ -131,7 +133,9 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
 
     try:
         yield
-    except (json_format.ParseError, requests.exceptions.JSONDecodeError) as error:
+    except (json_format.ParseError, requests.exceptions.JSONDecodeError, *_MISREAD) as error:
+        if isinstance(error, _MISREAD) and not is_misread(error):
+            raise
         raise CloudError(
             f"{doing}: the answer is none of Google's ({one_line(error)[:200]}); check the setting "
             "endpoint"
@@ -152,6 +156,13 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
             raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
         # A file of the SDK's, such as that of credentials.
         raise CloudError(f"{doing}: {one_line(error)}") from None
+
+
+def is_misread(error: BaseException) -> bool:
+    """Return whether a client library failed on an answer of another form, such as a JSON array."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = frame.f_globals.get("__name__", "")
+    return isinstance(error, _MISREAD) and module.startswith(("google.", "requests."))
 
 
 @contextlib.contextmanager

@@ -4,16 +4,18 @@ Reads only. What can't be checked, for want of a right perhaps, is said to be so
 """
 
 import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from components.cloud_errors import CloudError, described, status_of
+from components import vertex_client
+from components.cloud_errors import CloudError, described, is_misread, status_of
 from components.vertex_client import is_loopback
 from pipelines.cloud import place_checks, project_checks, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.finding import Finding
 from pipelines.machines import cost
-from trainer.errors import InputError
+from trainer.errors import InputError, one_line
 
 
 def examine(
@@ -21,7 +23,8 @@ def examine(
 ) -> Iterator[Finding]:
     """Checks one thing after the other; each that goes wrong leaves the others to go on.
 
-    Without credentials nothing else can be looked at: one line says so.
+    Without credentials nothing else can be looked at, and behind a server that does not answer
+    nothing in time: one line says so.
 
     Args:
         pools: worker pools that there must be quota for.
@@ -30,16 +33,21 @@ def examine(
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in
     checks = _checks(connection, cost.quotas(pools, preemptible=preemptible))
-    if signed_in.ok:
-        told = set()
-        for name, check in checks.items():
-            finding = _checked(name, check)
-            # Two images of one repository that is gone are one finding.
-            if finding not in told:
-                told.add(finding)
-                yield finding
-    else:
+    if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
+        return
+    told = set()
+    while checks:
+        name = next(iter(checks))
+        began = time.monotonic()
+        finding = _checked(name, checks.pop(name))
+        # Two images of one repository that is gone are one finding.
+        if finding not in told:
+            told.add(finding)
+            yield finding
+        if checks and not finding.ok and time.monotonic() - began > vertex_client.ANSWER_SECONDS:
+            yield Finding(None, f"not checked, since no answer comes: {', '.join(checks)}")
+            return
 
 
 def _checks(
@@ -72,6 +80,9 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
     except (CloudError, InputError) as error:
         return Finding(False, f"{name}: {error}")
     except Exception as error:
+        if is_misread(error):
+            answer = f"the answer is none of Google's ({one_line(error)})"
+            return Finding(None, f"{name}: could not be checked", answer)
         if not status_of(error) and not isinstance(error, (OSError, ValueError)):
             # Neither an answer nor a broken connection: a bug of ours.
             module = type(error).__module__

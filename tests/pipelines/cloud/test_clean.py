@@ -243,6 +243,17 @@ def test_an_interrupted_cleaning_can_be_done_again(vertex, command, run, bucket)
     assert (vertex.pipeline_jobs, bucket, vertex.custom_jobs) == ({}, {}, {})
 
 
+def test_a_bucket_that_answers_in_another_form_is_one_line(
+    vertex, command, run, bucket, monkeypatch
+):
+    run("old", 40)
+    monkeypatch.setattr(StorageServer, "call", lambda *_: [])
+    code, _, err = command("clean", "--older-than", "30d", "--yes")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("error: deleting gs://bucket/")
+    assert "the answer is none of Google's (" in err
+
+
 @pytest.mark.parametrize("age", ["30", "d", "-3d", "30 days"])
 def test_an_age_is_a_number_and_a_unit(vertex, command, age):
     code, _, err = command("clean", f"--older-than={age}")

@@ -98,6 +98,15 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
     assert "✓ bucket" in out
 
 
+def test_an_answer_of_another_form_is_one_line(cloud, command, monkeypatch):
+    monkeypatch.setattr(cloud.storage, "call", lambda *_: [])
+    cloud.project.roles.remove("roles/storage.objectUser")
+    code, out, _ = command("doctor")
+    assert code == 0, out
+    for name in ("bucket", "service account"):
+        assert f"? {name}: could not be checked  -> the answer is none of Google's (" in out
+
+
 @pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
 def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
     cloud.project.roles = [role]

@@ -46,6 +46,17 @@ def silent(monkeypatch):
         server.shutdown()
 
 
+def test_the_doctor_asks_a_silent_server_once(silent, command):
+    code, out, _ = command("doctor", "digits", "--endpoint", silent)
+    assert code == 1
+    tick, first, rest = out.splitlines()
+    assert tick.startswith("✓ credentials: ")
+    assert first.startswith("✗ Vertex AI: listing the runs: no connection (")
+    assert rest.startswith("? not checked, since no answer comes: API aiplatform.googleapis.com, ")
+    for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+        assert f", {name}" in rest
+
+
 @pytest.mark.parametrize("transport", ["rest", "grpc"])
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_each_command_gives_up_on_a_silent_server_with_one_line(
