@@ -5,10 +5,10 @@ import re
 import tempfile
 from pathlib import Path
 
-import yaml
 from kfp import compiler
 
 from pipelines import lint, own_steps, resource_names
+from pipelines.package import Package
 from pipelines.parameters import PARAMETERS
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
@@ -39,7 +39,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
     path = output_directory / f"{recipe.name}.yaml"
     try:
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        text = compiled(recipe, image or _image_of(present) or IMAGE)
+        text = compiled(recipe, image or _image_of(path) or IMAGE)
         if text != present:
             output_directory.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -89,10 +89,9 @@ def _by_topic(text: str) -> str:
     return head + heading + ordered + rest[len(ordered) :]
 
 
-def _image_of(text: str) -> str:
+def _image_of(path: Path) -> str:
     """Return the image of the components in a compiled pipeline; empty where there is none."""
     try:
-        executors = lint.documents(text)[0]["deploymentSpec"]["executors"]
-        return str(executors["exec-plan-training"]["container"]["image"])
-    except (yaml.YAMLError, LookupError, TypeError):
+        return Package(path).image
+    except (InputError, LookupError, TypeError, AttributeError):
         return ""

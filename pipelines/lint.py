@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
 from google.protobuf import json_format
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineDeploymentConfig, PipelineSpec
+
+from pipelines.package import documents
 
 _PLACEHOLDER = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['([^']+)'\]")
 _ANY_ARTIFACT = "system.Artifact"
@@ -43,11 +44,6 @@ def check_pipeline(text: str) -> None:
         pasted = f"{place}: an output was pasted into a text: {value[:120]!r}"
         _require("{{channel:" not in value, pasted)
     _Pipeline(pipeline).check()
-
-
-def documents(text: str) -> list[Any]:
-    """Return the YAML documents of `text`, by the loader in C where PyYAML was built with it."""
-    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:

@@ -96,13 +96,12 @@ def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     with contextlib.suppress(InputError):
         if summary := run_history.read_summary(directory):
             return summary.tasks
-    from pipelines.local import package
     from pipelines.local.journal import Journal
+    from pipelines.package import Package
 
     recipe = run_history.read_record(directory).recipe
     tasks = Journal(directory).tasks
-    content = package.load(directory / f"{recipe}.yaml").content if tasks else {}
-    names = package.display_names(content)
+    names = Package(directory / f"{recipe}.yaml").tasks if tasks else {}
     return [
         run_history.PastTask(name=task, display_name=names[task], state="SUCCEEDED")
         for task in tasks

@@ -6,9 +6,9 @@ from typing import Any
 
 from pipelines import compilation, sources
 from pipelines import plan as planning
-from pipelines.cloud.template import Template
 from pipelines.console import say
 from pipelines.local import accelerators
+from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 
@@ -31,5 +31,5 @@ def compiled(
     if machines.accelerator_count:
         say(accelerators.in_place_of(machines))
     package = compilation.write(recipe, Path("build"))
-    values["labels"] = {**parameters.job.labels, **Template(recipe.name, package).labels}
+    values["labels"] = {**parameters.job.labels, **Package(package).labels}
     return package, values

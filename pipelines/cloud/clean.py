@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
+from components.registry.model_upload import MADE_BY
 from pipelines.cloud import runs, schedules
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.deletion import (
@@ -25,7 +26,6 @@ from pipelines.cloud.deletion import (
     of_schedule,
     version_name,
 )
-from pipelines.cloud.template import MADE_BY
 
 T = TypeVar("T")
 

@@ -43,16 +43,16 @@ def launch(
     """
     settings.require("project", "pipeline_root")
     first_id = templates.run_id(recipe.name, name, datetime.datetime.now())
-    template = templates.compiled(recipe, settings)
+    package = templates.compiled(recipe, settings)
     # All of them, before anything is sent.
     plans = []
     for number, parameters in enumerate(_shapes(recipe, values), 1):
         run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
-        plans.append((run_id, templates.run_values(recipe, parameters, settings, template, run_id)))
+        plans.append((run_id, templates.run_values(recipe, parameters, settings, package, run_id)))
     connection = Connection(settings, say)
     for run_id, run_values in plans:
         last = run_id == plans[-1][0] or detach
-        job = templates.pipeline_job(template, settings, run_values, cache)
+        job = templates.pipeline_job(package, settings, run_values, cache)
         try:
             runs.create(connection, job, run_id)
         except CloudError as error:

@@ -17,8 +17,9 @@ from components.cloud_errors import (
     tolerated,
     translated,
 )
+from components.registry.model_upload import MADE_BY
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.template import MADE_BY
+from pipelines.package import display_names
 from trainer.errors import InputError
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -211,8 +212,6 @@ def job_names(job: Any) -> list[str]:
 def tasks_of(job: Any) -> list[Task]:
     """Return the tasks of a run in order of their start, groups of tasks left out."""
     from google.protobuf import json_format
-
-    from pipelines.local.package import display_names
 
     groups = {detail.parent_task_id for detail in job.job_detail.task_details}
     names = display_names(json_format.MessageToDict(job._pb.pipeline_spec))

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from components.registry.model_upload import MADE_BY
 from pipelines.cloud import runs, schedule_fields, upload
 from pipelines.cloud import template as templates
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.template import MADE_BY, Template
+from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
@@ -35,7 +36,7 @@ class Applied:
     digest: str
 
 
-def apply(connection: Connection, recipe: Recipe, template: Template) -> Applied:
+def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
     """Make the recipe's schedule what the recipe declares; do nothing where it is so.
 
     The schedule holds the compiled pipeline itself: runs keep starting from those bytes until
@@ -54,13 +55,13 @@ def apply(connection: Connection, recipe: Recipe, template: Template) -> Applied
     settings = connection.settings.require("project", "pipeline_root")
     declared = recipe.operation.retraining
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
-    values = templates.run_values(recipe, parameters, settings, template, "")
-    job = templates.pipeline_job(template, settings, values)
-    job.template_uri = upload.pinned(connection, template)
+    values = templates.run_values(recipe, parameters, settings, package, "")
+    job = templates.pipeline_job(package, settings, values)
+    job.template_uri = upload.pinned(connection, package)
     wanted = schedule_fields.schedule(recipe.name, declared, job, settings.parent)
     with translated(f"applying the schedule of {recipe.name!r}"):
         action, changed, schedule = connection.retry(_reconcile)(connection, recipe.name, wanted)
-    return Applied(action, changed, schedule, template.digest)
+    return Applied(action, changed, schedule, package.digest)
 
 
 def find(connection: Connection, recipe: str) -> list[Any]:

@@ -1,9 +1,6 @@
 """A pipeline as it is sent to Vertex AI: build/<recipe>.yaml, and one run's values for it."""
 
-import dataclasses
 import datetime
-import functools
-import hashlib
 import json
 import re
 import sys
@@ -11,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.registry.model_upload import MADE_BY
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
-from pipelines.local import package
+from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
-from pipelines.revision import git_commit
 from trainer.data.sources import kind_of
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
@@ -26,42 +21,7 @@ from trainer.machines.worker_pools import IMAGE
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Template:
-    """A compiled pipeline.
-
-    Attributes:
-        recipe: its name.
-        path: of the YAML.
-    """
-
-    recipe: str
-    path: Path
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 of the file's bytes, in hexadecimal digits."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
-
-    @functools.cached_property
-    def package(self) -> package.Package:
-        """The content, read and checked."""
-        return package.load(self.path)
-
-    @property
-    def pipeline_name(self) -> str:
-        """Name of the pipeline, which names its package in a repository, too."""
-        return self.package.content["pipelineInfo"]["name"]
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels that tell what made a resource."""
-        labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
-        commit = git_commit()
-        return {**labels, "commit": commit} if commit else labels
-
-
-def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")) -> Template:
+def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")) -> Package:
     """Compiles a recipe with the image of the settings.
 
     Raises:
@@ -69,15 +29,14 @@ def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")
     """
     from pipelines import compilation
 
-    template = Template(recipe.name, compilation.write(recipe, directory, settings.image))
-    require_image(template, settings)
-    return template
+    package = Package(compilation.write(recipe, directory, settings.image))
+    require_image(package, settings)
+    return package
 
 
-def require_image(template: Template, settings: Settings) -> None:
+def require_image(package: Package, settings: Settings) -> None:
     """Warn of an image without a digest; raise InputError for one that only this machine knows."""
-    executors = template.package.content["deploymentSpec"]["executors"]
-    image = executors["exec-plan-training"]["container"]["image"]
+    image = package.image
     if image == IMAGE:
         settings.require("image")
     if "@sha256:" not in image:
@@ -89,7 +48,7 @@ def require_image(template: Template, settings: Settings) -> None:
 
 
 def run_values(
-    recipe: Recipe, parameters: ParameterSet, settings: Settings, template: Template, run_id: str
+    recipe: Recipe, parameters: ParameterSet, settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
     """Return the values that a run needs beside the defaults compiled into its template.
 
@@ -119,13 +78,13 @@ def run_values(
     _check_resources({**values, **changed}, settings)
     settings.check_gpu_image(parameters.machines)
     own = {"run": run_id} if run_id else {}
-    changed["labels"] = {**settings.labels, **values["labels"], **template.labels, **own}
-    template.package.arguments(changed)
+    changed["labels"] = {**settings.labels, **values["labels"], **package.labels, **own}
+    package.arguments(changed)
     return changed
 
 
 def pipeline_job(
-    template: Template, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
+    package: Package, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
 ) -> Any:
     """Return a PipelineJob proto.
 
@@ -136,15 +95,15 @@ def pipeline_job(
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import json_format
 
-    spec = json.loads(json.dumps(template.package.content))
+    spec = json.loads(json.dumps(package.content))
     if cache is not None:
         for component in [spec["root"], *spec["components"].values()]:
             for task in component.get("dag", {}).get("tasks", {}).values():
                 task["cachingOptions"] = {"enableCache": cache}
     document: dict[str, Any] = {
-        "displayName": template.recipe,
+        "displayName": package.recipe,
         "pipelineSpec": spec,
-        "labels": {**settings.labels, **template.labels},
+        "labels": {**settings.labels, **package.labels},
         "runtimeConfig": {
             "gcsOutputDirectory": settings.pipeline_root,
             "parameterValues": dict(values),

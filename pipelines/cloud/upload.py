@@ -14,7 +14,7 @@ from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.template import Template
+from pipelines.package import Package
 from pipelines.revision import git_commit, project_version
 
 ARTIFACT_REGISTRY = re.compile(
@@ -47,33 +47,33 @@ def tags() -> list[str]:
     return [*found, "latest"]
 
 
-def upload(connection: Connection, template: Template) -> Upload:
+def upload(connection: Connection, package: Package) -> Upload:
     """Store a template, if it is not there, and move the tags to it.
 
     Raises:
         CloudError: refused, or no connection.
     """
     repository = connection.settings.require("template_repository").template_repository
-    with translated(f"uploading {template.path} to {repository}"):
+    with translated(f"uploading {package.path} to {repository}"):
         if repository.startswith("gs://"):
-            return _to_bucket(connection, template, repository.rstrip("/"))
-        return _to_registry(connection, template, repository.rstrip("/"))
+            return _to_bucket(connection, package, repository.rstrip("/"))
+        return _to_registry(connection, package, repository.rstrip("/"))
 
 
-def _to_registry(connection: Connection, template: Template, repository: str) -> Upload:
+def _to_registry(connection: Connection, package: Package, repository: str) -> Upload:
     connection.check_answers(repository, "check the setting template_repository and the network")
     registry = _Registry(connection, repository)
-    version = registry.version_of(template)
+    version = registry.version_of(package)
     if version:
         for tag in tags():
-            registry.move_tag(template.pipeline_name, version, tag)
-        return Upload(f"{repository}/{template.pipeline_name}/{version}", False, tags())
+            registry.move_tag(package.name, version, tag)
+        return Upload(f"{repository}/{package.name}/{version}", False, tags())
     # Content names the version: sent twice, it is still one.
-    content = {"content": (template.path.name, template.path.read_bytes())}
+    content = {"content": (package.path.name, package.bytes)}
     answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
     if not _UPLOADED.fullmatch(answer.text.strip()):
         raise CloudError(
-            f"uploading {template.path} to {repository}: the answer is none of a repository of "
+            f"uploading {package.path} to {repository}: the answer is none of a repository of "
             f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
         )
     return Upload(f"{repository}/{answer.text.strip()}", True, tags())
@@ -95,17 +95,17 @@ class _Registry:
             else ""
         )
 
-    def version_of(self, template: Template) -> str:
+    def version_of(self, package: Package) -> str:
         """Return the version that holds a template's bytes; empty if there is none."""
-        version, package = f"sha256:{template.digest}", template.pipeline_name
+        version, name = f"sha256:{package.digest}", package.name
         with tolerated(NOT_FOUND):
-            self._ask("GET", f"packages/{package}/versions/{version}")
+            self._ask("GET", f"packages/{name}/versions/{version}")
             return version
         # A repository may name versions otherwise: compare with the latest.
         with tolerated(NOT_FOUND):
-            latest = self._connection.request("GET", f"{self._repository}/{package}/latest")
-            if hashlib.sha256(latest.content).hexdigest() == template.digest:
-                tag = self._ask("GET", f"packages/{package}/tags/latest")
+            latest = self._connection.request("GET", f"{self._repository}/{name}/latest")
+            if hashlib.sha256(latest.content).hexdigest() == package.digest:
+                tag = self._ask("GET", f"packages/{name}/tags/latest")
                 return str(tag.get("version", "")).rpartition("/")[2]
         return ""
 
@@ -128,12 +128,12 @@ class _Registry:
         return self._connection.ask(method, f"{self._repository}/{path}", body)
 
 
-def _to_bucket(connection: Connection, template: Template, repository: str) -> Upload:
+def _to_bucket(connection: Connection, package: Package, repository: str) -> Upload:
     bucket_name, _, folder = repository.removeprefix("gs://").partition("/")
-    prefix = f"{folder}/{template.pipeline_name}".lstrip("/")
+    prefix = f"{folder}/{package.name}".lstrip("/")
     bucket = connection.storage.bucket(bucket_name)
-    content = template.path.read_bytes()
-    name = f"{prefix}/{template.digest}.yaml"
+    content = package.bytes
+    name = f"{prefix}/{package.digest}.yaml"
     is_new = False
     blob = bucket.blob(name)
     if not blob.exists(retry=connection.retry):
@@ -149,12 +149,12 @@ def _write(connection: Connection, blob: Any, content: bytes, **options: Any) ->
     blob.upload_from_string(content, "application/yaml", retry=connection.retry, **options)
 
 
-def pinned(connection: Connection, template: Template) -> str:
+def pinned(connection: Connection, package: Package) -> str:
     """Return the URI of a template by its digest, uploaded if need be; empty without a repository.
 
     Only Artifact Registry's URIs are ones that a PipelineJob may name as its template.
     """
     if not connection.settings.template_repository:
         return ""
-    uri = upload(connection, template).uri
+    uri = upload(connection, package).uri
     return uri if uri.startswith("https://") else ""

@@ -44,16 +44,17 @@ def main(
         path = api.compile(loaded, image=own.image, directory=directory)
         print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
         if upload:
-            _upload(loaded.name, path, own)
+            _upload(path, own)
 
 
-def _upload(recipe: str, path: Path, settings: Settings) -> None:
+def _upload(path: Path, settings: Settings) -> None:
     from pipelines.cloud import upload
     from pipelines.cloud.connection import Connection
-    from pipelines.cloud.template import Template, require_image
+    from pipelines.cloud.template import require_image
+    from pipelines.package import Package
 
-    template = Template(recipe, path)
-    require_image(template, settings)
-    uploaded = upload.upload(Connection(settings), template)
+    package = Package(path)
+    require_image(package, settings)
+    uploaded = upload.upload(Connection(settings), package)
     print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
     print(f"tags      {', '.join(uploaded.tags)}")

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import hashlib
 import logging
 import pathlib
 import threading
@@ -21,11 +20,12 @@ from pipelines.emulator.model_service import FOLDER_NAME, ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from pipelines.local import closing, folders, kfp_patches, package, run_summary, terminal
+from pipelines.local import closing, folders, kfp_patches, run_summary, terminal
 from pipelines.local.journal import Journal
 from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
 from pipelines.local.tasks import ProcessTasks
+from pipelines.package import Package
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
 from pipelines.run_view import LiveView, PlainView, view_of
 
@@ -80,19 +80,9 @@ def run(
         InputError: no such package, unknown or mistyped parameter, runs_directory or root not
             writable. Nothing was started.
     """
-    from pipelines.local.cache import code_digest
-
-    pipeline = package.load(package_path)
-    record = RunRecord(
-        recipe=recipe,
-        parameters=pipeline.arguments(parameters),
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
-        package=hashlib.sha256(package_path.read_bytes()).hexdigest(),
-        cache=cache,
-        in_containers=in_containers,
-        root=root.rstrip("/"),
-        code=code_digest(),
-    )
+    pipeline = Package(package_path)
+    options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}
+    record = new_record(pipeline, recipe, parameters, **options)
     engine = engine_with(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, recipe, package_path, record.root)
     with locked(directory) as lock:
@@ -100,8 +90,24 @@ def run(
         return execute(pipeline, record, directory, lock, console or Console(), engine)
 
 
+def new_record(
+    pipeline: Package, recipe: str, parameters: Mapping[str, Any], **options: Any
+) -> RunRecord:
+    """Return the record of a run that starts now; raises InputError as `run` does."""
+    from pipelines.local.cache import code_digest
+
+    return RunRecord(
+        recipe=recipe,
+        parameters=pipeline.arguments(parameters),
+        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        package=pipeline.digest,
+        code=code_digest(),
+        **options,
+    )
+
+
 def execute(
-    pipeline: package.Package,
+    pipeline: Package,
     record: RunRecord,
     directory: pathlib.Path,
     lock: int,
@@ -191,15 +197,13 @@ def execute(
             closing.failure_of(board, service, error, directory) if state == "FAILED" else None
         )
         content = run_summary.summarize(
-            recipe=record.recipe,
+            record=record,
             state=state,
-            parameters=arguments,
             board=board,
             jobs=service.jobs,
             directory=directory,
             artifacts=artifacts,
             error=failure.message if failure else "",
-            started=record.started,
             seconds=time.monotonic() - board.started,
         )
         run_summary.write(content, directory)
@@ -236,7 +240,7 @@ class _Thread(threading.Thread):
 
 
 def _call(
-    pipeline: package.Package,
+    pipeline: Package,
     arguments: dict[str, Any],
     artifacts: pathlib.Path,
     cached: pathlib.Path,

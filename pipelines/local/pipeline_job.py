@@ -6,18 +6,16 @@ The folder, whose name is the job's ID, holds request.json: recipe, parameters, 
 location; and <recipe>.yaml, the pipeline.
 """
 
-import datetime
-import hashlib
 import json
 import pathlib
 import sys
 
 from rich.console import Console
 
-from pipelines.local import kfp_patches, package
-from pipelines.local.cache import code_digest
-from pipelines.local.execution import execute
-from pipelines.run_history import RunRecord, locked, write_record
+from pipelines.local import kfp_patches
+from pipelines.local.execution import execute, new_record
+from pipelines.package import Package
+from pipelines.run_history import locked, write_record
 from trainer.errors import exit_on_input_error
 
 
@@ -31,16 +29,10 @@ def main(folder: str) -> int:
             "{{$.pipeline_google_cloud_location}}": request["location"],
         }
     )
-    path = directory / f"{request['recipe']}.yaml"
     with exit_on_input_error(), locked(directory) as lock:
-        pipeline = package.load(path)
-        record = RunRecord(
-            recipe=request["recipe"],
-            parameters=pipeline.arguments(kfp_patches.whole_numbers(request["parameters"])),
-            started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
-            package=hashlib.sha256(path.read_bytes()).hexdigest(),
-            code=code_digest(),
-        )
+        pipeline = Package(directory / f"{request['recipe']}.yaml")
+        parameters = kfp_patches.whole_numbers(request["parameters"])
+        record = new_record(pipeline, request["recipe"], parameters)
         write_record(record, directory)
         return int(execute(pipeline, record, directory, lock, Console()).state != "SUCCEEDED")
 

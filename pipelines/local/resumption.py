@@ -5,7 +5,6 @@ written: shards of records, or the checkpoint of a training job. So the run ends
 that it would have ended in had it never stopped.
 """
 
-import hashlib
 import pathlib
 
 from rich.console import Console
@@ -13,9 +12,10 @@ from rich.console import Console
 from pipelines import run_history
 from pipelines.console import print_plain
 from pipelines.emulator.containers import engine_with
-from pipelines.local import folders, package
+from pipelines.local import folders
 from pipelines.local.execution import Run, execute
 from pipelines.local.journal import Journal
+from pipelines.package import Package
 from trainer.errors import InputError
 
 
@@ -38,8 +38,8 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
         if run_history.load(directory).state == "SUCCEEDED":
             raise InputError(f"{directory.name} has succeeded; there is nothing to resume")
         path = directory / f"{record.recipe}.yaml"
-        pipeline = package.load(path)
-        if hashlib.sha256(path.read_bytes()).hexdigest() != record.package:
+        pipeline = Package(path)
+        if pipeline.digest != record.package:
             raise InputError(
                 f"{path} is not the file that {directory.name} was started with; start a new run"
             )

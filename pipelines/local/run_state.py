@@ -3,9 +3,8 @@
 import dataclasses
 import pathlib
 import time
+from collections.abc import Mapping
 from typing import Any
-
-from pipelines.local.package import PackageTask
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 
@@ -38,12 +37,14 @@ class Task:
 
 
 class Board:
-    """All tasks of a run, in the pipeline's order."""
+    """All tasks of a run, in the pipeline's order.
 
-    def __init__(self, tasks: list[PackageTask], logs: pathlib.Path) -> None:
-        self.tasks = {
-            task.key: Task(task.key, task.display_name, logs / f"{task.key}.log") for task in tasks
-        }
+    Args:
+        tasks: display names by key.
+    """
+
+    def __init__(self, tasks: Mapping[str, str], logs: pathlib.Path) -> None:
+        self.tasks = {key: Task(key, name, logs / f"{key}.log") for key, name in tasks.items()}
         self.started = time.monotonic()
         self.folder = logs.parent
 

@@ -13,7 +13,7 @@ from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
 from pipelines.local.run_state import Board, Task
-from pipelines.run_history import SUMMARY_FILE_NAME
+from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord
 
 REPORT_FILE_NAME = "report.html"
 _HALF = f".{SUMMARY_FILE_NAME}"
@@ -30,25 +30,23 @@ _PACKAGES = (
 
 def summarize(
     *,
-    recipe: str,
+    record: RunRecord,
     state: str,
-    parameters: Mapping[str, Any],
     board: Board,
     jobs: list[CustomJob],
     directory: pathlib.Path,
     artifacts: str,
     error: str,
-    started: str,
     seconds: float,
 ) -> dict[str, Any]:
     """Return the content of summary.json; copies the report to its place, if the run has one."""
     evaluation = _task_with(board, "report")
     summary: dict[str, Any] = {
-        "recipe": recipe,
+        "recipe": record.recipe,
         "state": state,
-        "started": started,
+        "started": record.started,
         "seconds": round(seconds, 3),
-        "parameters": dict(parameters),
+        "parameters": record.parameters,
         "tasks": [
             {
                 "name": task.key,

@@ -18,8 +18,8 @@ from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
 from pipelines.local import executor
 from pipelines.local.journal import Journal
-from pipelines.local.package import LAUNCHER_MODULE, MAIL_MODULE
 from pipelines.local.run_state import Board
+from pipelines.package import LAUNCHER_MODULE, MAIL_MODULE
 from trainer.data.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0

@@ -7,6 +7,7 @@ import yaml
 
 from pipelines import compilation, recipe
 from pipelines.commands.command_line import app, run
+from pipelines.package import Package
 from tests.trainer.models.test_own import MODEL
 
 STEPS = '''
@@ -27,6 +28,11 @@ def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str):
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
 def mistyped(accuracy: dsl.Input[dsl.Model]):
     """Takes a number for a model."""
+
+
+@dsl.component(base_image="python:3.11-slim")
+def brag(accuracy: float):
+    """Runs elsewhere."""
 
 
 def plain(model): ...
@@ -66,6 +72,13 @@ def test_a_step_gets_what_it_names_and_the_image(folder):
     assert set(step["inputs"]["artifacts"]) == {"model"}
     container = document["deploymentSpec"]["executors"]["exec-announce"]["container"]
     assert container["image"] == "europe-docker.pkg.dev/p/r/training:1"
+
+
+def test_a_steps_own_image_is_not_taken_for_the_pipelines(folder):
+    write(folder, "own_steps:brag")
+    path = compilation.write(recipe.load("mine"), folder / "build", "p/training:1")
+    assert "python:3.11-slim" in path.read_text()
+    assert Package(path).image == "p/training:1"
 
 
 @pytest.mark.parametrize(

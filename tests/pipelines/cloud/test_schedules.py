@@ -53,10 +53,10 @@ def test_the_schedule_that_comes_along_trains_only_on_what_is_new(vertex, comman
 def test_a_new_commit_with_the_same_template_changes_nothing(
     vertex, command, declared, monkeypatch
 ):
-    from pipelines.cloud import template
+    from pipelines import package
 
     for commit in ("abc", "def"):
-        monkeypatch.setattr(template, "git_commit", lambda commit=commit: commit)
+        monkeypatch.setattr(package, "git_commit", lambda commit=commit: commit)
         assert command("schedule", "apply", "digits")[0] == 0
     assert changes(vertex) == ["CreateSchedule"]
 

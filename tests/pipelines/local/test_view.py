@@ -6,7 +6,6 @@ import types
 import pytest
 from rich.console import Console
 
-from pipelines.local.package import PackageTask
 from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
 from pipelines.run_view import LiveView, PlainView, view_of
@@ -15,8 +14,7 @@ from pipelines.run_view import LiveView, PlainView, view_of
 @pytest.fixture
 def board(tmp_path):
     names = {"create-tfrecords": "Create TFRecords", "train": "Train", "register": "Register"}
-    tasks = [PackageTask(key, name) for key, name in names.items()]
-    board = Board(tasks, tmp_path)
+    board = Board(names, tmp_path)
     board.set_state("create-tfrecords", "RUNNING")
     board.set_state("create-tfrecords", "SUCCEEDED")
     board.set_state("train", "RUNNING")

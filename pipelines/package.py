@@ -1,12 +1,16 @@
-"""Read from a compiled pipeline its parameters, and its tasks in order."""
+"""A compiled pipeline, build/<recipe>.yaml: its parameters, its tasks in order, its labels."""
 
 import dataclasses
+import functools
+import hashlib
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
+from components.registry.model_upload import MADE_BY
+from pipelines.revision import git_commit
 from trainer.errors import InputError
 from trainer.fields import convert, nearest
 
@@ -24,19 +28,53 @@ _TYPES: dict[str, type] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class PackageTask:
-    """A task that a process carries out: its key in the YAML and its display name."""
-
-    key: str
-    display_name: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Package:
-    """A compiled pipeline, from its YAML file."""
+    """A compiled pipeline, of which the file is read when it is needed."""
 
     path: pathlib.Path
-    content: dict[str, Any]
+
+    @functools.cached_property
+    def bytes(self) -> bytes:
+        """What the file holds; raises InputError where it can't be read."""
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"{self.path} can't be read ({error.strerror}); compile its recipe first"
+            ) from None
+
+    @functools.cached_property
+    def content(self) -> dict[str, Any]:
+        """The YAML; raises InputError where it is not one compiled pipeline."""
+        try:
+            (content,) = documents(self.bytes)
+            if content["root"]["dag"]["tasks"] and content["deploymentSpec"]["executors"]:
+                return content
+        except (yaml.YAMLError, KeyError, TypeError, ValueError):
+            pass
+        raise InputError(f"{self.path} is not a compiled pipeline; compile its recipe again")
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file's bytes, in hexadecimal digits."""
+        return hashlib.sha256(self.bytes).hexdigest()
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe that it was compiled from."""
+        return self.path.stem
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline, which names its package in a repository, too."""
+        return self.content["pipelineInfo"]["name"]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that tell what made a resource."""
+        labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
+        commit = git_commit()
+        return {**labels, "commit": commit} if commit else labels
 
     @property
     def has_custom_jobs(self) -> bool:
@@ -50,20 +88,20 @@ class Package:
     @property
     def image(self) -> str:
         """The image of its components, which have one in common; empty without components."""
-        containers = [
-            executor["container"]
-            for executor in self.content["deploymentSpec"]["executors"].values()
-            if "container" in executor
-        ]
+        executors = self.content["deploymentSpec"]["executors"]
+        # Steps of the user's own may have another image.
+        keys = sorted(executors, key=lambda key: key != "exec-plan-training")
+        containers = [executors[key]["container"] for key in keys if "container" in executors[key]]
         google = {LAUNCHER_MODULE, MAIL_MODULE}
         return next((c["image"] for c in containers if not google & {*c["command"]}), "")
 
     @property
-    def tasks(self) -> list[PackageTask]:
-        """Every task in the order of execution, those of nested DAGs in their place."""
-        return list(self._tasks_of(self.content["root"]))
+    def tasks(self) -> dict[str, str]:
+        """Keys and display names in the order of execution, nested DAGs in their place."""
+        names = display_names(self.content)
+        return {key: names[key] for key in self._tasks_of(self.content["root"])}
 
-    def _tasks_of(self, component: Mapping[str, Any]) -> Iterator[PackageTask]:
+    def _tasks_of(self, component: Mapping[str, Any]) -> Iterator[str]:
         from kfp.local import graph_utils
 
         tasks = component["dag"]["tasks"]
@@ -73,7 +111,7 @@ class Package:
             if "dag" in inner:
                 yield from self._tasks_of(inner)
             else:
-                yield PackageTask(key, display_names(self.content)[key])
+                yield key
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters of a run: the file's defaults, overridden by `parameters`.
@@ -102,6 +140,11 @@ class Package:
         return arguments
 
 
+def documents(text: str | bytes) -> list[Any]:
+    """Return the YAML documents of `text`, by the loader in C where PyYAML was built with it."""
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
 def display_names(content: Mapping[str, Any]) -> dict[str, str]:
     """Return the display name of each task of a compiled pipeline, by its key."""
     dags = [content.get("root", {}), *content.get("components", {}).values()]
@@ -110,26 +153,3 @@ def display_names(content: Mapping[str, Any]) -> dict[str, str]:
         for dag in dags
         for key, task in dag.get("dag", {}).get("tasks", {}).items()
     }
-
-
-def load(path: pathlib.Path) -> Package:
-    """Reads a compiled pipeline.
-
-    Raises:
-        InputError: there is no such file, or it is not one compiled pipeline.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"{path} can't be read ({error.strerror}); compile its recipe first"
-        ) from None
-    try:
-        # libyaml's loader, where there is one, takes a tenth of the time.
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-        package = Package(path=path, content=content)
-        if not content["root"]["dag"]["tasks"] or not content["deploymentSpec"]["executors"]:
-            raise KeyError
-    except (yaml.YAMLError, KeyError, TypeError):
-        raise InputError(f"{path} is not a compiled pipeline; compile its recipe again") from None
-    return package
