@@ -1,7 +1,6 @@
 """A model's worth on the test split, and the gate's verdict on it."""
 
 import dataclasses
-import os
 from typing import NamedTuple
 
 from kfp import dsl
@@ -66,7 +65,7 @@ def evaluate_model(
     judged = evaluate(
         model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
     )
-    current = find_champion(model_name, project, location, os.environ)
+    current = find_champion(model_name, project, location)
     rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
     drifts = drift.since(current.artifact_uri, dataset) if current else []

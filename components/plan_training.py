@@ -1,7 +1,6 @@
 """Parameters of a run to the worker pools that will train."""
 
 import dataclasses
-import os
 from typing import Any, NamedTuple
 
 from kfp import dsl
@@ -83,10 +82,10 @@ def plan_training(
     trained_on = training_labels(dataset_digest(records.uri), configuration)
     known = None
     if options.skip_if_unchanged:
-        known = find_version(model_name, trained_on, project, location, os.environ)
+        known = find_version(model_name, trained_on, project, location)
     reason = f"nothing changed since {known.name}" if known else ""
     if not known and (options.max_drift or options.min_drift):
-        champion = find_champion(model_name, project, location, os.environ)
+        champion = find_champion(model_name, project, location)
         if champion:
             from trainer.evaluation import drift  # few runs ask for it, and it takes NumPy's time
 
@@ -104,7 +103,7 @@ def plan_training(
     if not known:
         start = started_from(training.uri) if options.resume_from else None
         if start is None:
-            start = start_weights(config.warm_start, model_name, project, location, os.environ)
+            start = start_weights(config.warm_start, model_name, project, location)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))

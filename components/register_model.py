@@ -1,7 +1,6 @@
 """A judged model to a version in the Model Registry."""
 
 import json
-import os
 from typing import NamedTuple
 
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
@@ -91,7 +90,7 @@ def register_model(
         return verdict.role
 
     with in_one_line(f"registering a version of {model_name!r}"):
-        registry = registry_of(project, location, os.environ)
+        registry = registry_of(project, location)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     if made is None:
         print("It is not registered")

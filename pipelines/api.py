@@ -23,6 +23,7 @@ from rich.console import Console
 
 from pipelines import recipe as recipes
 from pipelines import run_history
+from pipelines.console import say
 from pipelines.recipe import Recipe
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
@@ -108,16 +109,24 @@ def run(
         root: gs:// URI below which artifacts lie; empty: in the run's folder.
         place: that `values` come from, for messages.
     """
-    values = values or {}
-    parameters = recipe.with_values(values, place=place)
+    parameters = recipe.with_values(values or {}, place=place)
     # What is imported takes seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
+        from pipelines import compilation, sources
+        from pipelines import plan as planning
+        from pipelines.local import accelerators
         from pipelines.local import run as run_locally
-        from pipelines.local_values import compiled
+        from pipelines.package import Package
 
-        package, given = compiled(recipe, parameters, list(values), in_containers)
+        planning.check_affordable(parameters)
+        given = {name: parameters.values()[name] for name in values or {}}
+        given |= sources.on_this_machine(parameters, in_containers=in_containers)
+        if parameters.machines.accelerator_count:
+            say(accelerators.in_place_of(parameters.machines))
+        package = Package(compilation.write(recipe, BUILD))
+        given["labels"] = {**parameters.job.labels, **package.labels}
     result = run_locally(
-        package,
+        package.path,
         recipe=recipe.name,
         parameters=given,
         runs_directory=runs_directory,

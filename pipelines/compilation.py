@@ -1,6 +1,5 @@
 """A recipe to the YAML that Vertex AI and this machine run: build/<recipe>.yaml."""
 
-import os
 import re
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pipelines.package import Package
 from pipelines.parameters import PARAMETERS
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
+from trainer.data import storage
 from trainer.errors import InputError
 from trainer.machines.worker_pools import IMAGE
 
@@ -42,9 +42,7 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
         text = compiled(recipe, image or _image_of(path) or IMAGE)
         if text != present:
             output_directory.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}.partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+            storage.write_whole(str(path), text.encode(), shared=True)
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
     return path

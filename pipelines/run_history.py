@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.json_form import read_json
+from trainer.data import storage
 from trainer.errors import InputError
 
 RECORD_FILE_NAME = "run.json"
@@ -244,9 +245,8 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
     """Write run.json, whole or not at all."""
-    half = directory / f".{RECORD_FILE_NAME}"
-    half.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
-    half.replace(directory / RECORD_FILE_NAME)
+    content = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
+    storage.write_whole(str(directory / RECORD_FILE_NAME), content.encode())
 
 
 def is_running(directory: pathlib.Path) -> bool:

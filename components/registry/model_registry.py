@@ -14,6 +14,7 @@ https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -138,10 +139,10 @@ class ModelRegistry:
         versions = self.versions(model)
         version = next((one for one in versions if one.version == number), None)
         if version is None:
-            known = ", ".join(one.version for one in versions)
+            known = f"it has {', '.join(one.version for one in versions)}" if versions else ""
             raise InputError(
-                f"model {model!r} has no version {number!r} in {self.parent}"
-                + (f"; it has {known}" if known else "; run its recipe first")
+                f"model {model!r} has no version {number!r} in {self.parent}; "
+                f"{known or 'run its recipe first'}"
             )
         if CHAMPION in version.aliases:
             return version
@@ -199,13 +200,14 @@ class ModelRegistry:
         model = self._resource(version.model)
 
         def merge(number: str, alias: str) -> None:
-            request = {"name": f"{model}@{number}", "version_aliases": [alias]}
-            self.client.merge_version_aliases(request)
+            name = f"{model}@{number}"
+            self.client.merge_version_aliases({"name": name, "version_aliases": [alias]})
 
-        def read() -> dict[str, tuple[str, ...]]:
-            return {one.version: one.aliases for one in self.versions(version.model)}
-
-        return promotion_lock(version.version, read, merge)
+        return promotion_lock(
+            version.version,
+            lambda: {one.version: one.aliases for one in self.versions(version.model)},
+            merge,
+        )
 
     def _delete(self, version: Version) -> None:
         """Take a rejected version out of the registry; one that it holds on to, stays."""
@@ -246,19 +248,18 @@ class ModelRegistry:
         return f"{self.parent}/models/{model}"
 
 
-def registry_of(project: str, location: str, environment: Mapping[str, str]) -> ModelRegistry:
+def registry_of(
+    project: str, location: str, environment: Mapping[str, str] = os.environ
+) -> ModelRegistry:
     """Return the registry of a project and location; for `environment` see `model_client`."""
     parent = f"projects/{project}/locations/{location}"
     return ModelRegistry(model_client(location, environment), parent)
 
 
 def find_champion(
-    model: str, project: str, location: str, environment: Mapping[str, str]
+    model: str, project: str, location: str, environment: Mapping[str, str] = os.environ
 ) -> Version | None:
     """Return the champion of `model`; None where there is none, or `model` is empty.
-
-    Args:
-        environment: see `model_client`.
 
     Raises:
         InputError: the registry refuses, or can't be reached.
@@ -269,23 +270,21 @@ def find_champion(
         return registry_of(project, location, environment).champion(model)
 
 
-def start_weights(
-    warm_start: str, model: str, project: str, location: str, environment: Mapping[str, str]
-) -> str:
+def start_weights(warm_start: str, model: str, project: str, location: str) -> str:
     """Return the URI of the weights that a training starts from; empty: random ones.
 
     Args:
         warm_start: champion, a URI, or empty.
-        model: whose champion it is; the others as in `find_champion`.
+        model: whose champion it is.
     """
     if warm_start != CHAMPION:
         return warm_start
-    champion = find_champion(model, project, location, environment)
-    if champion is None:
-        print(f"{model!r} has no champion yet: training starts from random weights", flush=True)
-        return ""
-    print(f"training starts from the weights of {champion.name}", flush=True)
-    return champion.artifact_uri
+    champion = find_champion(model, project, location)
+    if champion:
+        print(f"training starts from the weights of {champion.name}", flush=True)
+        return champion.artifact_uri
+    print(f"{model!r} has no champion yet: training starts from random weights", flush=True)
+    return ""
 
 
 def _of(candidate: Candidate, versions: Iterable[Version]) -> Version | None:

@@ -49,20 +49,16 @@ def find_version(
     labels: Mapping[str, str],
     project: str,
     location: str,
-    environment: Mapping[str, str],
 ) -> Version | None:
     """Return the version of `model` with all of `labels`: the champion first, then the newest.
 
     One that was withdrawn, or never was champion, counts, too: training would only make it
     again.
 
-    Args:
-        environment: see `model_client`.
-
     Raises:
         InputError: the registry refuses, or can't be reached.
     """
     with in_one_line(f"looking for a version of {model!r} trained on the same"):
-        versions = registry_of(project, location, environment).versions(model)
+        versions = registry_of(project, location).versions(model)
         found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

@@ -21,7 +21,7 @@ import copy
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pipelines.emulator.environment import LOCATION, PROJECT
@@ -112,12 +112,16 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         element: str, executor_input_dict: dict[str, Any], **others: Any
     ) -> Any:
         whole = whole_numbers(executor_input_dict)
+
+        def plain(text: str) -> Any:
+            return resolve(element=text, executor_input_dict=whole, **others)
+
         for placeholder, value in constants.items():
             element = element.replace(placeholder, value)
 
         def escaped(match: re.Match[str]) -> str:
             inner = f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}"
-            text = resolve(element=inner, executor_input_dict=whole, **others)
+            text = plain(inner)
             for _ in range(int(match[2])):
                 text = json.dumps(text)[1:-1]
             return text
@@ -125,11 +129,9 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         # What was escaped may hold placeholders of its own: none of kfp's business.
         parts, end = [], 0
         for match in _ESCAPE.finditer(element):
-            parts += [_resolved(resolve, element[end : match.start()], whole, others)]
-            parts += [escaped(match)]
+            parts += [plain(element[end : match.start()]), escaped(match)]
             end = match.end()
-        rest = _resolved(resolve, element[end:], whole, others)
-        return "".join([*parts, rest]) if parts else rest
+        return "".join([*parts, plain(element[end:])]) if parts else plain(element)
 
     def task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
         # After the first part come the iterations of a ParallelFor.
@@ -154,7 +156,8 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
             (executor_input_utils, "construct_executor_input", executor_input),
             (cache_module, "LocalCache", cache),
         ):
-            stack.enter_context(_replaced(module, name, value))
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
         yield
 
 
@@ -177,19 +180,3 @@ def _pipeline_root() -> str:
     from kfp.local.config import LocalExecutionConfig
 
     return LocalExecutionConfig.instance.pipeline_root
-
-
-def _resolved(
-    resolve: Callable[..., Any], element: str, inputs: dict[str, Any], others: Mapping[str, Any]
-) -> Any:
-    return resolve(element=element, executor_input_dict=inputs, **others)
-
-
-@contextlib.contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, original)

@@ -9,8 +9,8 @@ import os
 import pathlib
 from typing import Any
 
+from components.cloud_errors import in_one_line
 from trainer.data.storage import is_object, sha256
-from trainer.errors import InputError
 
 _SCHEME = "gs://"
 
@@ -21,26 +21,8 @@ def write_first(uri: str, content: bytes) -> None:
     Raises:
         InputError: there are no credentials or no such bucket, or they do not suffice.
     """
-    from google.api_core import exceptions
-    from google.auth import exceptions as auth
-
-    try:
+    with in_one_line(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
         _blob(uri).upload_from_string(content)
-    except auth.DefaultCredentialsError:
-        raise InputError(
-            f"no credentials to write to {uri}; run gcloud auth application-default login"
-        ) from None
-    except exceptions.NotFound:
-        raise InputError(
-            f"{uri} can't be written: there is no bucket {_parts(uri)[0]!r}; create it, or give "
-            "another --pipeline-root"
-        ) from None
-    except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{uri} can't be written ({reason}); give another --pipeline-root, or get "
-            "roles/storage.objectUser on its bucket"
-        ) from None
 
 
 def read(uri: str) -> bytes | None:
