@@ -1,4 +1,4 @@
-"""The project from Python, for notebooks and programs: what the command line does, six functions.
+"""The project from Python, for notebooks and programs: what the command line does, in functions.
 
     from pipelines import api
 
@@ -31,7 +31,7 @@ from trainer.errors import InputError
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["compile", "load", "load_model", "plan", "results", "run"]
+__all__ = ["compile", "load", "load_model", "plan", "results", "resume", "run"]
 
 BUILD = Path("build")
 RUNS = Path("runs")
@@ -135,6 +135,33 @@ def run(
         root=root,
     )
     return run_history.load(result.directory.resolve())
+
+
+def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastRun:
+    """Go on with a run of this machine that was cancelled, failed or killed, to its end.
+
+    Args:
+        recipe: whose latest run is meant, or the name of a run.
+        name: of the run; empty: see `recipe`.
+
+    Raises:
+        InputError: there is no such run, or it can't be resumed.
+    """
+    if name or run_history.is_here(runs_directory, recipe):
+        found = run_history.find(runs_directory, name or recipe)
+        if name and found.recipe != recipe:
+            raise InputError(f"{found.name} is a run of {found.recipe!r}, not of {recipe!r}")
+    else:
+        runs = run_history.listed(runs_directory, recipe)
+        if not runs:
+            raise InputError(
+                f"there is no run of {recipe!r} in the folder {runs_directory} to resume; "
+                "`python -m pipelines runs` lists the runs"
+            )
+        found = runs[0]
+    from pipelines.local import resume as go_on
+
+    return run_history.load(go_on(Path(found.link)).directory)
 
 
 def results(name: str = run_history.LATEST, *, runs_directory: Path = RUNS) -> PastRun:

@@ -6,6 +6,7 @@ import pathlib
 from pipelines import run_history
 from pipelines.console import say
 from pipelines.emulator import job_state
+from pipelines.json_form import read_json
 from trainer.errors import InputError
 from trainer.report.formats import decimal
 
@@ -94,7 +95,8 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
 def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return names and state of the tasks, as far as the run has come."""
     with contextlib.suppress(InputError):
-        if summary := run_history.read_summary(directory):
+        path = directory / run_history.SUMMARY_FILE_NAME
+        if summary := read_json(path, run_history.Summary):
             return summary.tasks
     from pipelines.local.journal import Journal
     from pipelines.package import Package

@@ -193,7 +193,7 @@ def load(directory: pathlib.Path) -> PastRun:
     # In this order: a run that ends writes its summary before it gives up the lock.
     running = is_running(directory)
     try:
-        summary = read_summary(directory)
+        summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
     except InputError as error:
         return PastRun(**common, state=KILLED, error=str(error))
     if summary is None:
@@ -227,15 +227,6 @@ def read_record(directory: pathlib.Path) -> RunRecord:
     if record is None:
         raise InputError(f"{directory} is not the folder of a run: it has no {RECORD_FILE_NAME}")
     return record
-
-
-def read_summary(directory: pathlib.Path) -> Summary | None:
-    """Read summary.json; None where a run has not ended.
-
-    Raises:
-        InputError: it is not what a run writes.
-    """
-    return read_json(directory / SUMMARY_FILE_NAME, Summary)
 
 
 def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:

@@ -1,5 +1,6 @@
 """Lines of a run's replicas from Cloud Logging."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -36,21 +37,12 @@ class Source:
     end: datetime.datetime | None
 
 
-def replica_in(message: str) -> str:
-    """Return the replica that an error names, such as workerpool1-0; empty if it names none."""
-    match = _REPLICA.search(message)
-    return match.group(1) if match else ""
-
-
 def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
     """Return the last lines that a job's replicas wrote, oldest first.
 
     Args:
         replica: workerpool<pool>-<index>; empty: of all.
         limit: how many lines.
-
-    Raises:
-        CloudError: Cloud Logging refused or can't be reached.
     """
     terms = [
         'resource.type="ml_job"',
@@ -89,10 +81,10 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
     end = job.end_time + _MARGIN if job.end_time else None
     tasks = runs.tasks_of(job)
     failed_jobs = [one for one in jobs if one.error.message]
-    for custom_job in [*reversed(failed_jobs), *reversed(jobs)]:
-        if failed_jobs or not any(task.state == "FAILED" for task in tasks):
-            replica = replica_in(custom_job.error.message)
-            return Source(runs.id_of(custom_job), replica, start, end)
+    if jobs and (failed_jobs or not any(task.state == "FAILED" for task in tasks)):
+        custom_job = (failed_jobs or jobs)[-1]
+        match = _REPLICA.search(custom_job.error.message)
+        return Source(runs.id_of(custom_job), match[1] if match else "", start, end)
     logged = [task for task in tasks if task.logged_as]
     failed = [task for task in logged if task.state == "FAILED"]
     if not logged:
@@ -106,12 +98,11 @@ def lack_machines(connection: Connection, job: Any) -> bool:
     Where Vertex AI refuses the job, its launcher ends with a stack trace, and the task's error
     tells no more than that.
     """
-    try:
+    with contextlib.suppress(CloudError, InputError):
         source = source_of(connection, job, [])
         text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
-    except (CloudError, InputError):
-        return False
-    return any(is_capacity(line) for line in text)
+        return any(is_capacity(line) for line in text)
+    return False
 
 
 def show_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> None:

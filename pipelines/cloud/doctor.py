@@ -13,7 +13,7 @@ from components.cloud_errors import CloudError, described, is_misread, status_of
 from components.vertex_client import is_loopback
 from pipelines.cloud import place_checks, project_checks, runs
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.finding import Finding
+from pipelines.cloud.project_checks import Finding
 from pipelines.machines import cost
 from trainer.errors import InputError, one_line
 

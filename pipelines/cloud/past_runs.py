@@ -17,11 +17,7 @@ _THREADS = 8
 
 
 def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
-    """Return the latest runs of the project, of a recipe or of all.
-
-    Raises:
-        CloudError: refused, or no connection.
-    """
+    """Return the latest runs of the project, of a recipe or of all."""
     connection = Connection(settings)
     found = runs.listed(connection, recipe, limit=limit)
     # A list has no details of tasks, and so neither metrics nor verdicts.
@@ -30,12 +26,7 @@ def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
 
 
 def find(settings: Settings, run_id: str) -> PastRun:
-    """Return the run with an ID.
-
-    Raises:
-        InputError: there is none.
-        CloudError: refused, or no connection.
-    """
+    """Return the run with an ID; raise InputError where there is none."""
     return _find(Connection(settings), run_id)
 
 

@@ -5,8 +5,7 @@ from urllib.parse import quote, urlsplit
 
 from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.finding import Finding
-from pipelines.cloud.project_checks import own_permissions
+from pipelines.cloud.project_checks import Finding, own_permissions
 from pipelines.cloud.upload import ARTIFACT_REGISTRY
 
 _IMAGE = re.compile(

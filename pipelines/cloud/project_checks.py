@@ -1,11 +1,11 @@
 """Check whether a project lets runs happen: its APIs, rights, roles and quota."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from pipelines.cloud.connection import Connection, console_link
-from pipelines.cloud.finding import Finding
 from pipelines.cloud.settings import Settings
 from pipelines.machines import cost
 
@@ -27,6 +27,21 @@ NEEDED = {
 """The usual role of the account of runs for each right that it needs."""
 
 _BROAD_ROLES = ("roles/owner", "roles/editor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """The result of a check.
+
+    Attributes:
+        ok: None where it could not be checked.
+        what: was looked at, and what was found.
+        mend: what to do where it is not ok.
+    """
+
+    ok: bool | None
+    what: str
+    mend: str = ""
 
 
 def api(connection: Connection, name: str) -> Finding:

@@ -26,7 +26,6 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
 
     Raises:
         InputError: no such run, it has succeeded, or it or its training job has not ended.
-        CloudError: refused, or no connection.
     """
     settings.require("project")
     connection = Connection(settings)

@@ -1,7 +1,6 @@
 """A run on Vertex AI: sent, found again, cancelled, and what its tasks and jobs are doing."""
 
 import dataclasses
-import json
 import re
 import time
 import uuid
@@ -63,7 +62,6 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
 
     Raises:
         InputError: the ID is taken, or the request is wrong.
-        CloudError: refused for another reason, or no connection.
     """
     job.labels[REQUEST] = uuid.uuid4().hex
     with translated(f"starting the run {run_id!r}"):
@@ -96,7 +94,6 @@ def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
 
     Raises:
         InputError: there is none.
-        CloudError: refused, or no connection.
     """
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
@@ -155,11 +152,7 @@ def cancel(connection: Connection, run_id: str) -> None:
 
 
 def custom_jobs(connection: Connection, job: Any) -> list[Any]:
-    """Return the CustomJobs that a run's tasks launched and that are still there, oldest first.
-
-    Raises:
-        CloudError: refused, or no connection.
-    """
+    """Return the CustomJobs that a run's tasks launched and that are still there, oldest first."""
     names, jobs = job_names(job), []
     with translated("asking for the training job"):
         for name in names:
@@ -205,8 +198,8 @@ def job_names(job: Any) -> list[str]:
 
     Their launchers left them with Vertex ML Metadata; a list of runs does not have them.
     """
-    found = [_CUSTOM_JOB.findall(_metadata_text(one)) for one in job.job_detail.task_details]
-    return list(dict.fromkeys(name for names in found for name in names))
+    texts = (str(one.execution._pb.metadata) for one in job.job_detail.task_details)
+    return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))
 
 
 def tasks_of(job: Any) -> list[Task]:
@@ -291,13 +284,3 @@ def seconds_of(moment: Any) -> float:
 def _get(connection: Connection, run_id: str, retry: Any = None) -> Any:
     name = f"{connection.settings.parent}/pipelineJobs/{run_id}"
     return connection.pipelines.get_pipeline_job(name=name, retry=retry or connection.retry)
-
-
-def _metadata_text(detail: Any) -> str:
-    """Return what a task's execution has on record, as text."""
-    from google.protobuf import json_format
-
-    metadata = detail.execution._pb.metadata if detail.execution else None
-    if metadata is None:
-        return ""
-    return json.dumps(json_format.MessageToDict(metadata))

@@ -48,11 +48,7 @@ def tags() -> list[str]:
 
 
 def upload(connection: Connection, package: Package) -> Upload:
-    """Store a template, if it is not there, and move the tags to it.
-
-    Raises:
-        CloudError: refused, or no connection.
-    """
+    """Store a template, if it is not there, and move the tags to it."""
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):
         if repository.startswith("gs://"):
@@ -132,21 +128,20 @@ def _to_bucket(connection: Connection, package: Package, repository: str) -> Upl
     bucket_name, _, folder = repository.removeprefix("gs://").partition("/")
     prefix = f"{folder}/{package.name}".lstrip("/")
     bucket = connection.storage.bucket(bucket_name)
-    content = package.bytes
     name = f"{prefix}/{package.digest}.yaml"
     is_new = False
-    blob = bucket.blob(name)
-    if not blob.exists(retry=connection.retry):
+
+    def write(name: str, **options: Any) -> None:
+        blob, kind = bucket.blob(name), "application/yaml"
+        blob.upload_from_string(package.bytes, kind, retry=connection.retry, **options)
+
+    if not bucket.blob(name).exists(retry=connection.retry):
         with tolerated(_PRECONDITION):
-            _write(connection, blob, content, if_generation_match=0)
+            write(name, if_generation_match=0)
             is_new = True
     for tag in tags():
-        _write(connection, bucket.blob(f"{prefix}/{tag}.yaml"), content)
+        write(f"{prefix}/{tag}.yaml")
     return Upload(f"gs://{bucket_name}/{name}", is_new, tags())
-
-
-def _write(connection: Connection, blob: Any, content: bytes, **options: Any) -> None:
-    blob.upload_from_string(content, "application/yaml", retry=connection.retry, **options)
 
 
 def pinned(connection: Connection, package: Package) -> str:

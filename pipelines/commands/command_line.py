@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from components.cloud_errors import CloudError
-from pipelines import api, parameter_list, resuming, startup
+from pipelines import api, parameter_list, startup
 from pipelines import recipe as recipes
-from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands import (
     clean_command,
     compile_command,
@@ -28,20 +27,19 @@ from pipelines.commands import (
     emulator_command,
     predict_command,
     promotion,
-    run_commands,
+    run_command,
     runs_command,
     schedule_commands,
     serve_command,
+    status_commands,
     tensorboard_command,
 )
 from pipelines.commands.arguments import (
     Rates,
     RecipeName,
-    RunsDirectory,
     SetOptions,
     not_empty,
     parse_settings,
-    runs_folder,
 )
 from pipelines.console import cell
 from pipelines.startup import INTERRUPTED
@@ -171,106 +169,13 @@ def plan(
     api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")
 
 
-@app.command("run")
-@with_settings
-def run_recipe(
-    settings: GivenSettings,
-    recipe: RecipeName,
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RUN]",
-            help="With --resume: as `runs` lists them; default: the latest of the recipe.",
-            show_default=False,
-        ),
-    ] = "",
-    local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with a run that was cancelled, failed or killed."),
-    ] = False,
-    in_containers: Annotated[
-        bool,
-        typer.Option(
-            "--in-containers",
-            help="With --local: components and replicas in containers of the pipeline's image.",
-        ),
-    ] = False,
-    set_: SetOptions = None,
-    cache: Annotated[
-        bool | None,
-        typer.Option(
-            "--cache/--no-cache",
-            help="Take over what earlier runs have left, for every step or for none; default: as "
-            "each step has it, which is for records alone.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Of the run; default: <recipe>-<time>.", callback=not_empty),
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
-    runs_directory: RunsDirectory = None,
-) -> int:
-    """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
-    directory = runs_folder(runs_directory, local=local)
-    if resume:
-        resuming.check_options(set_, cache, in_containers=in_containers)
-        if local:
-            if name or detach or settings.options():
-                raise InputError(
-                    "with --local --resume only --runs-directory can be given; leave the others out"
-                )
-            return resuming.resume_here(directory, recipe, run)
-        from pipelines.cloud import rerun
-
-        return rerun.resume(settings(), recipe, run, name or "", detach=detach)
-    if run:
-        raise InputError(
-            f"{run!r} was given beside {recipe!r}; write --set before each parameter, with quotes "
-            "around JSON, or add --resume to go on with a run"
-        )
-    loaded = api.load(recipe)
-    given = parse_settings(set_)
-    loaded.with_values(given, place="--set")
-    if in_containers and not local:
-        raise InputError("--in-containers is for runs on this machine; add --local")
-    if not local:
-        from pipelines.cloud.launch import launch
-
-        own = settings()
-        if not own.project:
-            raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
-        return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
-    for option in ["--name"] * bool(name) + ["--detach"] * detach + settings.options():
-        if option != "--pipeline-root":
-            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
-    # Not from the environment or a file: what a run on this machine writes stays on it, unless
-    # this very command says otherwise.
-    root = settings.of_flags_alone().pipeline_root
-    if root and in_containers:
-        raise InputError(
-            "--pipeline-root can't be used with --in-containers, since containers have no "
-            "credentials of this machine; leave one of them out"
-        )
-    result = api.run(
-        loaded,
-        given,
-        runs_directory=directory,
-        cache=cache is not False,
-        in_containers=in_containers,
-        root=root,
-        place="--set",
-    )
-    return startup.exit_code(result.state)
-
-
+app.command("run")(run_command.run_recipe)
 app.command("compile")(compile_command.main)
-app.command()(run_commands.doctor)
+app.command()(status_commands.doctor)
 app.command()(runs_command.runs)
-app.command()(run_commands.status)
-app.command()(run_commands.cancel)
-app.command()(run_commands.logs)
+app.command()(status_commands.status)
+app.command()(status_commands.cancel)
+app.command()(status_commands.logs)
 app.command()(tensorboard_command.tensorboard)
 app.command()(promotion.promote)
 app.command()(deploy_command.deploy)

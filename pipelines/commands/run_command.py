@@ -1,0 +1,135 @@
+"""`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines import api, startup
+from pipelines.cloud.flags import GivenSettings, with_settings
+from pipelines.commands.arguments import (
+    RecipeName,
+    RunsDirectory,
+    SetOptions,
+    not_empty,
+    parse_settings,
+    runs_folder,
+)
+from pipelines.recipe import Recipe
+from trainer.errors import InputError
+
+_RunToResume = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]",
+        help="With --resume: as `runs` lists them; default: the latest of the recipe.",
+        show_default=False,
+    ),
+]
+_Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with a run that was cancelled, failed or killed.")
+]
+_InContainers = Annotated[
+    bool,
+    typer.Option(
+        "--in-containers",
+        help="With --local: components and replicas in containers of the pipeline's image.",
+    ),
+]
+_Cache = Annotated[
+    bool | None,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Take over what earlier runs have left, for every step or for none; default: as "
+        "each step has it, which is for records alone.",
+    ),
+]
+_Name = Annotated[
+    str | None, typer.Option(help="Of the run; default: <recipe>-<time>.", callback=not_empty)
+]
+
+
+@with_settings
+def run_recipe(
+    settings: GivenSettings,
+    recipe: RecipeName,
+    run: _RunToResume = "",
+    local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
+    resume: _Resume = False,
+    in_containers: _InContainers = False,
+    set_: SetOptions = None,
+    cache: _Cache = None,
+    name: _Name = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
+    runs_directory: RunsDirectory = None,
+) -> int:
+    """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
+    directory = runs_folder(runs_directory, local=local)
+    for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
+    if resume:
+        fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
+        for option in fixed + ["--in-containers"] * in_containers:
+            raise InputError(
+                f"{option} can't be given with --resume: a run goes on as it was started; leave "
+                "it out, or start a new run without --resume"
+            )
+        if local and for_vertex:
+            raise InputError(
+                "with --local --resume only --runs-directory can be given; leave the others out"
+            )
+        if local:
+            return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
+        from pipelines.cloud import rerun
+
+        return rerun.resume(settings(), recipe, run, name or "", detach=detach)
+    if run:
+        raise InputError(
+            f"{run!r} was given beside {recipe!r}; write --set before each parameter, with quotes "
+            "around JSON, or add --resume to go on with a run"
+        )
+    loaded, given = api.load(recipe), parse_settings(set_)
+    loaded.with_values(given, place="--set")
+    if local:
+        return _run_here(loaded, given, directory, cache, in_containers, settings, for_vertex)
+    if in_containers:
+        raise InputError("--in-containers is for runs on this machine; add --local")
+    from pipelines.cloud.launch import launch
+
+    own = settings()
+    if not own.project:
+        raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
+    return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
+
+
+def _run_here(
+    recipe: Recipe,
+    values: dict[str, Any],
+    directory: Path,
+    cache: bool | None,
+    in_containers: bool,
+    settings: GivenSettings,
+    for_vertex: Sequence[str],
+) -> int:
+    """Run a recipe on this machine, unless options `for_vertex` were given."""
+    for option in for_vertex:
+        if option != "--pipeline-root":
+            raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
+    # Not from the environment or a file: what a run on this machine writes stays on it, unless
+    # this very command says otherwise.
+    root = settings.of_flags_alone().pipeline_root
+    if root and in_containers:
+        raise InputError(
+            "--pipeline-root can't be used with --in-containers, since containers have no "
+            "credentials of this machine; leave one of them out"
+        )
+    result = api.run(
+        recipe,
+        values,
+        runs_directory=directory,
+        cache=cache is not False,
+        in_containers=in_containers,
+        root=root,
+        place="--set",
+    )
+    return startup.exit_code(result.state)
