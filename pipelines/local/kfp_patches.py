@@ -21,7 +21,7 @@ import copy
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pipelines.emulator.environment import LOCATION, PROJECT
@@ -64,18 +64,31 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         root: URI of the folder for artifacts; empty: that of kfp.local's pipeline root.
     """
     from kfp.local import cache as cache_module
-    from kfp.local import (
-        executor_input_utils,
-        placeholder_utils,
-        status,
-        subprocess_task_handler,
-    )
+    from kfp.local import executor_input_utils, placeholder_utils, subprocess_task_handler
     from kfp.local.orchestrator import task_executor
 
-    constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
-    construct_executor_input = executor_input_utils.construct_executor_input
+    inputs, placeholders = executor_input_utils, placeholder_utils
+    resolve = placeholders.resolve_individual_placeholder
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (
+            (task_executor, "execute_single_task", _executing(tasks)),
+            (subprocess_task_handler, "SubprocessTaskHandler", _task_handler(tasks)),
+            (placeholders, "resolve_individual_placeholder", _resolving(resolve, run_name)),
+            (inputs, "construct_local_task_root", _task_root),
+            (inputs, "construct_executor_input", _constructing_input(root)),
+            (cache_module, "LocalCache", cache),
+        ):
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
+        yield
+
+
+def _executing(tasks: Tasks) -> Callable[..., Any]:
+    """Return kfp's execution of a task, told to `tasks` and not retried."""
+    from kfp.local import status
+    from kfp.local.orchestrator import task_executor
+
     execute_single_task = task_executor.execute_single_task
-    resolve = placeholder_utils.resolve_individual_placeholder
 
     def execute(*, task_name: str, **others: Any) -> Any:
         _current.set(task_name)
@@ -95,6 +108,12 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
             result = status.Status.FAILURE
         return outputs, result
 
+    return execute
+
+
+def _task_handler(tasks: Tasks) -> type:
+    from kfp.local import status
+
     class TaskHandler:
         """Stands in for SubprocessTaskHandler."""
 
@@ -108,6 +127,13 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
             succeeded = tasks.execute(_current.get(), self._command, self._environment)
             return status.Status.SUCCESS if succeeded else status.Status.FAILURE
 
+    return TaskHandler
+
+
+def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]:
+    """Return `resolve`, kfp's own, with the placeholders that it does not know."""
+    constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
+
     def resolve_placeholder(
         element: str, executor_input_dict: dict[str, Any], **others: Any
     ) -> Any:
@@ -118,47 +144,43 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
 
         for placeholder, value in constants.items():
             element = element.replace(placeholder, value)
-
-        def escaped(match: re.Match[str]) -> str:
-            inner = f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}"
-            text = plain(inner)
-            for _ in range(int(match[2])):
-                text = json.dumps(text)[1:-1]
-            return text
-
         # What was escaped may hold placeholders of its own: none of kfp's business.
         parts, end = [], 0
         for match in _ESCAPE.finditer(element):
-            parts += [plain(element[end : match.start()]), escaped(match)]
+            text = plain(f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}")
+            for _ in range(int(match[2])):
+                text = json.dumps(text)[1:-1]
+            parts += [plain(element[end : match.start()]), text]
             end = match.end()
         return "".join([*parts, plain(element[end:])]) if parts else plain(element)
 
-    def task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
-        # After the first part come the iterations of a ParallelFor.
-        iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
-        return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
+    return resolve_placeholder
+
+
+def _task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
+    # After the first part come the iterations of a ParallelFor.
+    iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
+    return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
+
+
+def _constructing_input(root: str) -> Callable[..., Any]:
+    """Return kfp's construction of a task's input, with artifacts below `root` if it is set."""
+    from kfp.local import executor_input_utils
+    from kfp.local.config import LocalExecutionConfig
+
+    construct_executor_input = executor_input_utils.construct_executor_input
 
     def executor_input(*, task_root: str, **others: Any) -> Any:
         made = construct_executor_input(task_root=task_root, **others)
         if root:
-            base = f"{root}/{pathlib.Path(task_root).relative_to(_pipeline_root()).as_posix()}"
+            here = LocalExecutionConfig.instance.pipeline_root
+            base = f"{root}/{pathlib.Path(task_root).relative_to(here).as_posix()}"
             for artifacts in made.outputs.artifacts.values():
                 for artifact in artifacts.artifacts:
                     artifact.uri = f"{base}/{artifact.name}"
         return made
 
-    with contextlib.ExitStack() as stack:
-        for module, name, value in (
-            (task_executor, "execute_single_task", execute),
-            (subprocess_task_handler, "SubprocessTaskHandler", TaskHandler),
-            (placeholder_utils, "resolve_individual_placeholder", resolve_placeholder),
-            (executor_input_utils, "construct_local_task_root", task_root),
-            (executor_input_utils, "construct_executor_input", executor_input),
-            (cache_module, "LocalCache", cache),
-        ):
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, value)
-        yield
+    return executor_input
 
 
 def whole_numbers(value: Any) -> Any:
@@ -174,9 +196,3 @@ def whole_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return copy.copy(value)
-
-
-def _pipeline_root() -> str:
-    from kfp.local.config import LocalExecutionConfig
-
-    return LocalExecutionConfig.instance.pipeline_root

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.files import TableKind, check_header
+from trainer.data.tables.file_reader import TableKind, check_header
 from trainer.errors import InputError
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")

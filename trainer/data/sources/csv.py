@@ -7,7 +7,7 @@ is that of its bytes.
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.data.tables.files import FileReader
+from trainer.data.tables.file_reader import FileReader
 
 
 class CsvReader(FileReader):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.tables.files import FileReader
+from trainer.data.tables.file_reader import FileReader
 from trainer.errors import InputError
 
 
