@@ -130,12 +130,6 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
         )
 
 
-def doubts(pools: Sequence[Mapping[str, Any]], prices: PriceTable) -> dict[str, str]:
-    """Return what of `pools` has a price that no public page bears out: why, by name."""
-    names = part_names(pools)
-    return {name: prices.unconfirmed[name] for name in names if name in prices.unconfirmed}
-
-
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
     """Price of worker pools for an hour; raises InputError as `hourly_price` does."""
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
