@@ -2,14 +2,15 @@
 
 import os
 import re
+import urllib.error
+import urllib.request
 from pathlib import Path
 
-from components.cloud_errors import CloudError
-from pipelines.cloud import reachability
 from trainer.errors import InputError
 
 _SERVER = "https://storage.googleapis.com/"
 """Where Keras has the weights of keras.applications."""
+_TIMEOUT_SECONDS = 5
 
 
 def check_imagenet(backbone: str) -> None:
@@ -22,13 +23,17 @@ def check_imagenet(backbone: str) -> None:
     cache = Path(home, "models")
     if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):
         return
+    request = urllib.request.Request(_SERVER, method="HEAD")
     try:
-        reachability.check(
-            _SERVER, advice="fetch the file where there is a network, or use weights=none"
-        )
-    except CloudError as error:
+        urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS).close()  # noqa: S310
+    except urllib.error.HTTPError:
+        return  # An answer, whatever it says of the bare address.
+    except OSError as error:
+        reason = getattr(error, "reason", error)
         raise InputError(
-            f"model_options: weights='imagenet': those of {backbone} are not in {cache}: {error}"
+            f"model_options: weights='imagenet': those of {backbone} are not in {cache}, "
+            f"and {_SERVER} does not answer ({reason}); fetch the file where there is a network "
+            "and give it as weights, or use weights=none"
         ) from None
 
 
