@@ -103,9 +103,9 @@ def test_terraform_prints_every_variable_that_a_release_reads():
     assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
     from dataclasses import fields
 
-    from pipelines.cloud.settings import Settings
+    from pipelines.cloud.settings import Settings, variables_of
 
-    known = {name for field in fields(Settings) for name in field.metadata["variables"]}
+    known = {name for field in fields(Settings) for name in variables_of(field.name)}
     settings = {name for name in read if name.startswith(("GOOGLE_", "VERTEX_"))}
     assert len(settings) > 4 and settings <= known
 
