@@ -45,8 +45,9 @@ def show(
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
+    lines = list(plan.lines(step_machines or {}))
     console.print(plan.table())
-    for label, text in plan.lines(step_machines or {}):
+    for label, text in lines:
         print_plain(console, f"{label:10}{text}".rstrip())
 
 
