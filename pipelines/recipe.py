@@ -8,20 +8,15 @@ the accuracy to expect, the time, the cost and the command.
 
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 from pipelines.operation import FALLBACK, Operation, Schedule, Serving, StepMachine, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
 from trainer.errors import InputError
+from trainer.toml_reader import tomllib
 
 DIRECTORY = Path(__file__).parent / "recipes"
 OWN_DIRECTORY = Path("recipes")

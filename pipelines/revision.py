@@ -3,13 +3,9 @@
 import functools
 import importlib.metadata
 import subprocess
-import sys
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from trainer.toml_reader import tomllib
 
 PROJECT_NAME = "vertex-tensorflow-training"
 _ROOT = Path(__file__).parents[1]

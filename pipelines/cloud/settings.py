@@ -7,22 +7,17 @@ Nothing is read before `load` is called.
 
 import configparser
 import dataclasses
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from trainer import fields
 from trainer.errors import InputError
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image
+from trainer.toml_reader import tomllib
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"

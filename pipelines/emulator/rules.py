@@ -4,13 +4,9 @@ python -m pipelines.emulator.rules > docs/vertex-rules.md
 """
 
 import dataclasses
-import sys
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_suffix(".toml")
 PAGES = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/"

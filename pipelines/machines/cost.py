@@ -2,21 +2,16 @@
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from trainer.errors import InputError
 from trainer.fields import nearest
 from trainer.machines.machine_types import accelerators, disk_types, types
 from trainer.machines.price import hourly_price, part_names
+from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)

@@ -2,7 +2,6 @@
 
 import datetime
 import socket
-import sys
 from decimal import Decimal
 
 import pytest
@@ -13,11 +12,7 @@ from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from trainer.toml_reader import tomllib
 
 N1_STANDARD_4 = Decimal("0.21849885")
 N1_STANDARD_8 = 2 * N1_STANDARD_4

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-import tomllib
 
 from pipelines import recipe
 from pipelines.commands import command_line
 from trainer.errors import InputError
+from trainer.toml_reader import tomllib
 
 
 def test_the_digits_recipe_trains_on_a_chief_and_a_worker():

@@ -7,18 +7,13 @@ check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from trainer.errors import InputError
 from trainer.fields import nearest
+from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_suffix(".toml")
 

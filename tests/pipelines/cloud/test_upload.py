@@ -1,7 +1,6 @@
 """Uploads: the same bytes once, tags that follow, and one line when it is refused."""
 
 import hashlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,7 @@ import pytest
 from pipelines.cloud import upload
 from tests.pipelines.cloud.conftest import IMAGE
 from tests.pipelines.cloud.stores import RegistryServer, StorageServer
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from trainer.toml_reader import tomllib
 
 
 @pytest.fixture
