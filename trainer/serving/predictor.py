@@ -29,6 +29,7 @@ from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
     KEY,
+    MAX_INSTANCES,
     BadInstancesError,
     Part,
     Request,
@@ -60,6 +61,9 @@ class Predictor:
         version: of the model, which every answer names; default: $MODEL_VERSION, which
             register_model sets, else Vertex AI's ID of the deployed model.
     """
+
+    batch = BATCH
+    """Instances that the model gets at once."""
 
     def __init__(self, version: str = "") -> None:
         self.version = version
@@ -93,6 +97,8 @@ class Predictor:
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             self._parser = RowInstances(columns, _order(artifacts_uri))
+            # Rows take little memory, and a call costs as much as some hundred of them.
+            self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.blank()}))
 
     def preprocess(self, prediction_input: Any) -> Request:
@@ -173,7 +179,7 @@ class Predictor:
         probabilities = np.full((count, self._classes), np.nan, np.float32)
         labels = np.full(count, b"", object)
         problems: dict[int, str] = {}
-        ranges = [(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
+        ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
         while ranges:
             start, end = ranges.pop()
             chosen = {name: tf.constant(value[start:end]) for name, value in inputs.items()}

@@ -7,6 +7,7 @@
 {"b64": "..."}                                    a serialized tf.Example
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class RowInstances:
 
     def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
         self._columns, self._order = dict(columns), list(order)
+        self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
         """Sort instances by the signature that answers them.
@@ -75,9 +77,7 @@ class RowInstances:
             except InstanceError as error:
                 problems[place] = str(error)
         inputs = {
-            name: _array(
-                name, kind, {place: row.get(name) for place, row in rows.items()}, problems
-            )
+            name: _array(name, kind, [row.get(name) for row in rows.values()], list(rows), problems)
             for name, kind in self._columns.items()
         }
         if problems:
@@ -93,7 +93,7 @@ class RowInstances:
         return [dict.fromkeys(self._columns)]
 
     def _is_example(self, instance: dict[str, Any]) -> bool:
-        return "b64" not in self._columns and instance.keys() - {KEY} == {"b64"}
+        return "b64" in instance and "b64" not in self._columns and instance.keys() <= {"b64", KEY}
 
     def _example(self, text: Any) -> bytes:
         content = decoded({"b64": text})
@@ -105,67 +105,72 @@ class RowInstances:
         """Return a row by the names of the model's arguments, without its key."""
         if row.keys() <= self._columns.keys() and row:
             return row
-        named = {}
-        for name, value in row.items():
-            if name == KEY and KEY not in self._columns:
-                continue
-            argument = name if name in self._columns or not name else argument_name(name)
-            if argument not in self._columns:
-                hint = nearest(name[:100], self._columns)
-                raise InstanceError(
-                    f"has a column {shown(name)} that the model does not take{hint}"
-                )
-            named[argument] = value
+        named = {self._argument(name): value for name, value in row.items()}
+        named.pop("", None)
         if not named:
             raise InstanceError(f"has none of the columns {', '.join(self._columns)}")
         return named
 
+    def _argument_of(self, name: str) -> str:
+        """Return the model's argument for a column; raises InstanceError where it has none."""
+        if name == KEY and KEY not in self._columns:
+            return ""
+        argument = name if name in self._columns or not name else argument_name(name)
+        if argument not in self._columns:
+            hint = nearest(name[:100], self._columns)
+            raise InstanceError(f"has a column {shown(name)} that the model does not take{hint}")
+        return argument
 
-def _array(name: str, kind: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+
+def _array(
+    name: str, kind: str, values: list[Any], places: list[int], problems: dict[int, str]
+) -> np.ndarray:
     """Return a column's values as the model takes them, [n].
 
     Args:
-        values: by the place of their instance, None where missing.
+        values: None where missing.
+        places: of the values' instances.
         problems: gets what can't be used.
     """
-    found = _texts(name, values, problems) if kind == "string" else _numbers(name, values, problems)
+    if kind == "string":
+        return _texts(name, values, places, problems)
+    found = _numbers(name, values, places, problems)
     if kind == "float32":
         return found.astype(np.float32)
-    if kind == "int64":
-        whole = np.where(np.isnan(found), float(MISSING[kind]), found)
-        for index in np.flatnonzero((whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)):
-            place = list(values)[index]
-            problems.setdefault(place, f"{name} is not a whole number: {shown(values[place])}")
-            whole[index] = MISSING[kind]
-        return whole.astype(np.int64)
-    return found
+    whole = np.where(np.isnan(found), float(MISSING[kind]), found)
+    for index in np.flatnonzero((whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)):
+        problems.setdefault(places[index], f"{name} is not a whole number: {shown(values[index])}")
+        whole[index] = MISSING[kind]
+    return whole.astype(np.int64)
 
 
-def _numbers(name: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+def _numbers(
+    name: str, values: list[Any], places: list[int], problems: dict[int, str]
+) -> np.ndarray:
     """Return numbers, and texts of numbers, as float64 [n]; NaN where missing."""
     try:
-        numbers = np.array(list(values.values()), np.float64)
+        numbers = np.array(values, np.float64)
         if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
             return numbers
     except (ValueError, TypeError, OverflowError):
         pass
     numbers = np.full(len(values), math.nan)
-    for index, (place, value) in enumerate(values.items()):
+    for index, value in enumerate(values):
         try:
             if value is not None and (not isinstance(value, str) or value.strip()):
                 numbers[index] = float(value)
             if abs(numbers[index]) > _MAX_FLOAT:
                 raise ValueError
         except (ValueError, TypeError, OverflowError):
-            problems.setdefault(place, f"{name} is not a number: {shown(value)}")
+            problems.setdefault(places[index], f"{name} is not a number: {shown(value)}")
             numbers[index] = math.nan
     return numbers
 
 
-def _texts(name: str, values: dict[int, Any], problems: dict[int, str]) -> np.ndarray:
+def _texts(name: str, values: list[Any], places: list[int], problems: dict[int, str]) -> np.ndarray:
     """Return texts as bytes [n]; b"" where missing."""
     texts = np.full(len(values), b"", object)
-    for index, (place, value) in enumerate(values.items()):
+    for index, value in enumerate(values):
         # Batch jobs read numbers without quotes as floats: 17 of a CSV file comes as 17.0.
         if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
             value = int(value)
@@ -174,5 +179,5 @@ def _texts(name: str, values: dict[int, Any], problems: dict[int, str]) -> np.nd
                 raise ValueError
             texts[index] = b"" if value is None else str(value).encode()
         except ValueError:  # UnicodeEncodeError is one.
-            problems.setdefault(place, f"{name} is not text: {shown(value)}")
+            problems.setdefault(places[index], f"{name} is not text: {shown(value)}")
     return texts
