@@ -107,7 +107,7 @@ def run(
     arguments: list[str],
     roles: list[tuple[str, int]],
     logs: Path,
-    seconds: float = 120,
+    seconds: float = 240,
 ) -> None:
     """Runs a cluster to its end; fails with the logs where a replica does not exit with 0."""
     with started(module, arguments, roles, logs) as processes:

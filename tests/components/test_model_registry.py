@@ -172,7 +172,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
         for names in (("a", "b"), ("b", "a"))
     ]
     try:
-        shown = [process.communicate(timeout=100)[0].splitlines() for process in processes]
+        shown = [process.communicate(timeout=240)[0].splitlines() for process in processes]
     finally:
         for process in processes:
             process.kill()

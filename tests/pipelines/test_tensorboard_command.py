@@ -56,9 +56,9 @@ def shown(folder, *names):
                 return json.load(answer)
 
         # One loads after the other.
-        found = wait_for(lambda: len(runs()) >= 3 and runs(), seconds=60)
+        found = wait_for(lambda: len(runs()) >= 3 and runs())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         assert process.returncode == 0
         assert not any(map(is_alive, children))
         assert not list(folder.glob("tensorboard-*"))

@@ -29,7 +29,7 @@ def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
     # The second pool is the workers' to Vertex AI, and so in TF_CONFIG.
     with replicas.Cluster("trainer.task", flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
         cluster.start_all()
-        codes = [process.wait(120) for process in cluster.processes.values()]
+        codes = [process.wait(240) for process in cluster.processes.values()]
         assert codes == [0, 0], cluster.tails()
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["replicas"] == 1

@@ -49,7 +49,7 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
         kill(cluster, "worker", 1)
         assert _position(run, steps) < epochs * steps
         for role in ("chief", "evaluator"):
-            assert cluster.processes[role, 0].wait(120) == 0, cluster.tails()
+            assert cluster.processes[role, 0].wait(240) == 0, cluster.tails()
         # The others are shut down by whoever has started them.
         assert [cluster.processes[one].poll() for one in (("worker", 0), ("ps", 0))] == [None] * 2
     assert "/task:1 is gone; the others go on" in (tmp_path / "logs/chief-0.log").read_text()
@@ -135,7 +135,7 @@ def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
         has_moved_on()
         # Told to stop, it keeps what it has.
         cluster.processes["chief", 0].terminate()
-        assert cluster.processes["chief", 0].wait(60) == RETRY_EXIT_CODE, cluster.tails()
+        assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
         cluster.start("chief")
         has_moved_on()
         # A worker joins again: the other one is gone for good, and still the run ends.
@@ -235,7 +235,7 @@ def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_pa
 
 def kill(cluster: replicas.Cluster, role: str, index: int = 0) -> None:
     cluster.processes[role, index].send_signal(signal.SIGKILL)
-    cluster.processes[role, index].wait(10)
+    cluster.processes[role, index].wait(60)
 
 
 def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> None:

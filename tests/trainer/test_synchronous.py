@@ -40,17 +40,12 @@ def weights(path: Path) -> dict[str, np.ndarray]:
     ids=["sgd", "adamw"],
 )
 def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, optimizer):
-    learned = {}
-    for name, roles, cpus, strategy in (
-        ("one", replicas.ALONE, 1, "one_device"),
-        ("devices", replicas.ALONE, 2, "mirrored"),
-        ("workers", replicas.CHIEF_AND_WORKER, 1, "multi_worker_mirrored"),
-    ):
-        folder = tmp_path / name
-        folder.mkdir()
-        flags = [
+    def training(name: str, strategy: str) -> list[str]:
+        (tmp_path / name).mkdir()
+        return [
+            str(tmp_path / name),
             f"--dataset={records.uri}",
-            f"--base_output_directory={folder}/run",
+            f"--base_output_directory={tmp_path / name}/run",
             f"--strategy={strategy}",
             "--epochs=2",
             "--batch_size=56",
@@ -58,8 +53,13 @@ def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, op
             "--label_smoothing=0.1",
             *optimizer,
         ]
-        replicas.run(DUMP, [str(folder), str(cpus), *flags], roles, folder)
-        learned[name] = weights(folder / "chief-0.npz")
+
+    here = ["2", *training("one", "one_device"), "+", *training("devices", "mirrored")]
+    replicas.run(DUMP, here, replicas.ALONE, tmp_path)
+    workers = ["1", *training("workers", "multi_worker_mirrored")]
+    replicas.run(DUMP, workers, replicas.CHIEF_AND_WORKER, tmp_path)
+    names = ("one", "devices", "workers")
+    learned = {name: weights(tmp_path / name / "chief-0.npz") for name in names}
     other = weights(tmp_path / "workers" / "worker-0.npz")
     for path, value in learned["one"].items():
         np.testing.assert_allclose(learned["devices"][path], value, atol=1e-5)
@@ -106,7 +106,7 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
             _wait_for(lambda: not _checkpoints_in(temporary), cluster)
             lost, survivor = (replicas.CHIEF_AND_WORKER[place] for place in (victim, 1 - victim))
             cluster.processes[lost].send_signal(how)
-            code = cluster.processes[lost].wait(120)
+            code = cluster.processes[lost].wait(240)
             assert code == (RETRY_EXIT_CODE if how == signal.SIGTERM else -9), cluster.tails()
             if epoch == 9:  # The whole job is tried again: all that is left of it is ended.
                 cluster.processes[survivor].kill()
@@ -134,7 +134,7 @@ def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
         cluster.start_all()
         _wait_for(lambda: "over 2 replicas" in log.read_text(), cluster)
         cluster.processes["worker", 0].kill()
-        assert cluster.processes["chief", 0].wait(120) == RETRY_EXIT_CODE, cluster.tails()
+        assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
     (line,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
     assert line.startswith("error: a peer of chief 0 is gone (")
     assert line.endswith("), and did not come back")

@@ -23,7 +23,7 @@ def refuse(*flags: str, **environment: str) -> str:
         env={"PATH": "", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 2, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -14,7 +14,7 @@ from pipelines.emulator.server import Emulator
 REPLICA = pathlib.Path(__file__).with_name("replica.py")
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=240):
     """The first true value of `condition`, which is asked again and again."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

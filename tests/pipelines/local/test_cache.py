@@ -21,7 +21,7 @@ def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_hold
     def put(_):
         cache = WholeCache(str(tmp_path / "cache"))
         for _ in range(100):
-            ready.wait(10)
+            ready.wait(60)
             cache.put("key", {"records": dsl.Dataset(name="records", uri=str(records))})
         return cache
 

@@ -78,7 +78,7 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running):
     children = children_of(process.pid)
     assert set(replicas) < set(children)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=120)
     assert output.rstrip().endswith("CANCELLED")
     assert f"run {latest.resolve().name} --local --resume --runs-directory " in output
     assert "Traceback" not in output
@@ -123,7 +123,7 @@ def test_a_launcher_that_a_signal_ends_fails_its_own_step(running, number):
     process, latest, replicas = running
     (launcher,) = (pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid))
     os.kill(launcher, number)
-    shown, _ = process.communicate(timeout=30)
+    shown, _ = process.communicate(timeout=120)
     summary = json.loads((latest / "summary.json").read_text())
     tasks = {task["name"]: task["state"] for task in summary["tasks"]}
     assert (tasks["custom-training-job"], tasks["collect"]) == ("FAILED", "NOT_TRIGGERED")
@@ -182,7 +182,7 @@ def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_packag
             lambda: [pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid)]
         )
         os.kill(launchers[0], signal.SIGKILL)
-        shown, _ = process.communicate(timeout=60)
+        shown, _ = process.communicate(timeout=240)
     finally:
         process.kill()
     assert shown.splitlines()[-1] == "SUCCEEDED"

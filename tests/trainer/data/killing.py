@@ -43,7 +43,7 @@ def start(
 
 def run(options: RecordOptions, output: Path, threshold: str = ALONE) -> None:
     """Writes records to the end."""
-    assert start(options, output, threshold).wait(timeout=120) == 0
+    assert start(options, output, threshold).wait(timeout=240) == 0
 
 
 def wait_for(output: Path, shards: int, process: subprocess.Popen) -> None:
@@ -75,7 +75,7 @@ def kill_and_finish(
         finally:
             process.kill()
         kills += process.wait() == -signal.SIGKILL
-        _, alive = psutil.wait_procs(children, timeout=5)
+        _, alive = psutil.wait_procs(children, timeout=60)
         assert not alive, "a writing process outlived its parent"
         for shard in output.glob("*.tfrecord"):
             assert content(output)[shard.name] == expected[shard.name]

@@ -184,7 +184,7 @@ def test_a_sigterm_cancels_the_job(python, sources, tmp_path):
     try:
         assert any("Dataflow job job-0" in line for line in iter(process.stdout.readline, ""))
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     finally:
         process.kill()
     (answer,) = answers_of(output)

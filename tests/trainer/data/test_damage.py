@@ -134,7 +134,7 @@ def test_a_job_on_damaged_records_trains_nothing(tmp_path, dataset, strategy, ro
     options += ["--epochs=1", "--batch_size=8", "--model=small_cnn", f"--strategy={strategy}"]
     with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
         cluster.start_all()
-        assert cluster.processes[finder, 0].wait(100) == 2, cluster.tails()
+        assert cluster.processes[finder, 0].wait(240) == 2, cluster.tails()
     log = (tmp_path / "logs" / f"{finder}-0.log").read_text()
     assert "Traceback" not in log
     assert "tfrecord is damaged or replaced" in log.splitlines()[-1]

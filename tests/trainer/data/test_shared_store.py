@@ -20,7 +20,7 @@ def test_runs_that_end_at_the_same_moment_leave_the_records_of_one_of_them(tmp_p
         (tmp_path / name / shard.file).touch()
         saved = [(ShardResult(shard, [1], []), np.zeros(10_000, "S16"))]
         for _ in range(100):
-            ready.wait(10)
+            ready.wait(60)
             store.save(str(tmp_path / name), saved)
         return store
 

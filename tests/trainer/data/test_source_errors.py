@@ -142,7 +142,7 @@ def run_with_little_room(source: Path, output: Path) -> subprocess.CompletedProc
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -213,7 +213,7 @@ def test_a_local_data_set_needs_no_tensorflow(tmp_path):
         "sys.exit('tensorflow' in sys.modules)"
     )
     root = Path(writer.__file__).parents[3]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=240)
 
 
 def test_nested_folders_belong_to_their_class(tmp_path):

@@ -166,7 +166,7 @@ def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(colors, we
             f"--fine_tune_layers={LAYERS}",
             "--fine_tune_learning_rate=0.01",
         ]
-        replicas.run("tests.trainer.dump_weights", [str(folder), "1", *flags], roles, folder)
+        replicas.run("tests.trainer.dump_weights", ["1", str(folder), *flags], roles, folder)
         for path in folder.glob("*.npz"):
             with np.load(path) as content:
                 learned[name, path.stem] = dict(content)
