@@ -53,7 +53,7 @@ def evaluate_model(
     """
     # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
     from components.registry.model_evaluation import classification_metrics
-    from trainer.evaluation import answer_file, champion, drift, gate
+    from trainer.evaluation import answer_file, champion_scores, drift, gate
     from trainer.evaluation.scoring import evaluate
     from trainer.files import write_json
     from trainer.report.document import write_report
@@ -66,7 +66,7 @@ def evaluate_model(
         model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
     )
     current = find_champion(model_name, project, location)
-    rival = champion.meet(current.name, current.artifact_uri, judged) if current else None
+    rival = champion_scores.meet(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
     drifts = drift.since(current.artifact_uri, dataset) if current else []
     if moved := drift.line(drifts):

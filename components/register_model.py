@@ -76,12 +76,13 @@ def register_model(
     def judge_again(current: Version | None) -> str:
         nonlocal why
         # Seldom needed, and TensorFlow takes seconds to import.
-        from trainer.evaluation import champion as champions
-        from trainer.evaluation import gate
+        from trainer.evaluation import champion_scores, gate
         from trainer.evaluation.scoring import evaluate
 
         judged = evaluate(model.uri, records.uri, split="test", progress=print)
-        rival = champions.meet(current.name, current.artifact_uri, judged) if current else None
+        rival = (
+            champion_scores.meet(current.name, current.artifact_uri, judged) if current else None
+        )
         options = GateOptions(**evaluation.metadata["gate"])
         verdict = gate.judge(judged, options, registry=True, rival=rival)
         print(f"Judged again, since {current.name if current else 'nobody'} is champion now")

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.cloud_errors import CloudError, is_capacity
-from pipelines.cloud import bill, cloud_logging, experiments, runs, watch
-from pipelines.cloud import template as templates
+from pipelines.cloud import bill, cloud_logging, experiments, job_request, runs, watch
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import complain, say
@@ -42,17 +41,19 @@ def launch(
         InputError: a mistake, before anything was sent where that can be known.
     """
     settings.require("project", "pipeline_root")
-    first_id = templates.run_id(recipe.name, name, datetime.datetime.now())
-    package = templates.compiled(recipe, settings)
+    first_id = job_request.run_id(recipe.name, name, datetime.datetime.now())
+    package = job_request.compiled(recipe, settings)
     # All of them, before anything is sent.
     plans = []
     for number, parameters in enumerate(_shapes(recipe, values), 1):
         run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
-        plans.append((run_id, templates.run_values(recipe, parameters, settings, package, run_id)))
+        plans.append(
+            (run_id, job_request.run_values(recipe, parameters, settings, package, run_id))
+        )
     connection = Connection(settings, say)
     for run_id, run_values in plans:
         last = run_id == plans[-1][0] or detach
-        job = templates.pipeline_job(package, settings, run_values, cache)
+        job = job_request.pipeline_job(package, settings, run_values, cache)
         try:
             runs.create(connection, job, run_id)
         except CloudError as error:

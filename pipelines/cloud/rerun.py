@@ -8,8 +8,7 @@ find their checkpoint there. Training refuses a checkpoint of other records or s
 import datetime
 from typing import Any
 
-from pipelines.cloud import past_runs, runs
-from pipelines.cloud import template as templates
+from pipelines.cloud import job_request, past_runs, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.launch import follow
 from pipelines.cloud.settings import Settings
@@ -34,7 +33,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     if run_id and job.display_name != recipe:
         raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
     _check(connection, job)
-    new_id = templates.run_id(job.display_name, name, datetime.datetime.now())
+    new_id = job_request.run_id(job.display_name, name, datetime.datetime.now())
     runs.create(connection, _again(job, new_id), new_id)
     return follow(connection, job.display_name, new_id, detach=detach) or 0
 

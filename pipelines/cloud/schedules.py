@@ -6,8 +6,7 @@ from typing import Any
 
 from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.registry.model_upload import MADE_BY
-from pipelines.cloud import runs, schedule_fields, upload
-from pipelines.cloud import template as templates
+from pipelines.cloud import job_request, runs, schedule_fields, upload
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package
 from pipelines.recipe import Recipe
@@ -55,8 +54,8 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
     settings = connection.settings.require("project", "pipeline_root")
     declared = recipe.operation.retraining
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
-    values = templates.run_values(recipe, parameters, settings, package, "")
-    job = templates.pipeline_job(package, settings, values)
+    values = job_request.run_values(recipe, parameters, settings, package, "")
+    job = job_request.pipeline_job(package, settings, values)
     job.template_uri = upload.pinned(connection, package)
     wanted = schedule_fields.schedule(recipe.name, declared, job, settings.parent)
     with translated(f"applying the schedule of {recipe.name!r}"):

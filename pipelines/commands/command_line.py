@@ -26,7 +26,7 @@ from pipelines.commands import (
     deploy_command,
     emulator_command,
     predict_command,
-    promotion,
+    promote_command,
     run_command,
     runs_command,
     schedule_commands,
@@ -177,7 +177,7 @@ app.command()(status_commands.status)
 app.command()(status_commands.cancel)
 app.command()(status_commands.logs)
 app.command()(tensorboard_command.tensorboard)
-app.command()(promotion.promote)
+app.command()(promote_command.promote)
 app.command()(deploy_command.deploy)
 app.command()(serve_command.serve)
 app.command()(predict_command.predict)

@@ -50,7 +50,7 @@ def main(
 def _upload(path: Path, settings: Settings) -> None:
     from pipelines.cloud import upload
     from pipelines.cloud.connection import Connection
-    from pipelines.cloud.template import require_image
+    from pipelines.cloud.job_request import require_image
     from pipelines.package import Package
 
     package = Package(path)

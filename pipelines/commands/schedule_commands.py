@@ -18,11 +18,11 @@ app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as i
 def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """Make a recipe's schedule, or change it to what the recipe declares now."""
     from pipelines import recipe as recipes
-    from pipelines.cloud import schedules, template
+    from pipelines.cloud import job_request, schedules
 
     own = settings().require("project", "pipeline_root")
     loaded = recipes.load(recipe)
-    compiled = template.compiled(loaded, own)
+    compiled = job_request.compiled(loaded, own)
     applied = schedules.apply(settings.connect(), loaded, compiled)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""

@@ -20,7 +20,7 @@ from pipelines.emulator.model_service import FOLDER_NAME, ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from pipelines.local import closing, folders, kfp_patches, run_summary, terminal
+from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
 from pipelines.local.journal import Journal
 from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
@@ -194,7 +194,7 @@ def execute(
                 _cancel(tasks, thread, view)
             board.close(state)
         failure = (
-            closing.failure_of(board, service, error, directory) if state == "FAILED" else None
+            run_end.failure_of(board, service, error, directory) if state == "FAILED" else None
         )
         content = run_summary.summarize(
             record=record,
@@ -209,9 +209,9 @@ def execute(
         run_summary.write(content, directory)
         # A full disk has room for neither, and the run's result is told all the same.
         with contextlib.suppress(OSError):
-            closing.link_tensorboard(service.jobs, directory)
+            run_end.link_tensorboard(service.jobs, directory)
     seconds = time.monotonic() - board.started
-    closing.show(console, content, board, failure, seconds, directory)
+    run_end.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)
 
 

@@ -16,7 +16,7 @@ from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
-from pipelines.local import executor
+from pipelines.local import bucket_executor
 from pipelines.local.journal import Journal
 from pipelines.local.run_state import Board
 from pipelines.package import LAUNCHER_MODULE, MAIL_MODULE
@@ -155,8 +155,8 @@ class ProcessTasks:
             return self._containers.component(task, command, own, log)
         own = {**self._environment, **variables}
         if is_object(self._artifacts):
-            command = executor.in_place_of_kfps(command)
-            own[executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
+            command = bucket_executor.in_place_of_kfps(command)
+            own[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
             environment.here(command),
             environment=own,

@@ -8,7 +8,7 @@ import pytest
 from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
-from trainer.evaluation.champion import meet
+from trainer.evaluation.champion_scores import meet
 from trainer.evaluation.gate import Rival, judge
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.operating_points import THRESHOLDS, operating_points

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.emulator import environment
-from pipelines.local import executor, kfp_patches
+from pipelines.local import bucket_executor, kfp_patches
 from pipelines.local.cache import WholeCache, fingerprint
 
 INPUTS = {
@@ -74,9 +74,9 @@ def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_
 
     container = collect_training.component_spec.implementation.container
     command = environment.here(
-        executor.in_place_of_kfps(["python3", *container.command[1:], *container.args])
+        bucket_executor.in_place_of_kfps(["python3", *container.command[1:], *container.args])
     )
-    assert command[:3] == [sys.executable, "-m", "pipelines.local.executor"]
+    assert command[:3] == [sys.executable, "-m", "pipelines.local.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()
     assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"

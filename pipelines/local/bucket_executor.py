@@ -1,6 +1,6 @@
 """KFP's executor, where artifacts are in Cloud Storage and no bucket is mounted.
 
-    python -m pipelines.local.executor ARGUMENTS    (those of kfp.dsl.executor_main)
+    python -m pipelines.local.bucket_executor ARGUMENTS    (those of kfp.dsl.executor_main)
 
 On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there.
 Here BUCKETS_FOLDER, an empty folder, stands in for /gcs: KFP makes folders in it, and the
