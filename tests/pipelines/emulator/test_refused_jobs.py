@@ -16,11 +16,7 @@ POOL = {
     "container_spec": {"image_uri": "image", "command": ["false"]},
 }
 L4 = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
-H200 = {
-    "machine_type": "a3-ultragpu-8g",
-    "accelerator_type": "NVIDIA_H200_141GB",
-    "accelerator_count": 8,
-}
+T4 = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1}
 H200 = {
     "machine_type": "a3-ultragpu-8g",
     "accelerator_type": "NVIDIA_H200_141GB",
@@ -33,6 +29,14 @@ MODEL = {"display_name": "digits", "artifact_uri": "gs://bucket/model"}
 def pools(*given, **scheduling):
     """A CustomJob with other pools."""
     return changed(JOB, job_spec__worker_pool_specs=[*given], job_spec__scheduling=scheduling)
+
+
+def machine(**fields):
+    return pools({**POOL, "machine_spec": {**POOL["machine_spec"], **fields}})
+
+
+def environment(*variables):
+    return pools(changed(POOL, container_spec__env=[*variables]))
 
 
 @pytest.mark.parametrize(
@@ -64,19 +68,32 @@ def pools(*given, **scheduling):
             changed(JOB, job_spec__tensorboard=f"{PROJECT}/locations/us-east1/tensorboards/1"),
             "in us-east1, but the run in us-central1",
         ),
+        (pools(changed(POOL, replica_count=2)), r"\[0\].replica_count is 2.*exactly 1 replica"),
+        (pools(*[POOL] * 5), "has 5 pools; at most 4"),
+        (pools(), "worker_pool_specs is required"),
+        (machine(machine_type=""), r"\[0\].machine_spec.machine_type is required"),
+        (
+            machine(accelerator_type="NVIDIA_TESLA_T4"),
+            "accelerator_count is 0; with accelerator_type NVIDIA_TESLA_T4",
+        ),
+        (machine(accelerator_count=1), "accelerator_type is required"),
+        (
+            machine(machine_type="n1-standard-2"),
+            "machine_spec.machine_type='n1-standard-2' is not a machine type of training",
+        ),
+        (
+            machine(machine_type="n1-standard-32", **T4),
+            "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4",
+        ),
+        (pools(changed(POOL, container_spec__image_uri="")), "image_uri is required"),
+        (environment({"name": "1st", "value": "x"}), "invalid name '1st'"),
+        (environment(*[{"name": "A", "value": "x"}] * 2), "'A' more than once"),
+        (environment(*({"name": f"V{n}", "value": ""} for n in range(101))), "101; at most 100"),
         (pools(changed(POOL, disk_spec__boot_disk_type="pd-fast")), "boot_disk_type='pd-fast'"),
         (pools(changed(POOL, disk_spec__boot_disk_size_gb=64_001)), "must be 100 to 64000"),
         (
-            pools(changed(POOL, machine_spec__machine_type="n4-standard-4")),
+            machine(machine_type="n4-standard-4"),
             "boot_disk_type='pd-ssd' is not available on n4-standard-4",
-        ),
-        (
-            pools(
-                changed(
-                    POOL, container_spec__env=[{"name": f"V{n}", "value": ""} for n in range(101)]
-                )
-            ),
-            "has 101; at most 100",
         ),
         (pools(POOL, strategy="FLEX_START"), "FLEX_START provides machines with .*NVIDIA_L4"),
         (

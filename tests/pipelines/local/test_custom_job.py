@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import pytest
-from google.api_core.exceptions import InvalidArgument, NotFound
+from google.api_core.exceptions import NotFound
 
 from pipelines.emulator.server import Emulator
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
@@ -35,29 +35,54 @@ def job_of(base, *counts, scheduling=None, **actions):
     }
 
 
-def finish(client, job):
-    """Creates a job and waits for its end; returns it with its last state."""
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+def command(base, code):
+    """A CustomJob whose one replica is a Python program."""
+    job = job_of(base, 1)
+    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
+    container |= {"command": ["python3", "-c", code], "args": []}
+    return job
 
-    def ended():
+
+def begin(client, base, job, *replicas):
+    """Creates a job and waits until those replicas are there; returns its name."""
+    name = client.create_custom_job(parent=PARENT, custom_job=job).name
+    wait_for(lambda: all((base / f"{replica}.json").exists() for replica in replicas))
+    return name
+
+
+def ended(client, name, state=""):
+    """Waits for the end of a job, in a state where one is given; returns the job."""
+
+    def found():
         job = client.get_custom_job(name=name)
         return job if job.state.name in FINAL else None
 
-    return wait_for(ended)
+    job = wait_for(found)
+    assert job.state.name.endswith(state)
+    return job
+
+
+def finish(client, job):
+    """Creates a job and waits for its end; returns it with its last state."""
+    return ended(client, client.create_custom_job(parent=PARENT, custom_job=job).name)
 
 
 def seen_by(base, replica):
     return json.loads((base / f"{replica}.json").read_text())["environment"]
 
 
-def test_replicas_see_the_cluster_as_on_vertex_ai(client, tmp_path):
+def test_replicas_see_the_cluster_until_the_chief_is_done(client, service, tmp_path):
     actions = dict.fromkeys(("worker", "ps", "evaluator"), "serve")
     job = job_of(tmp_path, 1, 2, 1, 1, chief="wait", **actions)
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
     replicas = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
-    wait_for(lambda: all((tmp_path / f"{replica}.json").exists() for replica in replicas))
+    name = begin(client, tmp_path, job, *replicas)
+    pids = [replica.process.pid for replica in service.jobs[0].replicas]
+    assert all(map(is_alive, pids))
     (tmp_path / "go").touch()
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    ended(client, name, "SUCCEEDED")
+    assert not any(map(is_alive, pids))
+    states = [replica.state for replica in service.jobs[0].replicas]
+    assert states == ["SUCCEEDED", *["STOPPED"] * 4]
 
     chief = seen_by(tmp_path, "chief-0")
     spec = json.loads(chief["CLUSTER_SPEC"])
@@ -109,25 +134,9 @@ def test_a_single_replica_has_a_cluster_spec_but_no_tf_config(client, tmp_path, 
 
 
 def test_replicas_run_this_interpreter_and_find_the_repository(client, service, tmp_path):
-    job = job_of(tmp_path, 1)
-    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
-    container["args"] = []
-    container["command"] = ["python3", "-c", "import sys, trainer.errors; print(sys.executable)"]
+    job = command(tmp_path, "import sys, trainer.errors; print(sys.executable)")
     assert finish(client, job).state.name == "JOB_STATE_SUCCEEDED"
     assert (service.jobs[0].directory / "chief-0.log").read_text().strip() == sys.executable
-
-
-def test_the_others_are_shut_down_when_the_chief_is_done(client, service, tmp_path):
-    job = job_of(tmp_path, 1, 1, 1, 1, chief="wait", worker="serve", ps="serve", evaluator="serve")
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "evaluator-0.json").exists())
-    pids = [replica.process.pid for replica in service.jobs[0].replicas]
-    assert all(map(is_alive, pids))
-    (tmp_path / "go").touch()
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
-    assert not any(map(is_alive, pids))
-    states = [replica.state for replica in service.jobs[0].replicas]
-    assert states == ["SUCCEEDED", "STOPPED", "STOPPED", "STOPPED"]
 
 
 @pytest.mark.parametrize("action", ["exit:134", "exit:139", "abort"])
@@ -164,38 +173,32 @@ def test_a_replica_without_memory_fails_the_job(client, service, tmp_path, monke
     counters = tmp_path / "vmstat"
     counters.write_text("pgfault 7\noom_kill 3\n")
     monkeypatch.setattr("pipelines.emulator.restart_rules._KERNEL_COUNTERS", counters)
-    job = job_of(tmp_path, 1, chief="serve")
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    name = begin(client, tmp_path, job_of(tmp_path, 1, chief="serve"), "chief-0")
     counters.write_text("pgfault 7\noom_kill 4\n")
     os.kill(service.jobs[0].replicas[0].process.pid, signal.SIGKILL)
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_FAILED")
-    assert client.get_custom_job(name=name).error.message == (
+    assert ended(client, name, "FAILED").error.message == (
         "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 137."
     )
 
 
 def test_a_killed_worker_is_started_again_by_itself(client, service, tmp_path):
     job = job_of(tmp_path, 1, 1, chief="wait", worker="again")
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "worker-0.json").exists())
+    name = begin(client, tmp_path, job, "worker-0")
     state = json.loads((service.jobs[0].directory / "job.json").read_text())
     worker = next(r for r in state["replicas"] if r["role"] == "worker")
     os.kill(worker["pid"], signal.SIGKILL)
     wait_for(lambda: service.jobs[0].replicas[1].state == "SUCCEEDED")
     (tmp_path / "go").touch()
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    ended(client, name, "SUCCEEDED")
     assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 1]
 
 
 def test_the_whole_job_restarts_where_it_is_told_to(client, service, tmp_path):
     scheduling = {"restart_job_on_worker_restart": True}
     job = job_of(tmp_path, 1, 1, chief="again", worker="again", scheduling=scheduling)
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "worker-0.json").exists())
-    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    name = begin(client, tmp_path, job, "worker-0", "chief-0")
     os.kill(service.jobs[0].replicas[1].process.pid, signal.SIGKILL)
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_SUCCEEDED")
+    ended(client, name, "SUCCEEDED")
     log = (service.jobs[0].directory / "chief-0.log").read_text()
     assert log.count("chief 0 is here") == 2
 
@@ -224,33 +227,24 @@ def test_a_job_ends_at_its_timeout(client, service, tmp_path):
 
 def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
     job = job_of(tmp_path, 1, 1, chief="save", worker="serve")
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "chief-0.json").exists())
-    wait_for(lambda: (tmp_path / "worker-0.json").exists())
+    name = begin(client, tmp_path, job, "chief-0", "worker-0")
     client.cancel_custom_job(name=name)
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
-    assert client.get_custom_job(name=name).error.code == 1
+    assert ended(client, name, "CANCELLED").error.code == 1
     assert (tmp_path / "checkpoint").read_text() == "weights"
     assert not any(is_alive(replica.process.pid) for replica in service.jobs[0].replicas)
 
 
 def test_a_replica_that_is_deaf_to_sigterm_is_killed(client, service, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.emulator.custom_job.CANCEL_GRACE_SECONDS", 0.3)
-    job = job_of(tmp_path, 1, chief="stubborn")
-    name = client.create_custom_job(parent=PARENT, custom_job=job).name
-    wait_for(lambda: (tmp_path / "chief-0.json").exists())
+    name = begin(client, tmp_path, job_of(tmp_path, 1, chief="stubborn"), "chief-0")
     client.cancel_custom_job(name=name)
-    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    ended(client, name, "CANCELLED")
     assert not is_alive(service.jobs[0].replicas[0].process.pid)
 
 
 def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
-    job = job_of(tmp_path, 1)
-    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
-    container["args"] = []
     code = "import time; block = bytearray(150_000_000); time.sleep(0.3)"
-    container["command"] = ["python3", "-c", code]
-    finish(client, job)
+    finish(client, command(tmp_path, code))
     assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
 
 
@@ -271,54 +265,3 @@ def test_jobs_are_listed_and_a_missing_one_is_not_found(client, tmp_path):
     assert [listed.name for listed in client.list_custom_jobs(parent=PARENT)] == [job.name]
     with pytest.raises(NotFound):
         client.get_custom_job(name=f"{PARENT}/customJobs/7")
-
-
-def change(**fields):
-    def apply(pools):
-        for path, value in fields.items():
-            *parents, last = path.split("__")
-            target = pools[0]
-            for parent in parents:
-                target = target[parent]
-            target[last] = value
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (change(replica_count=2), r"\[0\].replica_count is 2.*exactly 1 replica"),
-        (lambda pools: pools.extend(pools * 4), "has 5 pools; at most 4"),
-        (lambda pools: pools.clear(), "worker_pool_specs is required"),
-        (change(machine_spec={}), r"\[0\].machine_spec.machine_type is required"),
-        (
-            change(machine_spec__accelerator_type="NVIDIA_TESLA_T4"),
-            "accelerator_count is 0; with accelerator_type NVIDIA_TESLA_T4",
-        ),
-        (change(machine_spec__accelerator_count=1), "accelerator_type is required"),
-        (
-            change(machine_spec__machine_type="n1-standard-2"),
-            "machine_spec.machine_type='n1-standard-2' is not a machine type of training",
-        ),
-        (
-            change(
-                machine_spec={
-                    "machine_type": "n1-standard-32",
-                    "accelerator_count": 1,
-                    "accelerator_type": "NVIDIA_TESLA_T4",
-                }
-            ),
-            "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4",
-        ),
-        (change(container_spec__image_uri=""), "image_uri is required"),
-        (change(container_spec__env=[{"name": "1st", "value": "x"}]), "invalid name '1st'"),
-        (change(container_spec__env=[{"name": "A", "value": "x"}] * 2), "'A' more than once"),
-    ],
-)
-def test_a_job_that_vertex_ai_would_refuse_is_refused(client, service, tmp_path, spoil, reason):
-    job = job_of(tmp_path, 1)
-    spoil(job["job_spec"]["worker_pool_specs"])
-    with pytest.raises(InvalidArgument, match=reason):
-        client.create_custom_job(parent=PARENT, custom_job=job)
-    assert not service.jobs
