@@ -16,14 +16,7 @@ from pipelines.cloud.connection import Connection
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """Something to delete.
-
-    Attributes:
-        kind: as a user calls it.
-        name: of the resource, or a gs:// folder.
-        detail: what helps to recognize it.
-        delete: deletes it.
-    """
+    """Something to delete: a resource, a gs:// folder or entries of the cache."""
 
     kind: str
     name: str
@@ -33,7 +26,8 @@ class Item:
 
 def of_run(connection: Connection, job: Any) -> list[Item]:
     """Return a run's folder, its entries in the cache, and the run itself, which knows of both."""
-    folder, executions = folder_of(job), _executions(job)
+    folder = folder_of(job)
+    executions = [one.execution.name for one in job.job_detail.task_details if one.execution.name]
     part = f"of the run {runs.id_of(job)}"
     items = []
     if folder:
@@ -43,7 +37,8 @@ def of_run(connection: Connection, job: Any) -> list[Item]:
         # A later run would take over from the cache what is no longer there.
         delete = functools.partial(_delete_executions, connection, executions)
         items.append(Item("cache", f"{len(executions)} entries", part, delete))
-    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {_day(ended(job))}"
+    day = datetime.datetime.fromtimestamp(ended(job), datetime.timezone.utc).date()
+    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
     delete = connection.pipelines.delete_pipeline_job
     return [*items, _resource(connection, "run", job.name, detail, delete)]
 
@@ -88,14 +83,6 @@ def folder_of(job: Any) -> str:
 def ended(resource: Any) -> float:
     """Return when a run or job ended, in seconds since 1970."""
     return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
-
-
-def _executions(job: Any) -> list[str]:
-    return [one.execution.name for one in job.job_detail.task_details if one.execution.name]
-
-
-def _day(seconds: float) -> str:
-    return f"{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d}"
 
 
 def _delete(connection: Connection, method: Any, name: str) -> None:

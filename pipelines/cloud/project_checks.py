@@ -31,13 +31,7 @@ _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """The result of a check.
-
-    Attributes:
-        ok: None where it could not be checked.
-        what: was looked at, and what was found.
-        mend: what to do where it is not ok.
-    """
+    """What a check has looked at and found, and what mends it; `ok` is None where it can't tell."""
 
     ok: bool | None
     what: str

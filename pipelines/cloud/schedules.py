@@ -20,13 +20,12 @@ _UNSETTABLE = ("max_run_count", "end_time")
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """The outcome of `apply`.
+    """A schedule as it is now, and what `apply` has done to it.
 
     Attributes:
         action: created, updated, recreated or unchanged.
         changed: fields that differed.
-        schedule: the resource as it is now.
-        digest: of the template that its runs start from.
+        digest: of the pipeline that its runs start from.
     """
 
     action: str

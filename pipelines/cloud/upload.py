@@ -26,13 +26,7 @@ _PRECONDITION = 412
 
 @dataclasses.dataclass(frozen=True)
 class Upload:
-    """The result of an upload.
-
-    Attributes:
-        uri: of exactly these bytes, for template_path of an SDK and for the console.
-        is_new: whether they were not there before.
-        tags: that lead to them now.
-    """
+    """The URI of exactly the bytes uploaded, whether they are new there, and tags on them."""
 
     uri: str
     is_new: bool

@@ -34,13 +34,7 @@ _FRAME_SECONDS = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The results of a run.
-
-    Attributes:
-        directory: runs/<recipe>-<time>.
-        state: SUCCEEDED, FAILED or CANCELLED.
-        summary: the content of summary.json.
-    """
+    """A run's folder, its state (SUCCEEDED, FAILED or CANCELLED) and its summary.json."""
 
     directory: pathlib.Path
     state: str

@@ -6,6 +6,8 @@ import re
 import shutil
 from collections.abc import Iterable
 
+from trainer.report.formats import size
+
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _PATH = re.compile(r"/[^\s'\"(),;]+")
 
@@ -24,15 +26,11 @@ def explained(lines: Iterable[str], directory: pathlib.Path) -> str:
     written = sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
     free = shutil.disk_usage(disk).free
     return (
-        f"the disk of {disk} is full: the run has written {_megabytes(written)}, and its next file "
-        f"wants more than the {_megabytes(free)} that are free; free some space and run it again"
+        f"the disk of {disk} is full: the run has written {size(written)}, and its next file "
+        f"wants more than the {size(free)} that are free; free some space and run it again"
     )
 
 
 def _mount_point(path: pathlib.Path) -> pathlib.Path:
     """Return the folder below which the file system of `path` lies."""
     return next(one for one in (path, *path.parents) if os.path.ismount(one))
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -221,7 +221,7 @@ def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
     assert result.state == "FAILED"
     error = f"create-records: the disk of {small_disk} is full: the run has written "
     assert f"\nerror: {error}" in shown
-    assert "and its next file wants more than the 0.0 MB that are free; free some space" in shown
+    assert "and its next file wants more than the 0.0 kB that are free; free some space" in shown
     summary = json.loads((result.directory / "summary.json").read_text())
     assert summary["error"].startswith(error)
     assert "Traceback" not in shown
