@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from components.cloud_errors import in_one_line
@@ -248,17 +248,13 @@ class ModelRegistry:
         return f"{self.parent}/models/{model}"
 
 
-def registry_of(
-    project: str, location: str, environment: Mapping[str, str] = os.environ
-) -> ModelRegistry:
-    """Return the registry of a project and location; for `environment` see `model_client`."""
-    parent = f"projects/{project}/locations/{location}"
-    return ModelRegistry(model_client(location, environment), parent)
+def registry_of(project: str, location: str) -> ModelRegistry:
+    """Return the registry of a project and location, as `model_client` finds it."""
+    client = model_client(location, os.environ)
+    return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
-def find_champion(
-    model: str, project: str, location: str, environment: Mapping[str, str] = os.environ
-) -> Version | None:
+def find_champion(model: str, project: str, location: str) -> Version | None:
     """Return the champion of `model`; None where there is none, or `model` is empty.
 
     Raises:
@@ -267,7 +263,7 @@ def find_champion(
     if not model:
         return None
     with in_one_line(f"looking for the champion of {model!r}"):
-        return registry_of(project, location, environment).champion(model)
+        return registry_of(project, location).champion(model)
 
 
 def start_weights(warm_start: str, model: str, project: str, location: str) -> str:

@@ -307,17 +307,23 @@ def test_what_passes_is_waited_for(registry, service, code, status):
     assert registry.champion("digits").name == "digits@1"
 
 
-def test_there_is_no_champion_of_a_model_that_nobody_has_made(service):
-    arguments = "my-project", "us-central1", service.environment
-    assert find_champion("digits", *arguments) is None
-    assert find_champion("", *arguments) is None
+@pytest.fixture
+def champion_of(service, monkeypatch):
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    return lambda model: find_champion(model, "my-project", "us-central1")
+
+
+def test_there_is_no_champion_of_a_model_that_nobody_has_made(service, champion_of):
+    assert champion_of("digits") is None
+    assert champion_of("") is None
     assert service.names() == ["ListModelVersions"]
 
 
-def test_a_refusal_is_one_line_with_the_role_that_is_missing(service):
+def test_a_refusal_is_one_line_with_the_role_that_is_missing(service, champion_of):
     service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
     with pytest.raises(InputError) as raised:
-        find_champion("digits", "my-project", "us-central1", service.environment)
+        champion_of("digits")
     message = str(raised.value)
     assert message.startswith("looking for the champion of 'digits': 403")
     assert "no access" in message
