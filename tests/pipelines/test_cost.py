@@ -1,6 +1,7 @@
 """Prices come from the table, to the cent; quota has the names that Vertex AI has for it."""
 
 import datetime
+import re
 import socket
 from decimal import Decimal
 
@@ -10,6 +11,7 @@ from pipelines import recipe
 from pipelines.commands import command_line
 from pipelines.machines import cost
 from trainer.errors import InputError
+from trainer.machines.machine_types import disk_types, types
 from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
 from trainer.toml_reader import tomllib
@@ -133,6 +135,16 @@ def test_what_has_no_price_is_named():
     values = {"chief_machine_type": "n4-standard-4", "boot_disk_type": "hyperdisk-balanced"}
     with pytest.raises(UnknownPriceError, match="no price is known for hyperdisk-balanced; give i"):
         cost.price(pools(**values), cost.table())
+
+
+def test_the_page_names_every_machine_and_disk_without_a_price():
+    page = (recipe.DIRECTORY.parents[1] / "docs" / "vertex.md").read_text()
+    (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
+    named = re.findall("`(.*?)`", sentence)
+    offered = [name for name, one in types().items() if not one.refused]
+    unpriced = [one for one in (*offered, *disk_types()) if one not in cost.table().rates]
+    assert {one for one in unpriced if not one.startswith(tuple(named))} == set()
+    assert {one for one in named if not any(name.startswith(one) for name in unpriced)} == set()
 
 
 def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
