@@ -10,6 +10,7 @@ from components.content_type import set_content_type
 from components.registry.model_registry import find_champion
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
+from trainer import quiet
 from trainer.data import schema
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import load
@@ -52,6 +53,7 @@ def evaluate_model(
         location: Its region.
     """
     # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
+    quiet.import_tensorflow()
     from components.registry.model_evaluation import classification_metrics
     from trainer.evaluation import answer_file, champion_scores, drift, gate
     from trainer.evaluation.scoring import evaluate

@@ -11,6 +11,7 @@ from components.registry.model_registry import Version, registry_of
 from components.registry.model_upload import MADE_BY, Candidate, label
 from components.registry.trained_versions import dataset_digest, training_labels
 from components.typed import component
+from trainer import quiet
 from trainer.data import storage
 from trainer.evaluation.gate_options import ROLES, GateOptions
 
@@ -76,6 +77,7 @@ def register_model(
     def judge_again(current: Version | None) -> str:
         nonlocal why
         # Seldom needed, and TensorFlow takes seconds to import.
+        quiet.import_tensorflow()
         from trainer.evaluation import champion_scores, gate
         from trainer.evaluation.scoring import evaluate
 

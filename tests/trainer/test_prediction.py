@@ -1,6 +1,8 @@
 """What can't be evaluated is refused in one line that names it."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,23 @@ NAMES = ["c0", "c1", "c2"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "pixels", NAMES)
+
+
+WITHOUT_KERAS = """
+import sys
+from trainer import quiet
+quiet.import_tensorflow()
+from trainer.evaluation.scoring import evaluate
+print(evaluate(*sys.argv[1:]).log_loss, "keras" in sys.modules)
+"""
+
+
+def test_a_model_is_evaluated_without_the_import_of_keras(untrained_model, digit_records):
+    places = [untrained_model, digit_records.uri]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS, *places], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == f"{evaluate(*places).log_loss} False"
 
 
 def test_an_empty_split_is_refused(model, tmp_path):
