@@ -1,8 +1,9 @@
 """create_tfrecords in a process that has Apache Beam, as the tests of it ask.
 
 Reads cases from the JSON file that it is given: {"output", "engine", "options", ...}. engine:
-"local"; "beam", Beam on this machine; "dataflow", a service of this machine that speaks
-Dataflow's API. Writes JSON lines: each line of progress as it comes, and an answer a case.
+"local"; "beam", Beam on this machine, in one process or as many as "workers"; "dataflow", a
+service of this machine that speaks Dataflow's API. Writes JSON lines: each line of progress as it
+comes, and an answer a case.
 """
 
 import contextlib
@@ -12,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import engines, writer
+from trainer.data.write import beam, engines, writer
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -34,6 +36,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             service = DataflowService(**case.get("service", {}))
             stack.enter_context(service.running())
             endpoint, project, given["jobs"] = service.endpoint, "my-project", service.jobs
+        if workers := case.get("workers"):
+            stack.enter_context(mock.patch.object(beam, "WORKERS", workers))
         kind = "local" if case["engine"] == "local" else "dataflow"
         try:
             engine = engines.open_engine(

@@ -13,7 +13,7 @@ import pytest
 
 from tests import tables
 from tests.trainer.data.beam_process import answers_of, interpreter, run, start
-from tests.trainer.data.folders import content, two_classes
+from tests.trainer.data.folders import content, picture, two_classes, write_pictures
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import engines
 from trainer.data.write.writer import create_tfrecords
@@ -32,17 +32,29 @@ def python() -> str:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
-    """Options by name: of images with one broken, of their variants, a table, and digits."""
+    """Options by name: of images with copies and one broken, of their variants, and others."""
     folder = tmp_path_factory.mktemp("sources")
     images = two_classes(folder / "images", 60)
     (images / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff broken")
-    table = tables.write_csv(folder / "trips.csv", tables.lines(1200))
+    for place in ("cat/copy", "cat/copy-2", "dog/copy"):
+        picture(7).save(images / f"{place}.png")
+    split = folder / "split"
+    for number, part in enumerate(("train", "test")):
+        for label in ("cat", "dog"):
+            write_pictures(split / part / label, 30, seed=10 * number + len(label))
+    for place in ("train/cat/copy", "test/dog/copy", "train/dog/copy"):
+        picture(8).save(split / f"{place}.png")
+    table = folder / "trips"
+    for number in range(2):
+        tables.write_csv(table / f"{number}.csv", tables.lines(1200)[number:])
+    (table / "1.csv").write_text((table / "1.csv").read_text() + "too,short\n")
     described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
     here = {**SMALL, "source": f"images:{images}"}
     variants = {"augmentation": "records", "augmentation_variants": 3, "encoding": "raw"}
     return {
         "images": {**here, "shard_megabytes": 0.02},
         "variants": {**here, **variants},
+        "split": {**SMALL, "source": f"images:{split}", "shard_megabytes": 0.01},
         "table": {"source": f"csv:{table}", "shard_megabytes": 0.02, **described},
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
@@ -77,17 +89,29 @@ def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str
     }
     for name, case in on_dataflow.items():
         cases[name] = {"engine": "dataflow", "options": sources["digits"], **case}
-    given = run(python, folder, [{**c, "output": str(folder / n)} for n, c in cases.items()])
+    given = run(python, folder, [{**c, "output": str(folder / n)} for n, c in cases.items()], 300)
     return folder, dict(zip(cases, given, strict=True))
 
 
-@pytest.mark.parametrize("name", ["images", "variants", "table", "digits"])
+@pytest.mark.parametrize("name", ["images", "variants", "split", "table", "digits"])
 def test_beam_writes_the_bytes_that_one_machine_writes(answers, name):
     folder, said = answers
     expected = content(folder / f"{name}-local")
     assert sum(file.endswith(".tfrecord") for file in expected) >= 3
     assert "error" not in said[f"{name}-beam"]
     assert content(folder / f"{name}-beam") == expected
+
+
+@pytest.mark.slow
+def test_four_processes_of_beam_write_the_bytes_of_one_machine(answers, python, sources, tmp_path):
+    names = ("split", "table", "digits")
+    cases = [
+        {"engine": "beam", "workers": 4, "output": str(tmp_path / name), "options": sources[name]}
+        for name in names
+    ]
+    run(python, tmp_path, cases, seconds=300)
+    for name in names:
+        assert content(tmp_path / name) == content(answers[0] / f"{name}-local")
 
 
 @pytest.mark.parametrize("name", ["images", "table"])
@@ -104,8 +128,8 @@ def test_the_log_says_how_many_shards_are_written_and_where_the_job_is(answers):
     assert lines[0] == f"create_tfrecords: Dataflow job job-0 {link}"
     written = [line for line in lines if line.endswith("shards written")]
     total = len(list((answers[0] / "table-dataflow").glob("*.tfrecord")))
-    assert written[-1] == f"create_tfrecords: {total}/{total} shards written"
-    assert lines[-1].startswith("create_tfrecords: 1,200 rows in ")
+    assert written[-1] == f"create_tfrecords: {total} shards written"
+    assert lines[-1].startswith("create_tfrecords: 2,400 rows in ")
 
 
 def test_a_job_of_dataflow_is_told_its_image_its_machines_and_its_account(answers):
@@ -226,6 +250,14 @@ def test_a_folder_that_dataflow_does_not_have_is_named_before_anything_is_writte
     with pytest.raises(InputError, match=f"workers have no folder .*{place}; give gs://"):
         create_tfrecords(options, target, engine=open_engine())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_store_is_for_one_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    options = RecordOptions(records_store=str(tmp_path / "store"))
+    with pytest.raises(InputError, match=r"records_store=.*store' is for records_engine='local'"):
+        create_tfrecords(options, str(tmp_path / "out"), engine=open_engine())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -165,47 +165,6 @@ def test_the_same_folder_written_twice_takes_nothing_from_itself(run, photos):
     assert load(first.uri) == again
 
 
-class CountingEngine:
-    """Writes shards in this process, and counts what it is given."""
-
-    def __init__(self):
-        self.given = []
-
-    def check(self, source, output_uri):
-        pass
-
-    def write(self, writer, tasks, report):
-        for task in tasks:
-            self.given.append(len(task.references))
-            yield writer.write(task, report)
-
-
-def test_an_engine_is_given_what_is_left_and_is_not_started_for_nothing(photos, tmp_path):
-    def with_engine(name):
-        engine = CountingEngine()
-        options = RecordOptions(
-            source=f"images:{photos}",
-            image_size=SIZE,
-            encoding="raw",
-            shard_megabytes=0.06,
-            records_store=str(tmp_path / "store"),
-        )
-        output = str(tmp_path / name)
-        dataset = writer.create_tfrecords(
-            options, output, engine=engine, progress=lambda line: None
-        )
-        return dataset, engine.given
-
-    first, given = with_engine("first")
-    assert sum(given) == 2 * PICTURES
-    second, given = with_engine("second")
-    assert (shards(second), given) == (shards(first), [])
-    write_pictures(photos / "cat" / "new", 8, seed=7)
-    third, given = with_engine("third")
-    assert sum(given) == 8
-    assert len(all_records(third)) == 2 * PICTURES + 8
-
-
 def refused(run, *arguments, **options):
     with pytest.raises(InputError) as raised:
         run(*arguments, **options)

@@ -126,6 +126,18 @@ def test_rows_that_do_not_fit_are_rejected_by_line_and_missing_values_are_kept(t
     assert by_key[b"t.csv:22"]["Zone Id"] == b'a "b"'
 
 
+def test_a_class_of_unusable_rows_alone_moves_no_other(tmp_path):
+    made = ["bad,zebra", *(f"{n},{'cash' if n % 2 else 'card'}" for n in range(60))]
+    table = tables.write_csv(tmp_path / "t.csv", made, "miles,payment")
+    columns = [{"name": "miles", "type": "numeric"}]
+    changes = {"columns": columns, "crosses": [], "label": {"column": "payment"}}
+    dataset = write(table, tmp_path / "out", max_rejected_fraction=0.1, **changes)
+    assert dataset.classes == ["card", "cash"]
+    kept = [one for split in dataset.splits for one in examples(dataset, split)]
+    assert len(kept) == 60
+    assert all(one["label"] == one["miles"] % 2 for one in kept)
+
+
 def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
     header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
     (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))

@@ -119,7 +119,8 @@ class Source(Protocol):
         """Lists everything given, in an order that repeats.
 
         Args:
-            mapped: for what can be looked at one by one, on this machine.
+            mapped: for what can be looked at one by one, in other processes or on other
+                machines; what it returns is to be yielded as it is.
         """
         ...
 

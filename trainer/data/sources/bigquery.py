@@ -49,7 +49,7 @@ class BigQueryReader(TableKind):
         # Nothing tells whether a table has changed: its records are written anew each time.
         return secrets.token_hex(16), ""
 
-    def blocks(self) -> Iterator[Any]:
+    def blocks(self, _: int) -> Iterator[Any]:
         import pyarrow as pa
 
         from trainer.data.tables.batches import Batch

@@ -21,11 +21,10 @@ class CsvReader(FileReader):
 
         return tuple(read_header(uri))
 
-    def blocks(self) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Any]:
         from trainer.data.tables.rows import read_blocks
 
-        for file, uri in enumerate(self._uris):
-            yield from read_blocks(uri, file)
+        return read_blocks(self._uris[file], file)
 
     def read(self, block: Any) -> Any:
         from trainer.data.tables.rows import read_rows

@@ -11,7 +11,6 @@ format that is not read, counts as any unusable image does.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -93,8 +92,6 @@ class ImageFolder(ImageSource):
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
         """Lists and digests every file under the folder, sorted by path."""
-        if storage.is_remote(self.location):
-            mapped = functools.partial(storage.read_ahead, threads=storage.REMOTE_READERS)
         return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:

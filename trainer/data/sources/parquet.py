@@ -22,15 +22,14 @@ class ParquetReader(FileReader):
         with _opened(uri) as file:
             return tuple(file.schema_arrow.names)
 
-    def blocks(self) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Any]:
         from trainer.data.tables.batches import BATCH_ROWS, Batch
 
-        for number, uri in enumerate(self._uris):
-            row = 1
-            with _opened(uri) as file:
-                for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
-                    yield Batch(number, row, batch)
-                    row += len(batch)
+        row = 1
+        with _opened(self._uris[file]) as opened:
+            for batch in opened.iter_batches(BATCH_ROWS, use_threads=False):
+                yield Batch(file, row, batch)
+                row += len(batch)
 
     def read(self, block: Any) -> Any:
         from trainer.data.tables.batches import read_batch

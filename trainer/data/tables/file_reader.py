@@ -62,7 +62,7 @@ class FileReader(TableKind):
         """Return the names of a file's columns."""
         raise NotImplementedError
 
-    def blocks(self) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Any]:
         raise NotImplementedError
 
     def read(self, block: Any) -> Any:

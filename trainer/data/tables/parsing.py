@@ -1,6 +1,8 @@
 """A block of rows to records, digests, labels and statistics: what every core does at once."""
 
+import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.sources import DIGEST_BYTES
+from trainer.data.record_options import SPLITS
+from trainer.data.sources import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.columns import COMPARISONS, Column, Label, TableSchema
 from trainer.data.tables.row_records import entries
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.write.split_plan import drawn_ranks
+from trainer.data.write.totals import Totals
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 _SHOWN = 40
@@ -51,8 +55,8 @@ class TableReader(Protocol):
     names: list[str]
     details: dict[str, Any]
 
-    def blocks(self) -> Any:
-        """Yield what `read` takes, in an order that repeats; each has its `file`'s index."""
+    def blocks(self, file: int) -> Any:
+        """Yield what `read` takes of the file with this index, which each has as its `file`."""
         ...
 
     def read(self, block: Any) -> Rows:
@@ -68,16 +72,12 @@ class ParsedBlock:
         labels: classes, as text.
         rows: of those that can be used `digest`, `label` (an index into labels), `split` (an
             index into SPLITS), and `entries` of their tf.train.Example.
-        rejections: (key, reason) of the others.
-        statistics: of every column.
-        content: a hash of the rows, which adds up over blocks.
+        totals: of all rows.
     """
 
     labels: list[str]
     rows: pa.RecordBatch
-    rejections: list[tuple[str, str]]
-    statistics: list[ColumnStatistics]
-    content: np.ndarray
+    totals: Totals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,25 +112,29 @@ class BlockParser:
             one.add(values[one.column.name], ranks, halves[:, 0])
         numbers = found.numbers[kept]
         keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
-        weights = (numbers.astype(np.uint64) + np.uint64(block.file << 44)) * np.uint64(2)
-        return ParsedBlock(
-            labels=labels,
-            rows=pa.record_batch(
-                {
-                    "digest": pa.FixedSizeBinaryArray.from_buffers(
-                        pa.binary(DIGEST_BYTES),
-                        len(kept),
-                        [None, pa.py_buffer(halves.astype(">u8").tobytes())],
-                    ),
-                    "label": pa.array(codes[kept], pa.int32()),
-                    "split": pa.array(ranks, pa.uint8()),
-                    "entries": entries(columns, values, keys),
-                }
-            ),
-            rejections=[(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
-            statistics=statistics,
-            content=(halves * (weights + np.uint64(1))[:, None]).sum(axis=0),
+        rows = pa.record_batch(
+            {
+                "digest": pa.FixedSizeBinaryArray.from_buffers(
+                    pa.binary(DIGEST_BYTES),
+                    len(kept),
+                    [None, pa.py_buffer(halves.astype(">u8").tobytes())],
+                ),
+                "label": pa.array(codes[kept], pa.int32()),
+                "split": pa.array(ranks, pa.uint8()),
+                "entries": entries(columns, values, keys),
+            }
         )
+        places = np.bincount(ranks.astype(np.int64) * len(labels) + codes[kept])
+        named = itertools.product(SPLITS, labels)
+        weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+        totals = Totals(
+            counts=collections.Counter(dict(zip(named, places.tolist(), strict=False))),
+            rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
+            content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+            statistics=statistics,
+            entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
+        )
+        return ParsedBlock(labels, rows, totals)
 
 
 def _taken(values: Any, kept: np.ndarray, chosen: pa.Array) -> Any:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trainer.data import storage
 from trainer.data.record_options import SPLITS
@@ -27,9 +26,7 @@ PARTITIONS = 256
 MEMORY_BYTES = 8 * 10**6
 _PREFIX = "create_tfrecords-rows-"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-_SCHEMA = pa.schema(
-    {"digest": pa.binary(DIGEST_BYTES), "label": pa.int32(), "entries": pa.binary()}
-)
+SCHEMA = pa.schema({"digest": pa.binary(DIGEST_BYTES), "label": pa.int32(), "entries": pa.binary()})
 
 
 class Spill:
@@ -40,18 +37,16 @@ class Spill:
 
     Attributes:
         counts: rows of each partition, int64 [splits, PARTITIONS].
-        bytes: of all entries.
     """
 
     def __init__(self) -> None:
         self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
-        self.bytes = 0
         self._folder = ""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Keeps rows with the columns of _SCHEMA and their `split`, an index into SPLITS."""
+        """Keeps rows with the columns of SCHEMA and their `split`, an index into SPLITS."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= MEMORY_BYTES:
@@ -76,9 +71,9 @@ class Spill:
             rows = pa.concat_tables(parts)
         else:
             begin = int(self.counts.reshape(-1)[:number].sum())
-            table = pa.Table.from_batches(self._waiting, _SCHEMA)
+            table = pa.Table.from_batches(self._waiting, SCHEMA)
             rows = table.slice(begin, int(self.counts[split, partition]))
-        return rows.sort_by([("digest", "ascending"), ("entries", "ascending")])
+        return in_order(rows)
 
     def forget(self, split: int, partition: int) -> None:
         """Removes the file of a partition that nobody will read again."""
@@ -98,13 +93,12 @@ class Spill:
 
     def _sorted(self) -> pa.Table:
         """Return what waits, ordered by partition, and count it."""
-        schema = pa.schema([*_SCHEMA, ("split", pa.uint8())])
+        schema = pa.schema([*SCHEMA, ("split", pa.uint8())])
         table = pa.Table.from_batches([one.select(schema.names) for one in self._waiting], schema)
         first = digest_halves(table["digest"])[:, 0] >> np.uint64(56)
         places = table["split"].to_numpy().astype(np.int64) * PARTITIONS + first.astype(np.int64)
         self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
-        self.bytes += pc.sum(pc.binary_length(table["entries"])).as_py() or 0
-        ordered = table.select(_SCHEMA.names).take(np.argsort(places, kind="stable"))
+        ordered = table.select(SCHEMA.names).take(np.argsort(places, kind="stable"))
         return ordered.combine_chunks()
 
     def _flush(self) -> None:
@@ -120,11 +114,16 @@ class Spill:
                 if count:
                     with (
                         self._path(number).open("ab") as file,
-                        pa.ipc.new_stream(file, _SCHEMA, options=_COMPRESSED) as stream,
+                        pa.ipc.new_stream(file, SCHEMA, options=_COMPRESSED) as stream,
                     ):
                         stream.write_table(table.slice(begin, count))
                     begin += count
         self._waiting, self._waiting_bytes = [], 0
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their digests, then of their entries."""
+    return rows.sort_by([("digest", "ascending"), ("entries", "ascending")])
 
 
 def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:

@@ -7,11 +7,10 @@ columns moves no row. What does not fit (a number that is none, no label) is rej
 row's key; a missing value of a column is none of that, it is known as missing.
 """
 
-import dataclasses
 import itertools
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,15 @@ import pyarrow as pa
 
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import Feature
-from trainer.data.sources import Rejection
 from trainer.data.tables.columns import Cross, TableSchema
 from trainer.data.tables.parsing import BlockParser, ParsedBlock, TableReader
 from trainer.data.tables.row_records import frames
 from trainer.data.tables.spill import PARTITIONS, Spill, digest_halves
-from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.write.listing import map_in_processes
 from trainer.data.write.process_pool import Spares, available_cores
 from trainer.data.write.split_plan import shard_numbers
-from trainer.data.write.table_plan import Piece, RowPlan, RowTask
+from trainer.data.write.table_plan import Piece, RowTask
+from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted
 from trainer.errors import InputError
 
@@ -68,55 +66,70 @@ class Table:
         self._spill = Spill()
         weakref.finalize(self, self._spill.remove)
 
-    def plan(self, lines: ProgressLines, spares: Spares) -> RowPlan:
+    def plan(self, lines: ProgressLines, spares: Spares) -> Totals:
         """Reads every row; then classes, features and label_order are known."""
-        statistics = [ColumnStatistics(column) for column in self._schema.columns]
-        known = {name: index for index, name in enumerate(self.classes)}
-        counts = np.zeros(MAX_CLASSES, np.int64)
-        content = np.zeros(2, np.uint64)
-        rejections: list[Rejection] = []
+        totals = Totals()
+        known: dict[str, int] = {}
         for parsed in self._parsed(spares):
-            rejections += [Rejection(key, reason) for key, reason in parsed.rejections]
-            codes = np.array([known.setdefault(one, len(known)) for one in parsed.labels], np.int32)
-            if len(known) > MAX_CLASSES:
-                raise InputError(
-                    f"source={self._source!r}: label column {self._schema.label.column!r} has "
-                    f"more than {MAX_CLASSES:,} different values; {_COMPARE}"
-                )
-            labels = codes[parsed.rows.column("label")]
-            place = parsed.rows.schema.get_field_index("label")
-            self._spill.add(parsed.rows.set_column(place, "label", pa.array(labels)))
-            counts += np.bincount(labels, minlength=MAX_CLASSES)
-            content += parsed.content
-            for merged, one in zip(statistics, parsed.statistics, strict=True):
-                merged.merge(one)
-            lines.advance(len(labels) + len(parsed.rejections))
+            codes = [known.setdefault(name, len(known)) for name in parsed.labels]
+            self._spill.add(with_labels(parsed.rows, codes))
+            totals.merge(parsed.totals)
+            self.check(totals)
+            lines.advance(parsed.totals.given)
         self._spill.finish()
-        found = [name for name, index in known.items() if counts[index] or self.classes]
-        self._name_classes(found, int(counts.sum()), rejections)
-        rows = dict(zip(SPLITS, self._spill.counts.sum(axis=1).tolist(), strict=True))
+        self.conclude(totals)
+        places = {name: place for place, name in enumerate(self.classes)}
+        self.label_order = [places.get(name, -1) for name in known]
+        return totals
+
+    def file_numbers(self) -> range:
+        """Return the indices of the table's files."""
+        return range(len(self._reader.names))
+
+    def blocks(self, file: int) -> Any:
+        """Yield the blocks of a file, for `parse`."""
+        return self._reader.blocks(file)
+
+    def parse(self, block: Any) -> ParsedBlock:
+        """Parse a block."""
+        return self._parser.parse(block)
+
+    def check(self, totals: Totals) -> None:
+        """Refuse a label that has too many values, before they take too much memory."""
+        if len({name for _, name in totals.counts}) > MAX_CLASSES:
+            raise InputError(
+                f"source={self._source!r}: label column {self._schema.label.column!r} has more "
+                f"than {MAX_CLASSES:,} different values; {_COMPARE}"
+            )
+
+    def conclude(self, totals: Totals) -> None:
+        """Name the classes and features of the whole table."""
+        counted_names = {name for _, name in totals.counts}
+        self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural)
+        self.label_order = list(range(len(self.classes)))
+        self._check_classes(totals)
         self.features = [
             Feature(
                 name=one.column.name,
                 kind=one.column.type,
                 dtype=one.column.dtype,
                 settings=one.settings(),
-                statistics=one.figures(rows),
+                statistics=one.figures(totals.examples),
             )
-            for one in statistics
+            for one in totals.statistics
         ] + [_crossed(cross) for cross in self._schema.crosses]
-        in_order = dict(zip(self.label_order, counts.tolist(), strict=False))
-        return RowPlan(
-            rejections=sorted(rejections, key=lambda one: one.key),
-            order={split: range(count) for split, count in rows.items()},
-            counts=[in_order[label] for label in range(len(self.classes))],
-            content=[*content.tolist(), *self._reader.names],
-            entry_bytes=self._spill.bytes,
-        )
+
+    def cut(self, _: str, count: int, __: Any) -> list[tuple[int, int]]:
+        """Return the number of each shard, and how many there are."""
+        return [(number, count) for number in range(count)]
+
+    def task(self, file: str, split: str, chosen: tuple[int, int], _: int) -> RowTask:
+        """Return the task of the shard `file`."""
+        return RowTask(file, split, *chosen)
 
     def pieces(self, task: RowTask) -> Iterator[Piece]:
         """Yield the records of a task, partition by partition."""
-        tables = [task.carried] if task.carried is not None else self._rows(task)
+        tables = self._rows(task) if task.rows is None else [task.rows]
         for rows in (part for table in tables for part in table.to_batches(PIECE_ROWS)):
             labels = np.array(self.label_order)[rows["label"].to_numpy()]
             records = frames(rows["entries"], labels)
@@ -124,10 +137,6 @@ class Table:
             content = memoryview(records.buffers()[2])[offsets[0] : offsets[-1]]
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
-
-    def carried(self, task: RowTask) -> RowTask:
-        """Return a task with its rows, for a machine without this one's disk."""
-        return dataclasses.replace(task, carried=pa.concat_tables(self._rows(task)))
 
     def _rows(self, task: RowTask) -> Iterator[pa.Table]:
         split, width = SPLITS.index(task.split), (1 << 64) // PARTITIONS
@@ -149,7 +158,7 @@ class Table:
 
     def _parsed(self, spares: Spares) -> Iterator[ParsedBlock]:
         """Yield what every block holds, in their order, parsed on all cores."""
-        blocks = self._reader.blocks()
+        blocks = itertools.chain.from_iterable(map(self.blocks, self.file_numbers()))
         first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
         count = available_cores()
         if len(first) < POOL_PAYS_BLOCKS or count == 1:
@@ -161,16 +170,18 @@ class Table:
             self._parser.parse, itertools.chain(first, blocks), spares, size=1
         )
 
-    def _name_classes(self, found: list[str], rows: int, rejections: list[Rejection]) -> None:
-        """Put the classes in order; `rows` are those that can be used."""
+    def _check_classes(self, totals: Totals) -> None:
+        """Refuse a label without classes to learn."""
+        rows, rejections = totals.counts.total(), totals.rejections
         if not rows and not rejections:
             raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
         label = self._schema.label
         place = f"source={self._source!r}: label column {label.column!r}"
-        order = found if label.classes else sorted(found, key=_natural)
+        order = self.classes
         if len(order) < 2:
             why = "; of the rows that can't be used, the first is "
-            first = f"{why}{rejections[0].key}: {rejections[0].reason}" if rejections else ""
+            one = min(rejections, key=lambda one: (len(one.key), one.key), default=None)
+            first = f"{why}{one.key}: {one.reason}" if one else ""
             raise InputError(
                 f"{place} has {'only one value, ' + repr(order[0]) if order else 'no value'}; a "
                 f"classifier needs two or more{first}"
@@ -180,8 +191,13 @@ class Table:
                 f"{place} holds numbers, not classes: {len(order):,} different ones in "
                 f"{counted(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
-        self.classes = order
-        self.label_order = [order.index(name) for name in found]
+
+
+def with_labels(rows: pa.RecordBatch, codes: Sequence[int]) -> pa.RecordBatch:
+    """Return rows with other labels: `codes` by the labels that they have."""
+    place = rows.schema.get_field_index("label")
+    labels = np.array(codes, np.int32)[rows.column("label")]
+    return rows.set_column(place, "label", pa.array(labels))
 
 
 def _is_continuous(values: list[str], rows: int) -> bool:

@@ -1,39 +1,42 @@
-"""Shards written by Apache Beam: on Dataflow's machines, or on this one.
+"""Data sets by Apache Beam: on Dataflow's machines, or on this one.
 
-The plan is made here, by the launcher; every shard becomes an element of a Beam pipeline of
-one step, which does what a process of this machine would do. Beam carries names alone, the
-examples of a shard travel as a file (dataflow_tasks.py), and a worker that finds the shard already
-written leaves it as it is: killed and run again, whole shards are kept.
+All the work is one pipeline (beam_pipeline.py); this process starts it, waits for its end and
+reads dataset.json. Killed and run again, whole shards are kept.
 
 Apache Beam is imported where a run begins: no other run pays for it.
 """
 
 import contextlib
 import importlib.util
+import logging
+import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from trainer.data import storage
+from trainer.data.record_options import RecordOptions
+from trainer.data.schema import Dataset, join, load
 from trainer.data.sources import Source
 from trainer.data.write.dataflow import DataflowJob, RunOnDataflow
-from trainer.data.write.dataflow_tasks import Parcels, write_parcel
-from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
-from trainer.data.write.table_plan import RowTask
+from trainer.data.write.output import JOB, is_shard
+from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
 
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
 """How often results are looked for."""
+WORKERS = 1
+"""Of Beam on this machine: to start others takes longer than a rehearsal."""
 LINE_SECONDS = 1.0
 """Between two lines about them, at least."""
 
 
 class BeamEngine:
-    """Writes shards with Beam; see `trainer.data.write.engines.Engine`.
+    """Creates data sets with Beam; see `trainer.data.write.engines.Engine`.
 
     Args:
         job: of Dataflow; None: on this machine, in this process.
@@ -52,12 +55,17 @@ class BeamEngine:
             )
         self._job, self._say = job, say
 
-    def check(self, source: Source, output_uri: str) -> None:
-        """Refuses folders that Dataflow's workers do not have."""
+    def check(self, source: Source, options: RecordOptions, output_uri: str) -> None:
+        """Refuses folders that Dataflow's workers do not have, and a store."""
+        if options.records_store:
+            raise InputError(
+                f"records_store={options.records_store!r} is for records_engine='local'; Dataflow "
+                "writes all shards: leave it out"
+            )
         if self._job is None or self._job.sees_this_machine:
             return
         places = {"output": output_uri}
-        if not source.is_spilled and source.location:
+        if source.location:
             places["source"] = source.location
         for name, place in places.items():
             if not storage.is_remote(place):
@@ -66,39 +74,43 @@ class BeamEngine:
                     f"({name}); give gs://BUCKET/FOLDER, or use records_engine='local'"
                 )
 
-    def write(
+    def create(
         self,
-        writer: ShardWriter,
-        tasks: Iterable[ShardTask | RowTask],
-        report: Callable[[int], None],
-    ) -> Generator[ShardResult]:
-        """Writes `tasks` as the protocol says; a SIGTERM ends the job, too."""
-        parcels = Parcels(writer)
-        parcels.send(tasks)
-        total = len(parcels.examples)
-        pause = REMOTE_SECONDS if storage.is_remote(parcels.folder) else LOCAL_SECONDS
+        source: Source,
+        options: RecordOptions,
+        output_uri: str,
+        check: Callable[[], None],
+    ) -> Dataset:
+        """Writes the data set as the protocol says; a SIGTERM ends the job, too."""
+        from trainer.data.write.beam_pipeline import ERROR, RecordsPipeline
+
+        folder = join(output_uri, UNFINISHED, f"{JOB}{secrets.token_hex(4)}")
+        with storage.writing(output_uri):
+            storage.make_folder(folder)
+        pipeline = RecordsPipeline(source, options, output_uri, folder, check)
+        pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS
         with _sigterm_noted() as told_to_stop:
-            run = self._begin(writer, parcels)
+            run = self._begin(pipeline)
             try:
                 over, last = False, time.monotonic()
                 while not over:
                     over = run.wait(pause)
                     if told_to_stop.is_set():
                         sys.exit(128 + signal.SIGTERM)
-                    for result in parcels.receive():
-                        report(parcels.examples[result.shard.file])
-                        yield result
+                    if storage.exists(join(folder, ERROR)):
+                        raise InputError(storage.read(join(folder, ERROR)).decode())
                     if over or time.monotonic() - last >= LINE_SECONDS:
-                        done, last = total - parcels.missing, time.monotonic()
-                        self._say(f"create_tfrecords: {done:,}/{total:,} shards written")
+                        done = sum(is_shard(name) for name, _ in storage.scan(output_uri))
+                        self._say(f"create_tfrecords: {done:,} shards written")
+                        last = time.monotonic()
                 run.raise_failure()
-                if parcels.missing:
-                    raise RuntimeError(f"{run.name} left {parcels.missing:,} shards unwritten")
+                return load(output_uri)
             finally:
-                parcels.stop()
                 run.end()
+                with contextlib.suppress(Exception):  # Another error may be on its way.
+                    storage.remove_folder(folder)
 
-    def _begin(self, writer: ShardWriter, parcels: Parcels) -> "_Run":
+    def _begin(self, records: Any) -> "_Run":
         import apache_beam as beam
 
         def pipeline(runner: Any, **options: Any) -> Any:
@@ -112,18 +124,12 @@ class BeamEngine:
                     **options,
                 ),
             )
-            (
-                made
-                | "Shards" >> beam.Create(sorted(parcels.examples))
-                # Else each worker would be bound to the names that it was first given.
-                | "Spread" >> beam.Reshuffle()
-                | "Write" >> beam.Map(write_parcel, writer=writer, folder=parcels.folder)
-            )
+            records.add_to(made)
             return made
 
         if self._job is None:
             return _RunHere(pipeline)
-        run = RunOnDataflow(self._job, pipeline, writer.fingerprint, parcels.folder)
+        run = RunOnDataflow(self._job, pipeline, records.output_uri, records.folder)
         self._say(f"create_tfrecords: {run.name} {run.link}")
         return run
 
@@ -155,7 +161,10 @@ class _RunHere:
         # By its own name: DirectRunner would first look for a program to download.
         from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-        made = pipeline(FnApiRunner(), direct_running_mode="in_memory", direct_num_workers=1)
+        # It logs what it raises, a user's mistake with the whole stack.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+        mode = "in_memory" if WORKERS == 1 else "multi_processing"
+        made = pipeline(FnApiRunner(), direct_running_mode=mode, direct_num_workers=WORKERS)
         self._failure: Exception | None = None
         self._over = threading.Event()
         threading.Thread(target=self._run, args=(made,), daemon=True).start()
@@ -168,8 +177,8 @@ class _RunHere:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 
     def end(self) -> None:
-        # It can't be stopped, but ends soon once it was told to begin no other shard.
-        self._over.wait()
+        # An error ends it soon. It can't be stopped, but ends with this process.
+        self._over.wait(LINE_SECONDS)
 
     def _run(self, pipeline: Any) -> None:
         try:

@@ -6,8 +6,7 @@ from pathlib import Path
 from trainer.data import storage
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Rejection, Source
-from trainer.data.write.split_plan import Plan
-from trainer.data.write.table_plan import RowPlan
+from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import counted
 from trainer.errors import InputError
 
@@ -74,11 +73,10 @@ def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection
     return rejected, given - (len(rejections) - len(rejected))
 
 
-def check_plan(plan: Plan | RowPlan, source: Source, options: RecordOptions) -> None:
-    """Refuses a plan with a class or a split that has no example."""
-    class_counts = plan.class_counts(len(source.classes))
-    examples = {split: len(order) for split, order in plan.order.items()}
-    _check_counts(class_counts, examples, source, options)
+def check_totals(totals: Totals, source: Source, options: RecordOptions) -> None:
+    """Refuses a source of which too much is rejected, or a class or a split has no example."""
+    check_rejections(totals.rejections, totals.given, options, source.unit)
+    _check_counts(totals.class_counts(source.classes), totals.examples, source, options)
 
 
 def check_written(

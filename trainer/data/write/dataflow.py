@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,7 +56,7 @@ class RunOnDataflow:
 
     Args:
         pipeline: makes the pipeline for a runner and its options.
-        fingerprint: of what is written. While one job writes it, no other can be started.
+        output_uri: what it writes. While one job writes it, no other can be started.
         folder: URI below which the job keeps its own files.
 
     Raises:
@@ -63,19 +64,19 @@ class RunOnDataflow:
     """
 
     def __init__(
-        self, job: DataflowJob, pipeline: Callable[..., Any], fingerprint: str, folder: str
+        self, job: DataflowJob, pipeline: Callable[..., Any], output_uri: str, folder: str
     ) -> None:
         options: dict[str, Any] = {
             "project": job.project,
             "region": job.region,
-            "job_name": f"create-tfrecords-{fingerprint[:16]}",
+            "job_name": f"create-tfrecords-{hashlib.sha256(output_uri.encode()).hexdigest()[:16]}",
             "temp_location": join(folder, "temp"),
             "staging_location": join(folder, "staging"),
             "sdk_container_image": job.image,
             "sdk_location": "container",
             "max_num_workers": job.max_workers,
             "machine_type": job.machine_type,
-            # A process a core writes a shard at a time, as on this machine.
+            # A process a core does one thing at a time, as on this machine.
             "number_of_worker_harness_threads": 1,
             # It would ask pip, which the image has not.
             "experiments": ["disable_logging_submission_environment"],

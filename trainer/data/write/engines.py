@@ -1,18 +1,17 @@
-"""Engines that write shards: this machine's processes, or one that is named here.
+"""Engines that create data sets: this machine's processes, or one that is named here.
 
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)
 
-An engine decides who writes a shard and when, never what is in it: the same bytes come of all.
+An engine decides which machine does what and when, never what is written: the bytes are equal.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from trainer.data.record_options import EngineOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.schema import Dataset
 from trainer.data.sources import Source
-from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
-from trainer.data.write.table_plan import RowTask
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
 """gcloud's own name for another endpoint than Google's."""
@@ -22,25 +21,26 @@ _ON_THIS_MACHINE = ("", "local")
 
 
 class Engine(Protocol):
-    """Writes shards elsewhere than in this process and its children."""
+    """Creates data sets elsewhere than in this process and its children."""
 
-    def check(self, source: Source, output_uri: str) -> None:
+    def check(self, source: Source, options: RecordOptions, output_uri: str) -> None:
         """Raises InputError where it could not read the one or write to the other."""
         ...
 
-    def write(
+    def create(
         self,
-        writer: ShardWriter,
-        tasks: Iterable[ShardTask | RowTask],
-        report: Callable[[int], None],
-    ) -> Generator[ShardResult]:
-        """Writes `tasks`; yields results as they come, in any order.
+        source: Source,
+        options: RecordOptions,
+        output_uri: str,
+        check: Callable[[], None],
+    ) -> Dataset:
+        """Writes the data set, as `create_tfrecords` does.
 
-        Calls `report(n)` as n more examples are done. What is still to be written when the
-        generator is closed is not written any more.
+        Args:
+            check: raises where another writer has taken the folder; called on any machine.
 
         Raises:
-            InputError: as ShardWriter.write, or the engine can't be started.
+            InputError: as `create_tfrecords`, or the engine can't be started.
             RuntimeError: it failed on the way; run again.
         """
         ...

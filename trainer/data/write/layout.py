@@ -16,7 +16,8 @@ from trainer.data.sources import Source
 from trainer.data.write.shards import ShardTask
 from trainer.data.write.split_plan import Plan
 from trainer.data.write.store import StoredShard, unchanged
-from trainer.data.write.table_plan import RowPlan, RowTask
+from trainer.data.write.table_plan import RowTask, TableSource
+from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
 """Several shards of a split are a multiple of this: 2, 4 or 8 readers get whole files each."""
@@ -33,6 +34,7 @@ class Layout:
     """A plan's shards.
 
     Args:
+        plan: of what `totals` are; a table is its own.
         stored: shards of earlier records, in the store that `options` name.
 
     Attributes:
@@ -44,34 +46,33 @@ class Layout:
 
     def __init__(
         self,
-        plan: Plan | RowPlan,
+        plan: Plan | TableSource,
+        totals: Totals,
         source: Source,
         options: RecordOptions,
         stored: Sequence[StoredShard] = (),
     ) -> None:
         self._plan: Any = plan  # A store, and what it asks of a plan, is not for tables.
-        self._variants = dict.fromkeys(SPLITS, 0)
-        if options.augmentation == "records":
-            self._variants["train"] = options.augmentation_variants
-        mean, seconds = plan.cost(source)
+        self._options = options
+        mean, seconds = totals.record_cost(source)
+        counts = shard_counts(totals, mean, options)
         self.kept: dict[str, StoredShard] = {}
         self._files: dict[str, list[str]] = {}
         self._covered: dict[str, np.ndarray | None] = {}
         records = self.examples = 0
         for split in SPLITS:
-            examples = len(plan.order[split])
-            size = examples * (1 + self._variants[split]) * mean
-            count = shard_count(examples, size, options.shard_megabytes)
+            examples = totals.examples[split]
+            size, count = examples * (1 + variants(split, options)) * mean, counts[split]
             kept, covered = self._unchanged(split, stored, size / max(1, count))
             left = examples if covered is None else int(np.sum(~covered))
             if kept:
                 count = min(left, max(1, round(count * left / examples)))
             total = len(kept) + count
-            files = [f"{split}-{number:05}-of-{total:05}.tfrecord" for number in range(total)]
+            files = [shard_name(split, number, total) for number in range(total)]
             self.kept.update(zip(files, kept, strict=False))
             self._files[split], self._covered[split] = files[len(kept) :], covered
             self.examples += left
-            records += left * (1 + self._variants[split])
+            records += left * (1 + variants(split, options))
         self.seconds = seconds * records
         self.shards = sum(map(len, self._files.values()))
 
@@ -85,7 +86,7 @@ class Layout:
         """Yield a task a shard, split by split; lists of references are made when asked for."""
         for split in SPLITS:
             for file, chosen in self._cut(split):
-                yield self._plan.task(file, split, chosen, self._variants[split])
+                yield self._plan.task(file, split, chosen, variants(split, self._options))
 
     def identities(self) -> dict[str, np.ndarray]:
         """Return by file, also of those taken over, the identities of its examples, S16 [n]."""
@@ -116,6 +117,27 @@ class Layout:
         identities = self._plan.identities(self._plan.order[split])
         kept, covered = unchanged(mine, identities, usual / 2)
         return (kept, covered) if kept else ([], None)
+
+
+def variants(split: str, options: RecordOptions) -> int:
+    """Return how many augmented copies each example of a split has in the records."""
+    augmented = split == "train" and options.augmentation == "records"
+    return options.augmentation_variants if augmented else 0
+
+
+def shard_counts(totals: Totals, mean: float, options: RecordOptions) -> dict[str, int]:
+    """Return how many shards each split is cut into; `mean` is the bytes of a record."""
+    return {
+        split: shard_count(
+            examples, examples * (1 + variants(split, options)) * mean, options.shard_megabytes
+        )
+        for split, examples in totals.examples.items()
+    }
+
+
+def shard_name(split: str, number: int, count: int) -> str:
+    """Return the name of a shard's file."""
+    return f"{split}-{number:05}-of-{count:05}.tfrecord"
 
 
 def shard_count(examples: int, size: float, shard_megabytes: float) -> int:

@@ -47,6 +47,9 @@ def listed(
 
     def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """`map`, in this process until there are others that are ready."""
+        if storage.is_remote(source.location):
+            yield from storage.read_ahead(function, items, threads=storage.REMOTE_READERS)
+            return
         waiting = iter(items)
         while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
             yield from map(function, piece)

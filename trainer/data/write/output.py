@@ -20,6 +20,7 @@ has a folder of its own.
 import contextlib
 import datetime
 import fcntl
+import functools
 import json
 import os
 import re
@@ -38,11 +39,15 @@ _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
 
 
 _WRITER = "writer.json"
+JOB = "job-"
+"""Of folders in `.unfinished/` that jobs keep their own files in."""
 
 
 @contextlib.contextmanager
 def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
     """Make the folder and hold its lock; yield a function that raises where it has been lost.
+
+    Any machine may call it.
 
     Args:
         source: that is written, for others to be told.
@@ -66,19 +71,21 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
             storage.make_folder(join(uri, UNFINISHED))
             storage.write_whole(note, own)
 
-        def check() -> None:
-            if _content(note) != own:
-                raise InputError(
-                    f"{uri} is now written by {_writer(note)}; only one can have the folder: let "
-                    "that finish, or write to another one"
-                )
-
         try:
-            yield check
+            yield functools.partial(_check, uri, note, own)
         finally:
             with contextlib.suppress(InputError):  # Another error may be on its way.
                 if _content(note) == own:
                     storage.remove(note)
+
+
+def _check(uri: str, note: str, own: bytes) -> None:
+    """Raise InputError where writer.json is no longer `own`."""
+    if _content(note) != own:
+        raise InputError(
+            f"{uri} is now written by {_writer(note)}; only one can have the folder: let "
+            "that finish, or write to another one"
+        )
 
 
 def _content(note: str) -> bytes:
@@ -157,7 +164,7 @@ def make_room(writer: ShardWriter) -> None:
             if not folder:
                 if name != _WRITER:
                     storage.remove(stale)
-            elif stale != notes:
+            elif stale != notes and not name.startswith(JOB):
                 storage.remove_folder(stale)
         storage.make_folder(notes)
         noted = {name for name, _ in storage.scan(notes)}
@@ -165,8 +172,13 @@ def make_room(writer: ShardWriter) -> None:
             if name.endswith(".partial"):
                 storage.remove(join(notes, name))
         for name, _ in storage.scan(uri):
-            if _SHARD_NAME.fullmatch(name) and f"{name}.json" not in noted:
+            if is_shard(name) and f"{name}.json" not in noted:
                 storage.remove(join(uri, name))
+
+
+def is_shard(name: str) -> bool:
+    """Return whether a file of the folder has the name of a shard."""
+    return bool(_SHARD_NAME.fullmatch(name))
 
 
 def clear(writer: ShardWriter) -> None:

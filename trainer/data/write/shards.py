@@ -11,12 +11,12 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from trainer.data import storage
 from trainer.data.schema import Shard, join
-from trainer.data.sources import Reference, Rejection, Source
+from trainer.data.sources import Example, Reference, Rejection, Source
 from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
 from trainer.data.write.table_plan import Piece, RowTask, TableSource
@@ -40,9 +40,17 @@ class ShardTask:
     digests: list[bytes]
     variants: int
 
-    @property
-    def examples(self) -> int:
-        return len(self.references)
+    @classmethod
+    def of(cls, file: str, examples: Iterable[Example], variants: int) -> "ShardTask":
+        """Return the task of examples in any order."""
+        found = sorted(examples, key=lambda one: (one.digest, one.reference))
+        return cls(
+            file=file,
+            references=[one.reference for one in found],
+            labels=[one.label for one in found],
+            digests=[one.digest for one in found],
+            variants=variants,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +95,9 @@ class ShardWriter:
         """
         result = self.noted(task.file)
         if result is not None:
-            report(task.examples or result.shard.examples)
+            # Of a table, which has no variants, each record is an example.
+            done = result.shard.examples if isinstance(task, RowTask) else len(task.references)
+            report(done)
             return result
         # Two machines may write the same shard for a while, in processes of the same number.
         partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")

@@ -9,32 +9,26 @@ A plan takes about 62 bytes an example besides its key, whatever the example's s
 """
 
 import hashlib
-import json
-import time
+import heapq
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from trainer.data.record_options import SPLITS
-from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection, Source
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
+from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection
 from trainer.data.write.shards import ShardTask
+from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of
 
-_SPLITS = ("", *SPLITS)
+RANKS = ("", *SPLITS)
 """Splits of listed examples by the rank that is stored; of equal content, the highest stays."""
-
-SAMPLE = 32
-"""Examples that are encoded beforehand, for their size and the time that they take."""
 
 
 class Plan:
     """Everything that a source listed, compactly.
 
     Attributes:
-        given: examples and rejections together.
         rejections: what the source listed as unusable, and duplicates between splits.
         order: by split, the indices of its examples in their order, int64 [n].
         contradictions: pairs of examples whose content is equal, and whose labels are not.
@@ -51,20 +45,14 @@ class Plan:
             else:
                 self._add(one)
         self.contradictions: list[tuple[Example, Example]] = []
-        self.given = len(self._labels) + len(self.rejections)
         self.order = self._ordered(fractions)
-
-    def reference(self, index: int) -> Reference:
-        key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
-        return Reference(key, self._positions[index])
 
     def example(self, index: int) -> Example:
         """Return an example with the split that the source gives it."""
-        split = _SPLITS[self._given_splits[index]]
-        return Example(self.reference(index), self._labels[index], self.digest(index), split)
-
-    def digest(self, index: int) -> bytes:
-        return bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+        key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
+        digest = bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
+        split = RANKS[self._given_splits[index]]
+        return Example(Reference(key, self._positions[index]), self._labels[index], digest, split)
 
     def cut(self, split: str, count: int, covered: np.ndarray | None) -> list[np.ndarray]:
         """Return the indices of each of a split's `count` shards, in order.
@@ -81,66 +69,30 @@ class Plan:
 
     def task(self, file: str, split: str, chosen: Sequence[int], variants: int) -> ShardTask:
         """Return the task of the shard `file` that has the examples `chosen`."""
-        return ShardTask(
-            file=file,
-            references=[self.reference(index) for index in chosen],
-            labels=[self._labels[index] for index in chosen],
-            digests=[self.digest(index) for index in chosen],
-            variants=variants,
-        )
+        return ShardTask.of(file, map(self.example, chosen), variants)
 
-    def cost(self, source: Source) -> tuple[float, float]:
-        """Return the bytes and the seconds of a record: the mean over SAMPLE training examples."""
-        started = time.monotonic()
-        sizes = []
-        sampled = self.order["train"][:SAMPLE]
-        for index in sampled:
-            reference = self.reference(index)
-            try:
-                fetched = source.fetch(reference)
-                values = source.encode(fetched, reference.key, 0)[0]
-            except RejectedError:
-                continue
-            key = reference.key.encode()
-            sizes.append(len(frame(serialize({"key": key, **values, "label": 0}))))
-        seconds = (time.monotonic() - started) / max(1, len(sampled))
-        return sum(sizes) / max(1, len(sizes)), seconds
+    def totals(self, classes: Sequence[str]) -> Totals:
+        """Return what the plan knows of all examples together."""
+        labels = np.array(self._labels, np.int32)
+        totals = Totals(rejections=self.rejections, contradictions=len(self.contradictions))
+        for split, order in self.order.items():
+            for label, count in enumerate(np.bincount(labels[order]).tolist()):
+                if count:
+                    totals.counts[split, classes[label]] = count
+            totals.content = totals.content + content_of(self.identities(order))
+        totals.sample = [self.example(index) for index in self.order["train"][:SAMPLE]]
+        totals.pairs = named_pairs(self.contradictions, classes)
+        return totals
 
     def identities(self, indices: np.ndarray) -> np.ndarray:
-        """Return a hash of content, label and key of each of `indices`, S16 [n].
+        """Return `identity` of each of `indices`, S16 [n].
 
         Two plans of the same options have equal records where these are equal.
         """
         found = bytearray()
         for index in indices:
-            identity = hashlib.blake2b(digest_size=DIGEST_BYTES)
-            identity.update(self.digest(index))
-            identity.update(self._labels[index].to_bytes(4, "little"))
-            identity.update(self._keys[self._ends[index] : self._ends[index + 1]])
-            found += identity.digest()
+            found += identity(self.example(index))
         return np.frombuffer(found, f"S{DIGEST_BYTES}")
-
-    def class_counts(self, classes: int) -> list[int]:
-        """Count the examples of each class, over all splits."""
-        labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
-        return [
-            sum(counts)
-            for counts in zip(
-                *(np.bincount(labels[order], minlength=classes) for order in self.order.values()),
-                strict=True,
-            )
-        ]
-
-    def fingerprint(self, circumstances: Any) -> str:
-        """Return a digest of the whole plan and of `circumstances`, which json can write."""
-        content = hashlib.sha256(json.dumps(circumstances, sort_keys=True).encode())
-        for part in (self._keys, self._ends, self._positions, self._labels, self._digests):
-            content.update(part)
-        for split in SPLITS:
-            content.update(self.order[split].data)
-        for rejection in self.rejections:
-            content.update(f"{rejection.key}\0{rejection.reason}\0".encode())
-        return content.hexdigest()
 
     def _add(self, example: Example) -> None:
         self._keys += example.reference.key.encode()
@@ -148,7 +100,7 @@ class Plan:
         self._positions.append(example.reference.position)
         self._labels.append(example.label)
         self._digests += example.digest
-        self._given_splits.append(_SPLITS.index(example.split))
+        self._given_splits.append(RANKS.index(example.split))
 
     def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
         """Return the indices of each split, and on the way: duplicates between splits are rejected.
@@ -160,7 +112,7 @@ class Plan:
         first_bytes = np.frombuffer(self._digests, np.uint8)[::DIGEST_BYTES]
         halves = np.frombuffer(self._digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
         given = np.frombuffer(self._given_splits, np.uint8)
-        absent = [split for split in SPLITS if not np.any(given == _SPLITS.index(split))]
+        absent = [split for split in SPLITS if not np.any(given == RANKS.index(split))]
         by_first = np.argsort(first_bytes, kind="stable")
         ends = np.cumsum(np.bincount(first_bytes, minlength=256))
         parts: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -168,10 +120,10 @@ class Plan:
             found = halves[order].astype(np.uint64)
             within = np.lexsort((found[:, 1], found[:, 0]))
             order, found = order[within], found[within]
-            ranks = _assigned(given[order], found[:, 1], fractions, absent)
+            ranks = assigned(given[order], found[:, 1], fractions, absent)
             kept = self._without_duplicates(order, found, ranks)
             for split in SPLITS:
-                parts[split].append(order[kept & (ranks == _SPLITS.index(split))])
+                parts[split].append(order[kept & (ranks == RANKS.index(split))])
         return {split: np.concatenate(parts.pop(split)) for split in SPLITS}
 
     def _without_duplicates(
@@ -191,7 +143,7 @@ class Plan:
         for end, size in zip(ends[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
             group = slice(end - size, end)
             placed = zip(order[group].tolist(), ranks[group].tolist(), strict=True)
-            copies = [self.example(index)._replace(split=_SPLITS[rank]) for index, rank in placed]
+            copies = [self.example(index)._replace(split=RANKS[rank]) for index, rank in placed]
             judged = judge_copies(copies)
             order[group] = order[group][judged.order]
             ranks[group] = ranks[group][judged.order]
@@ -210,11 +162,28 @@ class JudgedCopies(NamedTuple):
     contradictions: list[tuple[Example, Example]]
 
 
+def identity(example: Example) -> bytes:
+    """Return a hash of an example's content, label and key."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    found.update(example.digest)
+    found.update(example.label.to_bytes(4, "little"))
+    found.update(example.reference.key.encode())
+    return found.digest()
+
+
+def named_pairs(
+    contradictions: Iterable[tuple[Example, Example]], classes: Sequence[str]
+) -> list[list[str]]:
+    """Return the first NAMED_PAIRS of pairs, each as ["<key> (<class>)", ...], sorted."""
+    named = ([f"{one.reference.key} ({classes[one.label]})" for one in p] for p in contradictions)
+    return heapq.nsmallest(NAMED_PAIRS, named)
+
+
 def judge_copies(copies: Sequence[Example]) -> JudgedCopies:
     """Reject copies whose split is lower than another's; find those whose label is another."""
     order = sorted(range(len(copies)), key=lambda place: copies[place].reference)
     found = [copies[place] for place in order]
-    stays = max(found, key=lambda one: _SPLITS.index(one.split))
+    stays = max(found, key=lambda one: RANKS.index(one.split))
     reason = f"duplicate: same content as {stays.reference.key} in {stays.split}"
     return JudgedCopies(
         order,
@@ -228,7 +197,7 @@ def judge_copies(copies: Sequence[Example]) -> JudgedCopies:
     )
 
 
-def _assigned(
+def assigned(
     given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], absent: Sequence[str]
 ) -> np.ndarray:
     """Return each example's split, as its rank, uint8 [n].
@@ -238,10 +207,8 @@ def _assigned(
     """
     wanted = [split for split in SPLITS if split == "train" or split in absent]
     shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
-    drawn = np.array([_SPLITS.index(split) for split in wanted], np.uint8)[
-        drawn_ranks(hashes, shares)
-    ]
-    return np.where(given <= _SPLITS.index("train"), drawn, given)
+    ranks = np.array([RANKS.index(split) for split in wanted], np.uint8)
+    return np.where(given <= 1, ranks[drawn_ranks(hashes, shares)], given)
 
 
 def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:

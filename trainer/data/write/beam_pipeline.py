@@ -1,0 +1,297 @@
+"""The pipeline of Apache Beam that creates a data set: every pass over the source is a transform.
+
+    images   list -> digest -> group equal content -> judge it        \\
+                                                                        examples of a shard -> write
+    tables   cut into blocks -> parse, encode                         /
+    totals   summed up on the way -> number of shards, fingerprint -> dataset.json
+
+What decides on a byte is what one machine calls, too. The launcher keeps nothing of an example.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from trainer.data import storage
+from trainer.data.record_options import SPLITS, RecordOptions
+from trainer.data.schema import join
+from trainer.data.sources import DIGEST_BYTES, Example, Rejection
+from trainer.data.tables.spill import SCHEMA, digest_halves, in_order
+from trainer.data.tables.table import with_labels
+from trainer.data.write import checks, manifest, output
+from trainer.data.write.layout import shard_counts, shard_name, variants
+from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.split_plan import (
+    RANKS,
+    assigned,
+    identity,
+    judge_copies,
+    named_pairs,
+    shard_numbers,
+)
+from trainer.data.write.table_plan import RowTask
+from trainer.data.write.totals import Totals, content_of
+from trainer.errors import InputError
+
+LISTED_AT_ONCE = 64
+"""Files that a worker looks at before it takes others."""
+
+ERROR = "error"
+"""File in a job's folder: the user's mistake that ended it."""
+
+
+class Plan(NamedTuple):
+    """What every worker knows once the totals are known.
+
+    Attributes:
+        writer: of shards, with its fingerprint and the source's classes.
+        counts: shards of each split.
+        creation: for dataset.json.
+        is_done: whether an earlier run has finished the same data set.
+    """
+
+    writer: ShardWriter
+    counts: dict[str, int]
+    creation: dict[str, Any]
+    is_done: bool
+
+
+@contextlib.contextmanager
+def _noting(folder: str) -> Iterator[None]:
+    """Leave a user's mistake where the launcher finds it: to try again would not mend it."""
+    try:
+        yield
+    except InputError as error:
+        storage.make_folder(folder)  # Gone where too much was rejected and all was removed.
+        storage.write_whole(join(folder, ERROR), str(error).encode(), shared=True)
+        raise
+
+
+class _Step(beam.DoFn):
+    """Yields what a function yields of an element, and of what stands beside all elements."""
+
+    def __init__(self, function: Callable[..., Iterable[Any]], folder: str) -> None:
+        self._function, self._folder = function, folder
+
+    def process(self, element: Any, *beside: Any) -> Iterator[Any]:
+        with _noting(self._folder):
+            yield from self._function(element, *beside)
+
+
+class _Sum(beam.CombineFn):
+    """Merges totals."""
+
+    def __init__(self, source: Any, folder: str) -> None:
+        self._source, self._folder = source, folder
+
+    def create_accumulator(self) -> Totals:
+        return Totals()
+
+    def add_input(self, totals: Totals, one: Totals) -> Totals:
+        with _noting(self._folder):
+            totals.merge(one)
+            if self._source.is_spilled:
+                self._source.check(totals)
+        return totals
+
+    def merge_accumulators(self, several: Iterable[Totals]) -> Totals:
+        merged = self.create_accumulator()
+        for one in several:
+            self.add_input(merged, one)
+        return merged
+
+    def extract_output(self, totals: Totals) -> Totals:
+        return totals
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordsPipeline:
+    """The transforms from a source to its data set.
+
+    Attributes:
+        source: as `open_source` gives it.
+        folder: URI of the job's own files.
+        check: raises where another writer has taken `output_uri`.
+    """
+
+    source: Any
+    options: RecordOptions
+    output_uri: str
+    folder: str
+    check: Callable[[], None]
+
+    def add_to(self, pipeline: Any) -> None:
+        """Add all transforms to a pipeline."""
+        parts, totals = (self._tables if self.source.is_spilled else self._images)(pipeline)
+        totals = totals | "Totals" >> beam.CombineGlobally(_Sum(self.source, self.folder))
+        plans = totals | "Plan" >> self._step(self._plan)
+        plan = beam.pvalue.AsSingleton(plans)
+        files = plans | "Files" >> self._step(self._files)
+        placed = parts | "Place" >> self._step(self._placed, plan)
+        results = (
+            (files, placed)
+            | "Shards" >> beam.Flatten()
+            | "Group shards" >> beam.GroupByKey()
+            | "Write" >> self._step(self._written, plan)
+        )
+        every = beam.pvalue.AsIter(results)
+        _ = plans | "Finish" >> self._step(self._finished, beam.pvalue.AsSingleton(totals), every)
+
+    def _step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
+        return beam.ParDo(_Step(function, self.folder), *beside)
+
+    def _images(self, pipeline: Any) -> tuple[Any, Any]:
+        """Return examples with their splits, and totals of parts."""
+        listed = (
+            pipeline
+            | "Source" >> beam.Create([None])
+            | "List" >> self._step(self._listed)
+            | "Spread" >> beam.Reshuffle()
+            | "Digest" >> self._step(self._digested)
+        )
+        examples = listed | "Examples" >> beam.Filter(lambda one: isinstance(one, Example))
+        rejections = (
+            listed
+            | "Rejections" >> beam.Filter(lambda one: isinstance(one, Rejection))
+            | "Rejected" >> beam.Map(lambda one: Totals(rejections=[one]))
+        )
+        splits = examples | "Splits" >> beam.Map(lambda one: one.split) | beam.Distinct()
+        judged = (
+            examples
+            | "By content" >> beam.Map(lambda one: (one.digest, one))
+            | "Equal content" >> beam.GroupByKey()
+            | "Judge" >> self._step(self._judged, beam.pvalue.AsIter(splits))
+        )
+        kept = judged | "Kept" >> beam.FlatMap(lambda one: one[0])
+        found = judged | "Found" >> beam.Map(lambda one: one[1])
+        return kept, (found, rejections) | "All totals" >> beam.Flatten()
+
+    def _listed(self, _: None) -> Iterator[list[Any]]:
+        """Yield what is to be looked at; of a source that can't be shared out, what was found."""
+        items = iter(self.source.examples(lambda function, items: items))
+        while chunk := list(itertools.islice(items, LISTED_AT_ONCE)):
+            yield chunk
+
+    def _digested(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
+        if isinstance(chunk[0], Example | Rejection):
+            return chunk
+        remote = storage.is_remote(self.source.location)
+        threads = storage.REMOTE_READERS if remote else 1
+        return self.source.examples(
+            lambda function, _: storage.read_ahead(function, chunk, threads=threads)
+        )
+
+    def _judged(
+        self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
+    ) -> Iterator[tuple[list[Example], Totals]]:
+        """Yield the examples of equal content that stay, and their totals."""
+        digest, copies = group[0], list(group[1])
+        absent = sorted(set(SPLITS) - set(splits))
+        given = np.array([RANKS.index(one.split) for one in copies], np.uint8)
+        hashes = np.full(len(copies), int.from_bytes(digest[8:], "big"), np.uint64)
+        ranks = assigned(given, hashes, self.options.split_fractions, absent)
+        copies = [
+            one._replace(split=RANKS[rank])
+            for one, rank in zip(copies, ranks.tolist(), strict=True)
+        ]
+        judged = judge_copies(copies)
+        kept = [copies[at] for at, stays in zip(judged.order, judged.kept, strict=True) if stays]
+        totals = Totals(
+            rejections=judged.rejections,
+            contradictions=len(judged.contradictions),
+            pairs=named_pairs(judged.contradictions, self.source.classes),
+            sample=[one for one in kept if one.split == "train"],
+            content=content_of(np.array([identity(one) for one in kept], f"S{DIGEST_BYTES}")),
+        )
+        totals.counts.update((one.split, self.source.classes[one.label]) for one in kept)
+        yield kept, totals
+
+    def _tables(self, pipeline: Any) -> tuple[Any, Any]:
+        """Return blocks of rows with their labels, and totals of parts."""
+        parsed = (
+            pipeline
+            | "Source" >> beam.Create(list(self.source.file_numbers()))
+            | "Spread files" >> beam.Reshuffle()
+            | "Read" >> self._step(self.source.blocks)
+            | "Spread" >> beam.Reshuffle()
+            | "Parse" >> self._step(lambda block: [self.source.parse(block)])
+        )
+        rows = parsed | "Rows" >> beam.Map(lambda one: (one.labels, one.rows))
+        return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
+
+    def _plan(self, totals: Totals) -> Iterator[Plan]:
+        """Yield the plan; refuse what can't become a data set; make room for what can."""
+        source = self._concluded(totals)
+        checks.check_totals(totals, source, self.options)
+        mean, _ = totals.record_cost(source)
+        creation = manifest.creation(source, totals, self.options)
+        writer = ShardWriter(source, self.output_uri, creation["fingerprint"])
+        is_done = output.finished(writer) is not None
+        if not is_done:
+            output.make_room(writer)
+        yield Plan(writer, shard_counts(totals, mean, self.options), creation, is_done)
+
+    def _concluded(self, totals: Totals) -> Any:
+        if self.source.is_spilled:
+            self.source.conclude(totals)
+        return self.source
+
+    def _files(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield every shard, whether there is anything in it or not."""
+        if not plan.is_done:
+            for split, count in plan.counts.items():
+                for number in range(count):
+                    yield (split, number), None
+
+    def _placed(self, part: Any, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield what belongs to each shard: an example, or some rows."""
+        if plan.is_done:
+            return
+        if isinstance(part, Example):
+            hashes = np.array([int.from_bytes(part.digest[:8], "big")], np.uint64)
+            yield (part.split, int(shard_numbers(hashes, plan.counts[part.split])[0])), part
+            return
+        labels, rows = part
+        classes = {name: place for place, name in enumerate(plan.writer.source.classes)}
+        rows = with_labels(rows, [classes.get(name, -1) for name in labels])
+        table = pa.Table.from_batches([rows])
+        halves, splits = digest_halves(table["digest"]), table["split"].to_numpy()
+        for rank, split in enumerate(SPLITS):
+            places = np.flatnonzero(splits == rank)
+            numbers = shard_numbers(halves[places, 0], max(1, plan.counts[split]))
+            for number in np.unique(numbers).tolist():
+                chosen = rows.take(pa.array(places[numbers == number])).select(SCHEMA.names)
+                yield (split, number), chosen.serialize().to_pybytes()
+
+    def _written(
+        self, shard: tuple[tuple[str, int], Iterable[Any]], plan: Plan
+    ) -> Iterator[ShardResult]:
+        """Write a shard, unless an earlier run did."""
+        (split, number), parts = shard
+        count = plan.counts[split]
+        file = shard_name(split, number, count)
+        present = (part for part in parts if part is not None)
+        task: ShardTask | RowTask
+        if self.source.is_spilled:
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), SCHEMA) for part in present]
+            rows = in_order(pa.Table.from_batches(batches, SCHEMA))
+            task = RowTask(file, split, number, count, rows)
+        else:
+            task = ShardTask.of(file, present, variants(split, self.options))
+        yield plan.writer.write(task, lambda _: None)
+
+    def _finished(
+        self, plan: Plan, totals: Totals, results: Iterable[ShardResult]
+    ) -> Iterable[None]:
+        """Write rejected.jsonl and dataset.json."""
+        if not plan.is_done:
+            self.check()
+            writer = dataclasses.replace(plan.writer, source=self._concluded(totals))
+            manifest.finish(writer, totals, self.options, list(results), plan.creation)
+        return ()
