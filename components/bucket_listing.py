@@ -38,14 +38,14 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     bucket, _, name = place.removeprefix("gs://").partition("/")
     with in_one_line(f"listing {place}", role="roles/storage.objectViewer"):
         # No project is asked for: listing a bucket needs none.
-        for path, blob in _blobs(storage.Client(project=None), bucket, name, matching):
+        for path, blob in blobs(storage.Client(project=None), bucket, name, matching):
             # A copy with the same content is no change. What was composed has no MD5.
             version = blob.md5_hash or f"{blob.crc32c} {blob.generation}"
             yield File(path, blob.size or 0, version)
 
 
-def _blobs(client: Any, bucket: str, name: str, matching: bool) -> Iterator[tuple[str, Any]]:
-    """Objects in the order of their names, each with its path below the folder `name`."""
+def blobs(client: Any, bucket: str, name: str, matching: bool) -> Iterator[tuple[str, Any]]:
+    """Yield objects in the order of their names, each with its path below the folder `name`."""
 
     def listed(prefix: str, **others: Any) -> Iterator[Any]:
         return client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **others)

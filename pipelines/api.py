@@ -31,7 +31,7 @@ from trainer.errors import InputError
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["compile", "load", "load_model", "plan", "results", "resume", "run"]
+__all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
 BUILD = Path("build")
 RUNS = Path("runs")
@@ -71,7 +71,9 @@ def plan(
     return worker_pool_specs(parameters.machines)
 
 
-def compile(recipe: Recipe, *, image: str = "", directory: Path = BUILD) -> Path:
+def compile(
+    recipe: Recipe, *, image: str = "", directory: Path = BUILD, batch: bool = False
+) -> Path:
     """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
 
     Args:
@@ -79,10 +81,12 @@ def compile(recipe: Recipe, *, image: str = "", directory: Path = BUILD) -> Path
         image: of components and replicas, as Vertex AI can pull it; empty: that of the file
             which is there, else a name that only this machine knows.
         directory: made where it is missing.
+        batch: compile its batch prediction, to `<directory>/<recipe>-batch.yaml`.
     """
     from pipelines import compilation
 
-    return compilation.write(recipe, directory, image)
+    write = compilation.write_batch if batch else compilation.write
+    return write(recipe, directory, image)
 
 
 def run(
@@ -132,6 +136,37 @@ def run(
         runs_directory=runs_directory,
         cache=cache,
         in_containers=in_containers,
+        root=root,
+    )
+    return run_history.load(result.directory.resolve())
+
+
+def predict(
+    recipe: Recipe,
+    values: Mapping[str, Any],
+    *,
+    runs_directory: Path = RUNS,
+    root: str = "",
+    place: str = "values",
+) -> PastRun:
+    """Predict many instances by a recipe's champion on this machine, as `run` runs its training.
+
+    Args:
+        values: of the parameters of batch prediction: input, output, batch_size, ...
+    """
+    with Console().status(f"Compiling {recipe.name}"):
+        from pipelines.local import run as run_locally
+        from pipelines.local_prediction import on_this_machine
+        from pipelines.package import Package
+
+        given = on_this_machine(recipe, values, runs_directory, place)
+        package = Package(compile(recipe, batch=True))
+        given["labels"] |= package.labels
+    result = run_locally(
+        package.path,
+        recipe=package.recipe,
+        parameters=given,
+        runs_directory=runs_directory,
         root=root,
     )
     return run_history.load(result.directory.resolve())

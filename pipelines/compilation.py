@@ -2,13 +2,15 @@
 
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler
 
-from pipelines import lint, own_steps, resource_names
+from pipelines import batch_prediction, lint, own_steps, prediction_values, resource_names
 from pipelines.package import Package
-from pipelines.parameters import PARAMETERS
+from pipelines.prediction_values import name_of
 from pipelines.recipe import Recipe
 from pipelines.training import pipeline
 from trainer.data import storage
@@ -36,12 +38,24 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
         InputError: no image's name, or the directory can't be written to.
         lint.InvalidPipelineError: what was compiled breaks a rule of Vertex AI's.
     """
-    path = output_directory / f"{recipe.name}.yaml"
+    return _write(output_directory / f"{recipe.name}.yaml", recipe, image, compiled)
+
+
+def write_batch(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
+    """Compiles a recipe's batch prediction to `<output_directory>/<recipe>-batch.yaml`.
+
+    Arguments and errors are those of `write`; recipe's [batch] has the defaults.
+    """
+    path = output_directory / f"{name_of(recipe.name)}.yaml"
+    return _write(path, recipe, image, compiled_batch)
+
+
+def _write(path: Path, recipe: Recipe, image: str, compile: Callable[[Recipe, str], str]) -> Path:
     try:
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        text = compiled(recipe, image or _image_of(path) or IMAGE)
+        text = compile(recipe, image or _image_of(path) or IMAGE)
         if text != present:
-            output_directory.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
@@ -50,27 +64,37 @@ def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
 
 def compiled(recipe: Recipe, image: str) -> str:
     """Return the YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
-    resource_names.check("image", image)
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
+    steps = {name: own_steps.load(name) for name in recipe.operation.steps}
+    function = pipeline(steps, sorted(recipe.given), recipe.operation)
+    return _compiled(function, "training", recipe.name, values, image)
+
+
+def compiled_batch(recipe: Recipe, image: str) -> str:
+    """Return the YAML of a recipe's batch prediction, as `compiled` does that of its training."""
+    own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
+    function = batch_prediction.pipeline(recipe.operation)
+    return _compiled(function, "prediction", recipe.name, own, image)
+
+
+def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
+    """Compile a pipeline function, whose parameters have `values` by default, in their order."""
+    resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
-            pipeline(
-                {name: own_steps.load(name) for name in recipe.operation.steps},
-                sorted(recipe.given),
-                recipe.operation,
-            ),
+            function,
             str(path),
-            pipeline_name=f"training-{recipe.name.replace('_', '-').lower()}",
-            pipeline_display_name=recipe.name,
+            pipeline_name=f"{kind}-{recipe.replace('_', '-').lower()}",
+            pipeline_display_name=recipe if kind == "training" else name_of(recipe),
             pipeline_parameters=values,
         )
         text = path.read_text(encoding="utf-8")
     # KFP's leading comment shows such defaults in an order that changes from run to run.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
-    text = _by_topic(text)
+    text = _in_order(text, list(values))
     # The components' image is set when they are defined; KFP has no way to set it later.
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
@@ -78,12 +102,12 @@ def compiled(recipe: Recipe, image: str) -> str:
     return text
 
 
-def _by_topic(text: str) -> str:
-    """Puts the pipeline's parameters in the order of PARAMETERS; KFP writes them by name."""
+def _in_order(text: str, names: list[str]) -> str:
+    """Puts the pipeline's parameters in the order of `names`; KFP writes them by name."""
     head, heading, rest = text.partition("\n  inputDefinitions:\n    parameters:\n")
     found = {match[1]: match[0] for match in _PARAMETER.finditer(rest)}
-    assert found.keys() == PARAMETERS.keys()
-    ordered = "".join(found[name] for name in PARAMETERS)
+    assert found.keys() == set(names)
+    ordered = "".join(found[name] for name in names)
     return head + heading + ordered + rest[len(ordered) :]
 
 

@@ -13,6 +13,10 @@ records = {cpus = 32, memory_gb = 128}
 machine_type = "n1-standard-4"
 max_replicas = 3
 
+[batch]                           # what `run --batch` predicts, unless it says otherwise
+input = "gs://my-bucket/new/*.jsonl"
+schedule = {cron = "0 5 * * *"}
+
 [[fallbacks]]                     # tried in turn where there are no such machines
 accelerator_type = "NVIDIA_L4"
 
@@ -29,6 +33,7 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from components.prediction_options import PredictionJobOptions, PredictionOptions
 from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError
@@ -126,6 +131,19 @@ class Serving:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Batch prediction by the champion.
+
+    Attributes:
+        parameters: of its pipeline, by name.
+        schedule: when it runs by itself; None: never.
+    """
+
+    parameters: dict
+    schedule: Schedule | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
     """Options of a recipe's runs on Vertex AI."""
 
@@ -142,6 +160,7 @@ class Operation:
     # does not declare, and no page says that Vertex AI resolves it.
     step_machines: dict = option({}, help="CPUs and memory of the steps records and evaluation.")
     serving: Any = option(Serving(), help="Machines of its model's endpoint.")
+    batch: Any = option(None, help="Parameters of batch prediction by its champion, and schedule.")
     fallbacks: list = option(
         [], help="Other machines to try, one table after the other, where there are none of these."
     )
@@ -197,7 +216,26 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         dated = {name: _text(value) for name, value in table.items()}
         retraining = _table("retraining", dated, Schedule)
     made = {"step_machines": machines, "serving": serving, "retraining": retraining}
+    if "batch" in own:
+        made["batch"] = _batch(fields.convert("batch", own["batch"], dict))
     return values, dataclasses.replace(read, **made)
+
+
+def _batch(table: dict[str, Any]) -> Batch:
+    own = {name: value for name, value in table.items() if name != "schedule"}
+    groups = (PredictionOptions, PredictionJobOptions)
+    known = [field.name for group in groups for field in dataclasses.fields(group)]
+    for name in own:
+        if name not in known:
+            raise InputError(f"[batch]: unknown parameter {name!r}{fields.nearest(name, known)}")
+    for group in groups:
+        _table("batch", fields.pick(group, own), group)
+    schedule = None
+    if "schedule" in table:
+        when = fields.convert("schedule", table["schedule"], dict)
+        dated = {name: _text(value) for name, value in when.items()}
+        schedule = _table("batch.schedule", dated, Schedule)
+    return Batch(parameters=own, schedule=schedule)
 
 
 def _table(place: str, values: Mapping[str, Any], cls: type[T]) -> T:

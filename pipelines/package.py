@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -14,7 +14,11 @@ from pipelines.revision import git_commit
 from trainer.errors import InputError
 from trainer.fields import convert, nearest
 
-LAUNCHER_MODULE = "google_cloud_pipeline_components.container.v1.custom_job.launcher"
+_LAUNCHERS = {
+    f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
+    for kind in ("custom_job", "batch_prediction_job")
+}
+"""Modules of Google's that create a job of Vertex AI and wait for its end."""
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 
 _TYPES: dict[str, type] = {
@@ -77,22 +81,20 @@ class Package:
         return {**labels, "commit": commit} if commit else labels
 
     @property
-    def has_custom_jobs(self) -> bool:
-        """Return whether some task launches a CustomJob."""
+    def launcher(self) -> str:
+        """The module of Google's that launches its job, if some task has one; else empty."""
         executors = self.content["deploymentSpec"]["executors"].values()
-        return any(
-            LAUNCHER_MODULE in executor.get("container", {}).get("command", [])
-            for executor in executors
-        )
+        commands = (executor.get("container", {}).get("command", []) for executor in executors)
+        return next(filter(None, map(launcher_in, commands)), "")
 
     @property
     def image(self) -> str:
         """The image of its components, which have one in common; empty without components."""
         executors = self.content["deploymentSpec"]["executors"]
         # Steps of the user's own may have another image.
-        keys = sorted(executors, key=lambda key: key != "exec-plan-training")
+        keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))
         containers = [executors[key]["container"] for key in keys if "container" in executors[key]]
-        google = {LAUNCHER_MODULE, MAIL_MODULE}
+        google = {*_LAUNCHERS, MAIL_MODULE}
         return next((c["image"] for c in containers if not google & {*c["command"]}), "")
 
     @property
@@ -143,6 +145,11 @@ class Package:
 def documents(text: str | bytes) -> list[Any]:
     """Return the YAML documents of `text`, by the loader in C where PyYAML was built with it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def launcher_in(command: Sequence[str]) -> str:
+    """Return the module of Google's that a command runs to launch a job; empty where none."""
+    return next((word for word in command if word in _LAUNCHERS), "")
 
 
 def display_names(content: Mapping[str, Any]) -> dict[str, str]:

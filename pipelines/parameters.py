@@ -219,23 +219,29 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
             raise InputError(f"slice_columns: {name!r} is not one of columns{hint}")
 
 
-def with_parameters(body: Callable[..., Any], *others: Any) -> Callable[..., Any]:
+def with_parameters(
+    body: Callable[..., Any],
+    *others: Any,
+    known: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
+    topics: Mapping[str, type] = TOPICS,
+) -> Callable[..., Any]:
     """Gives a pipeline function that takes a dictionary the signature of all parameters.
 
-    It is called with that dictionary and `others`.
+    It is called with that dictionary and `others`. `known` and `topics` are those of the pipeline;
+    default: of training.
 
     KFP reads names, types and defaults from the signature and descriptions from the
     docstring, and calls the function with one channel a parameter, in order. The console lists
     parameters by name: a description begins with its topic.
     """
-    topics = {group: topic for topic, group in TOPICS.items()}
+    names = {group: topic for topic, group in topics.items()}
     lines = [
-        f"    {name}: [{topics[group].capitalize()}] {field.metadata['help']}"
-        for name, (group, field) in PARAMETERS.items()
+        f"    {name}: [{names[group].capitalize()}] {field.metadata['help']}"
+        for name, (group, field) in known.items()
     ]
 
     def function(*channels: Any) -> Any:
-        return body(dict(zip(PARAMETERS, channels, strict=True)), *others)
+        return body(dict(zip(known, channels, strict=True)), *others)
 
     function.__name__ = body.__name__
     function.__doc__ = "\n".join([f"{inspect.getdoc(body)}\n\nArgs:", *lines])
@@ -247,7 +253,7 @@ def with_parameters(body: Callable[..., Any], *others: Any) -> Callable[..., Any
                 default=fields.default_of(field),
                 annotation=fields.type_of(group, name),
             )
-            for name, (group, field) in PARAMETERS.items()
+            for name, (group, field) in known.items()
         ]
     )
     return function

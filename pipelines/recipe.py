@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from components.prediction_options import PredictionJobOptions, PredictionOptions
 from pipelines.operation import FALLBACK, Operation, Schedule, Serving, StepMachine, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
@@ -58,7 +59,13 @@ def schema() -> dict[str, Any]:
     groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
     own = fields.schema(Operation)["properties"]
+    batch = {
+        name: one
+        for group in (PredictionOptions, PredictionJobOptions)
+        for name, one in fields.schema(group)["properties"].items()
+    }
     own["step_machines"]["additionalProperties"] = fields.schema(StepMachine)
+    own["batch"] = {"properties": {**batch, "schedule": fields.schema(Schedule)}}
     own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(Serving)
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}

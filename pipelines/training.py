@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
@@ -32,7 +33,7 @@ RETRIES = 2
 """Further tries of a step that has failed."""
 
 
-def _step(
+def step(
     title: str,
     component: Any,
     available: Mapping[str, Any],
@@ -79,13 +80,18 @@ def training(
     operation: Operation,
 ) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
-    with contextlib.ExitStack() as stack:
-        # KFP has no exit handler that a parameter could switch off.
-        if operation.notify:
-            mail = VertexNotificationEmailOp(recipients=list(operation.notify))
-            mail.set_display_name("Send an e-mail")
-            stack.enter_context(dsl.ExitHandler(mail, name="run"))
+    with notified(operation):
         _add_steps(parameters, own_steps, recipe_sets, operation.step_machines)
+
+
+def notified(operation: Operation) -> AbstractContextManager[Any]:
+    """Return a context whose steps are followed by an e-mail, however they end, if any is asked."""
+    # KFP has no exit handler that a parameter could switch off.
+    if not operation.notify:
+        return contextlib.nullcontext()
+    mail = VertexNotificationEmailOp(recipients=list(operation.notify))
+    mail.set_display_name("Send an e-mail")
+    return dsl.ExitHandler(mail, name="run")
 
 
 def _add_steps(
@@ -97,10 +103,10 @@ def _add_steps(
     place: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
     run = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
     # Not cached: what the source holds may change under the same name.
-    listed = _step("List the source", fingerprint_source, parameters)
+    listed = step("List the source", fingerprint_source, parameters)
 
     # Cached: the same options and the same source give the same records.
-    records = _step(
+    records = step(
         "Create TFRecords",
         create_tfrecords,
         parameters,
@@ -113,7 +119,7 @@ def _add_steps(
     ).outputs["records"]
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
-    plan = _step(
+    plan = step(
         "Plan the training job",
         plan_training,
         parameters,
@@ -127,7 +133,7 @@ def _add_steps(
 
     # KFP leaves the branches of an If without an Else open: those of the gate must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
-        _step("Record that nothing changed", skip_training, plan.outputs)
+        step("Record that nothing changed", skip_training, plan.outputs)
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
         job = (
             CustomTrainingJobOp(
@@ -145,13 +151,13 @@ def _add_steps(
             .set_caching_options(False)
         )
 
-        collected = _step("Collect model and metrics", collect_training, plan.outputs)
+        collected = step("Collect model and metrics", collect_training, plan.outputs)
         artifacts: dict[str, Any] = {
             "records": records,
             "model": collected.after(job).outputs["model"],
             "training": plan.outputs["training"],
         }
-        judged = _step(
+        judged = step(
             "Evaluate and compare with the champion",
             evaluate_model,
             parameters,
@@ -167,6 +173,6 @@ def _add_steps(
         candidate = {**available, "configuration": plan.outputs["configuration"]}
         # A model that gets no role stays what it is: files of this run.
         with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-            _step("Register as champion", register_model, candidate, role=CHAMPION)
+            step("Register as champion", register_model, candidate, role=CHAMPION)
         with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-            _step("Register as challenger", register_model, candidate, role=CHALLENGER)
+            step("Register as challenger", register_model, candidate, role=CHALLENGER)

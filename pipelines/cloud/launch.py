@@ -74,6 +74,7 @@ def follow(
     """Tell where a run is, put it into its experiment and, unless detached, wait for its end.
 
     Args:
+        recipe: whose experiment it is; empty: it is in none.
         last: there are no other machines to try.
 
     Returns:
@@ -83,8 +84,9 @@ def follow(
     say(f"run       {run_id}", f"console   {run_link(settings, run_id)}")
     try:
         try:
-            experiment = experiments.add(connection, recipe, run_id)
-            say(f"compared  {experiments.link(settings, experiment)}")
+            if recipe:
+                experiment = experiments.add(connection, recipe, run_id)
+                say(f"compared  {experiments.link(settings, experiment)}")
         except (CloudError, InputError) as error:
             say(f"warning   the run is in no experiment: {error}")
         if detach:

@@ -1,13 +1,14 @@
 """Schedules of Vertex AI, one a recipe, brought to what the recipe declares."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import job_request, runs, schedule_fields, upload
 from pipelines.cloud.connection import Connection
+from pipelines.operation import Schedule
 from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
@@ -54,11 +55,19 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
     declared = recipe.operation.retraining
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
     values = job_request.run_values(recipe, parameters, settings, package, "")
+    return bring(connection, package, declared, values)
+
+
+def bring(
+    connection: Connection, package: Package, declared: Schedule, values: Mapping[str, Any]
+) -> Applied:
+    """Make the schedule of a package as declared, for runs with these values of its parameters."""
+    settings, name = connection.settings, package.recipe
     job = job_request.pipeline_job(package, settings, values)
     job.template_uri = upload.pinned(connection, package)
-    wanted = schedule_fields.schedule(recipe.name, declared, job, settings.parent)
-    with translated(f"applying the schedule of {recipe.name!r}"):
-        action, changed, schedule = connection.retry(_reconcile)(connection, recipe.name, wanted)
+    wanted = schedule_fields.schedule(name, declared, job, settings.parent)
+    with translated(f"applying the schedule of {name!r}"):
+        action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted)
     return Applied(action, changed, schedule, package.digest)
 
 

@@ -40,11 +40,12 @@ def main(
     if upload:
         own.require("project", "template_repository")
     for loaded in [api.load(name) for name in recipes or recipe.names()]:
-        start = time.monotonic()
-        path = api.compile(loaded, image=own.image, directory=directory)
-        print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
-        if upload:
-            _upload(path, own)
+        for batch in [False, True] if loaded.operation.batch else [False]:
+            start = time.monotonic()
+            path = api.compile(loaded, image=own.image, directory=directory, batch=batch)
+            print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
+            if upload:
+                _upload(path, own)
 
 
 def _upload(path: Path, settings: Settings) -> None:

@@ -1,8 +1,7 @@
 """`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +15,6 @@ from pipelines.commands.arguments import (
     parse_settings,
     runs_folder,
 )
-from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
 _RunToResume = Annotated[
@@ -35,6 +33,16 @@ _InContainers = Annotated[
     typer.Option(
         "--in-containers",
         help="With --local: components and replicas in containers of the pipeline's image.",
+    ),
+]
+_Batch = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="INPUT",
+        help="Predict with the champion, in place of training: .jsonl, .csv or .tfrecord files, a "
+        ".txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
+        callback=not_empty,
     ),
 ]
 _Cache = Annotated[
@@ -58,6 +66,7 @@ def run_recipe(
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
     resume: _Resume = False,
     in_containers: _InContainers = False,
+    batch: _Batch = None,
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,
@@ -69,7 +78,7 @@ def run_recipe(
     for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
-        for option in fixed + ["--in-containers"] * in_containers:
+        for option in fixed + ["--in-containers"] * in_containers + ["--batch"] * bool(batch):
             raise InputError(
                 f"{option} can't be given with --resume: a run goes on as it was started; leave "
                 "it out, or start a new run without --resume"
@@ -89,29 +98,44 @@ def run_recipe(
             "around JSON, or add --resume to go on with a run"
         )
     loaded, given = api.load(recipe), parse_settings(set_)
-    loaded.with_values(given, place="--set")
+    if batch is None:
+        loaded.with_values(given, place="--set")
+    elif in_containers or cache is not None:
+        raise InputError("--in-containers and --cache are for training; leave them out")
+    else:
+        given["input"] = batch
     if local:
-        return _run_here(loaded, given, directory, cache, in_containers, settings, for_vertex)
+        root = _root(settings, for_vertex, in_containers)
+        if batch is not None:
+            result = api.predict(
+                loaded, given, runs_directory=directory, root=root, place="--batch"
+            )
+        else:
+            result = api.run(
+                loaded,
+                given,
+                runs_directory=directory,
+                cache=cache is not False,
+                in_containers=in_containers,
+                root=root,
+                place="--set",
+            )
+        return startup.exit_code(result.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
+    from pipelines.cloud import batches
     from pipelines.cloud.launch import launch
 
     own = settings()
     if not own.project:
         raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
+    if batch is not None:
+        return batches.launch(loaded, given, own, name=name or "", detach=detach)
     return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
 
 
-def _run_here(
-    recipe: Recipe,
-    values: dict[str, Any],
-    directory: Path,
-    cache: bool | None,
-    in_containers: bool,
-    settings: GivenSettings,
-    for_vertex: Sequence[str],
-) -> int:
-    """Run a recipe on this machine, unless options `for_vertex` were given."""
+def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
+    """Return the root of a run on this machine, unless other options `for_vertex` were given."""
     for option in for_vertex:
         if option != "--pipeline-root":
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
@@ -123,13 +147,4 @@ def _run_here(
             "--pipeline-root can't be used with --in-containers, since containers have no "
             "credentials of this machine; leave one of them out"
         )
-    result = api.run(
-        recipe,
-        values,
-        runs_directory=directory,
-        cache=cache is not False,
-        in_containers=in_containers,
-        root=root,
-        place="--set",
-    )
-    return startup.exit_code(result.state)
+    return root

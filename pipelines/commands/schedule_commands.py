@@ -16,14 +16,21 @@ app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as i
 @app.command()
 @with_settings
 def apply(settings: GivenSettings, recipe: RecipeName) -> None:
-    """Make a recipe's schedule, or change it to what the recipe declares now."""
+    """Make a recipe's schedule, or change it to what the recipe declares now.
+
+    RECIPE-batch is the schedule of its batch prediction.
+    """
+    from pipelines import prediction_values
     from pipelines import recipe as recipes
-    from pipelines.cloud import job_request, schedules
+    from pipelines.cloud import batches, job_request, schedules
 
     own = settings().require("project", "pipeline_root")
-    loaded = recipes.load(recipe)
-    compiled = job_request.compiled(loaded, own)
-    applied = schedules.apply(settings.connect(), loaded, compiled)
+    if base := prediction_values.base_of(recipe):
+        applied = batches.apply(settings.connect(), recipes.load(base))
+    else:
+        loaded = recipes.load(recipe)
+        compiled = job_request.compiled(loaded, own)
+        applied = schedules.apply(settings.connect(), loaded, compiled)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

@@ -109,12 +109,12 @@ class PipelineEngine:
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
 
     def _local(self, value: Any) -> Any:
-        """Return a parameter with the file in place of the object that it names, if it is there."""
+        """Return a parameter with a path in place of the object or pattern in a bucket of these."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
         prefix, _, name = value.partition("gs://")
-        path = self._folder / "buckets" / name
-        return f"{prefix}{path}" if path.exists() else value
+        buckets = self._folder / "buckets"
+        return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
 
     def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
         """Return the details of the tasks that have begun, or of all once the run has ended."""

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.console import print_plain, relative
+from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.model_service import FOLDER_NAME, ModelService
@@ -148,14 +149,17 @@ def execute(
         # Models outlive the run that has made them: the next one meets its champion there.
         models = ModelService(directory.parent / FOLDER_NAME, operations)
         service = JobService(logs, guardian, containers)
+        batches = BatchService(logs, guardian, models, operations)
         emulator = stack.enter_context(
-            Emulator(service, models, operations, background=True, guardian=guardian)
+            Emulator(service, batches, models, operations, background=True, guardian=guardian)
         )
         stack.enter_context(service)
+        stack.enter_context(batches)
         tasks = ProcessTasks(
             board=board,
             emulator=emulator,
-            service=service if pipeline.has_custom_jobs else None,
+            services=(service, batches),
+            launcher=pipeline.launcher,
             guardian=guardian,
             artifacts=artifacts,
             logs=logs,
@@ -188,13 +192,16 @@ def execute(
                 _cancel(tasks, thread, view)
             board.close(state)
         failure = (
-            run_end.failure_of(board, service, error, directory) if state == "FAILED" else None
+            run_end.failure_of(board, (service, batches), error, directory)
+            if state == "FAILED"
+            else None
         )
         content = run_summary.summarize(
             record=record,
             state=state,
             board=board,
             jobs=service.jobs,
+            batches=batches.jobs,
             directory=directory,
             artifacts=artifacts,
             error=failure.message if failure else "",

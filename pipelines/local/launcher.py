@@ -1,6 +1,6 @@
-"""The launcher of CustomTrainingJobOp, from its own package, against a loopback JobService.
+"""A launcher of Google's components, from their own package, against a loopback JobService.
 
-    python -m pipelines.local.launcher < request.json
+    python -m pipelines.local.launcher MODULE < request.json
 
 The request, one line, is `{"endpoint": "unix:PATH", "labels": the job's, "log": path,
 "arguments": [...]}`.
@@ -11,6 +11,7 @@ Three things of the launcher are replaced: the client's endpoint, which is hard-
 cancel request, a REST call; and the 20 seconds between two looks at the job.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -23,9 +24,9 @@ def main() -> None:
     import grpc
     from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
     from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
-    from google_cloud_pipeline_components.container.v1.custom_job import launcher
     from google_cloud_pipeline_components.container.v1.gcp_launcher import job_remote_runner
 
+    launcher = importlib.import_module(sys.argv[1])
     line = sys.stdin.readline()
     if not line:
         return
@@ -42,7 +43,9 @@ def main() -> None:
             super().__init__(transport=JobServiceGrpcTransport(channel=channel))
 
     def cancel(runner: Any, job_name: str) -> None:
-        if job_name:
+        if "/batchPredictionJobs/" in job_name:
+            runner.job_client.cancel_batch_prediction_job(name=job_name)
+        elif job_name:
             runner.job_client.cancel_custom_job(name=job_name)
 
     job_remote_runner.aiplatform.gapic.JobServiceClient = LoopbackClient

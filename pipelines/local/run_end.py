@@ -5,13 +5,14 @@ import os
 import pathlib
 import signal
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from pipelines.console import for_errors, print_plain, relative
+from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica_process import Replica
@@ -45,14 +46,20 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(board: Board, service: JobService, error: str, directory: pathlib.Path) -> Failure:
+def failure_of(
+    board: Board,
+    services: Sequence[JobService | BatchService],
+    error: str,
+    directory: pathlib.Path,
+) -> Failure:
     """Say why a run failed.
 
     Args:
+        services: of the run's jobs.
         error: what kfp itself raised, if it did.
         directory: of the run.
     """
-    failure = _reason(board, service, error)
+    failure = _reason(board, services, error)
     said = failures.tail(failure.log)[-_ABOUT_DISK:] if failure.log else []
     full = full_disk.explained([failure.message, *said], directory)
     if not full:
@@ -61,20 +68,22 @@ def failure_of(board: Board, service: JobService, error: str, directory: pathlib
     return Failure(f"{task.display_name}: {full}" if task else full, failure.log)
 
 
-def _reason(board: Board, service: JobService, error: str) -> Failure:
+def _reason(board: Board, services: Sequence[JobService | BatchService], error: str) -> Failure:
     task = board.failed
     if not task:
         return Failure(error)
-    own = [job for job in service.jobs if job.launched_by == task.key]
+    jobs = [job for service in services for job in service.jobs]
+    own = [job for job in jobs if job.launched_by == task.key]
+    refusals = [reason for service in services for reason in service.refusals]
     if own and own[-1].error:
-        replica = own[-1].failed_replica
+        replica = getattr(own[-1], "failed_replica", None)
         if not replica:
             return Failure(f"{task.display_name}: {own[-1].error}", task.log)
         said = failures.user_error(replica.log, replica.returncode)
         why = said or _killed(replica) or own[-1].error
         return Failure(f"{task.display_name}: {why}", replica.log, bool(said))
-    if not own and service.refusals:
-        message = f"{task.display_name}: the job was refused: {service.refusals[-1]}"
+    if not own and refusals:
+        message = f"{task.display_name}: the job was refused: {refusals[-1]}"
         return Failure(message, task.log)
     ending = failures.ending(task.returncode)
     remedy = failures.remedy(task.returncode)
@@ -146,6 +155,10 @@ def show(
         print_plain(console, _wrapped(console, verdict))
     if "registered" in summary:
         print_plain(console, f"registry  {summary['registered']}, {summary['registered_as']}")
+    for batch in summary.get("batch_predictions", ()):
+        counts = f"{batch['successful']:,} predicted, {batch['failed']:,} failed"
+        print_plain(console, f"instances {counts}")
+        print_plain(console, f"output    {relative(batch['folder'])}")
     if summary["report"]:
         print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator import environment
+from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
@@ -34,6 +35,7 @@ def summarize(
     state: str,
     board: Board,
     jobs: list[CustomJob],
+    batches: list[BatchJob],
     directory: pathlib.Path,
     artifacts: str,
     error: str,
@@ -57,6 +59,7 @@ def summarize(
             for task in board.tasks.values()
         ],
         "custom_jobs": [_job(job) for job in jobs],
+        "batch_predictions": [_batch(job.message) for job in batches],
         "metrics": dict(evaluation.outputs["metrics"].metadata)
         if evaluation and "metrics" in evaluation.outputs
         else {},
@@ -135,6 +138,14 @@ def _job(job: CustomJob) -> dict[str, Any]:
         )
     result = {"name": job.request.display_name, "state": job.state, "worker_pools": pools}
     return {**result, "error": job.error} if job.error else result
+
+
+def _batch(message: Any) -> dict[str, Any]:
+    return {
+        "folder": message.output_info.gcs_output_directory,
+        "successful": message.completion_stats.successful_count,
+        "failed": message.completion_stats.failed_count,
+    }
 
 
 def _task_with(board: Board, output: str) -> Task | None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.emulator import environment, task_rules
+from pipelines.emulator.batch_job import BatchJob
+from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
 from pipelines.emulator.job_service import JobService
@@ -19,7 +21,7 @@ from pipelines.emulator.server import Emulator
 from pipelines.local import bucket_executor
 from pipelines.local.journal import Journal
 from pipelines.local.run_state import Board
-from pipelines.package import LAUNCHER_MODULE, MAIL_MODULE
+from pipelines.package import MAIL_MODULE, launcher_in
 from trainer.data.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0
@@ -32,7 +34,8 @@ class ProcessTasks:
     Args:
         board: told of every change.
         emulator: the Vertex AI that tasks speak to.
-        service: its CustomJobs; None for a pipeline that has none.
+        services: its jobs.
+        launcher: module of Google's that the pipeline launches a job by; empty: it launches none.
         artifacts: folder of the run's artifacts, or its URI.
         journal: takes what succeeded, and gives what an earlier attempt had completed.
         containers: where components run; None: as processes.
@@ -43,7 +46,8 @@ class ProcessTasks:
         *,
         board: Board,
         emulator: Emulator,
-        service: JobService | None,
+        services: Sequence[JobService | BatchService],
+        launcher: str,
         guardian: Guardian,
         artifacts: str,
         logs: pathlib.Path,
@@ -55,7 +59,7 @@ class ProcessTasks:
         self._containers = containers
         self._variables = emulator.environment
         self._emulator = emulator
-        self._service = service
+        self._services = services
         self._guardian = guardian
         self._artifacts = artifacts
         self._logs = logs
@@ -64,7 +68,7 @@ class ProcessTasks:
         self._running: list[Process] = []
         self._cancelled = False
         # Ready by the time that it is needed: the first tasks take longer than its imports.
-        self._warm = self._start_launcher() if service else None
+        self._warm = self._start_launcher(launcher) if launcher else None
 
     def begin(self, task: str) -> Mapping[str, Any] | None:
         return self._journal.get(task)
@@ -78,8 +82,8 @@ class ProcessTasks:
         with self._lock:
             if self._cancelled:
                 return False
-            if LAUNCHER_MODULE in command:
-                process = self._launch(task, command)
+            if launcher := launcher_in(command):
+                process = self._launch(task, launcher, command)
             else:
                 process = self._start(task, command, log, environment)
             self._running.append(process)
@@ -119,12 +123,12 @@ class ProcessTasks:
         """Ends what runs, with a grace, and lets nothing start any more."""
         with self._lock:
             self._cancelled = True
-        if self._service:
-            self._service.cancel()
+        for service in self._services:
+            service.cancel()
         for process in list(self._running):
             process.terminate(group=True)
-        if self._service:
-            self._service.join()
+        for service in self._services:
+            service.join()
         for process in list(self._running):
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
                 process.kill()
@@ -133,8 +137,8 @@ class ProcessTasks:
         """Ends what runs at once."""
         with self._lock:
             self._cancelled = True
-        if self._service:
-            self._service.kill()
+        for service in self._services:
+            service.kill()
         for process in list(self._running):
             process.kill()
 
@@ -144,8 +148,8 @@ class ProcessTasks:
             self._warm.kill()
             self._warm.finished.wait()
 
-    def _jobs(self) -> list[CustomJob]:
-        return list(self._service.jobs) if self._service else []
+    def _jobs(self) -> list[CustomJob | BatchJob]:
+        return [job for service in self._services for job in service.jobs]
 
     def _start(
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
@@ -164,13 +168,13 @@ class ProcessTasks:
             guardian=self._guardian,
         )
 
-    def _launch(self, task: str, command: Sequence[str]) -> Process:
+    def _launch(self, task: str, launcher: str, command: Sequence[str]) -> Process:
         process, self._warm = self._warm, None
         # It may have been killed while it waited: it is among the largest processes.
         if process is None or process.finished.is_set():
-            process = self._start_launcher()
+            process = self._start_launcher(launcher)
         assert process.stdin
-        arguments = list(command[command.index(LAUNCHER_MODULE) + 1 :])
+        arguments = list(command[command.index(launcher) + 1 :])
         # Of an earlier attempt: the launcher would wait for the job that it names.
         stale = arguments[arguments.index("--gcp_resources") + 1]
         pathlib.Path(stale).unlink(missing_ok=True)
@@ -184,9 +188,9 @@ class ProcessTasks:
         process.stdin.flush()
         return process
 
-    def _start_launcher(self) -> Process:
+    def _start_launcher(self, launcher: str) -> Process:
         return Process(
-            _LAUNCHER,
+            [*_LAUNCHER, launcher],
             environment=self._environment,
             log=self._logs / "launcher.log",
             guardian=self._guardian,

@@ -72,7 +72,7 @@ def test_the_image_finds_each_component_from_its_working_directory(tmp_path):
     assert json.loads(decision.read_text())["reason"] == "nothing changed"
     named = (COMPONENTS / "kfp_config.ini").read_text()
     files = [file.stem for file in COMPONENTS.glob("*.py") if "\n@component\n" in file.read_text()]
-    assert len(files) == 7
+    assert len(files) == 8
     assert all(f"\n{name} = components/{name}.py" in named for name in files)
 
 

@@ -23,8 +23,8 @@ def done(tmp_path_factory):
     return names, folder
 
 
-def test_it_has_seven_functions_each_typed():
-    assert len(api.__all__) == 7
+def test_it_has_eight_functions_each_typed():
+    assert len(api.__all__) == 8
     for name in api.__all__:
         signature = inspect.signature(getattr(api, name))
         assert signature.return_annotation is not inspect.Signature.empty

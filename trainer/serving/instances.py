@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-MAX_INSTANCES = 1024
-"""Instances a request; they wait for each other's answers."""
+from trainer.serving import MAX_INSTANCES
+
 BATCH = 64
 """Instances that the model gets at once: a bound of the memory that it takes."""
 KEY = "key"

@@ -20,8 +20,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trainer.serving import MAX_INSTANCES
 from trainer.serving.batching import Batcher, QueueFullError
-from trainer.serving.instances import MAX_INSTANCES, RequestError
+from trainer.serving.instances import RequestError
 
 MAX_BYTES = 32 << 20
 """Of a request and of its answer. A shared public endpoint lets 1.5 MB through, and names no bound

@@ -1,5 +1,6 @@
 """docs/vertex.md, its commands as they are written there, without a cloud."""
 
+import json
 import re
 import urllib.error
 
@@ -102,3 +103,32 @@ def test_the_pages_commands_run_as_they_are_written(rehearsal):
     )
     assert "digits@1 is the champion of digits again" in rehearsal.run(rollback)
     assert registry.champion("digits").name == "digits@1"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_scheduled_batch_takes_the_champion_of_its_time(rehearsal, untrained_model):
+    text = (ROOT / "pipelines" / "recipes" / "digits.toml").read_text().partition("[retraining]")[0]
+    batch = (
+        '[batch]\ninput = "gs://my-project-training/in/*.jsonl"\nschedule = {cron = "0 3 * * 1"}'
+    )
+    for path, content in (
+        ("recipes/scans.toml", text + batch),
+        ("emulated/buckets/my-project-training/in/a.jsonl", json.dumps([[0] * 8] * 8)),
+    ):
+        (rehearsal.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (rehearsal.folder / path).write_text(content)
+    assert "created" in rehearsal.run("python -m pipelines schedule apply scans-batch")
+    registry = registry_at(rehearsal.environment)
+    answered = []
+    for number in (1, 2):
+        rival = f"scans@{number - 1}" if number > 1 else ""
+        # Another URI is another version.
+        model = candidate(untrained_model + "/" * number, labels={"run": str(number)})
+        registry.register("scans", model, "champion", rival)
+        rehearsal.ask("/clock:forward", {"days": 7})
+        rehearsal.wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n)
+        files = rehearsal.folder.glob("emulated/runs/*/artifacts/**/prediction.results-*")
+        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        answered.append({one["prediction"]["model_version"] for one in found})
+    assert answered == [{"scans/1"}, {"scans/1", "scans/2"}]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from trainer.serving import instances, prediction_server
+from trainer.serving import MAX_INSTANCES, prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import Request, instances_of
 from trainer.serving.prediction_server import PredictionServer
@@ -161,7 +161,7 @@ def test_a_request_of_too_many_instances_names_the_bound():
     predictor.go.set()
     with running(lambda: predictor) as (client, _, _):
         wait_until_ready(client)
-        most = instances.MAX_INSTANCES
+        most = MAX_INSTANCES
         assert ask(client, most).status_code == 200
         refused = ask(client, most + 1)
         assert (refused.status_code, refused.json()["error"]) == (

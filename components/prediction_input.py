@@ -1,0 +1,66 @@
+"""The input of batch prediction, checked against the model that is to answer it."""
+
+import csv
+from collections.abc import Sequence
+
+from components.bucket_listing import list_files
+from components.prediction_options import format_of
+from trainer.data import storage
+from trainer.data.schema import Dataset
+from trainer.data.tables.columns import DTYPES
+from trainer.errors import InputError
+
+
+def columns_of(dataset: Dataset) -> list[str]:
+    """Return the columns of a table in the order of the records; none of images."""
+    return [feature.name for feature in dataset.features if feature.kind in DTYPES]
+
+
+def check(input: str, dataset: Dataset | None) -> None:
+    """Refuse an input that is not there, or that the model can't take.
+
+    Args:
+        dataset: that the model was trained on; None where it does not say.
+
+    Raises:
+        InputError: as said; the header of a CSV file is compared with the model's columns.
+    """
+    kind = format_of(input)
+    first = "" if kind == "bigquery" else _first_file(input)
+    if dataset is None:
+        return
+    if dataset.is_table and kind == "file-list":
+        raise InputError(
+            f"input={input!r} lists files, and the model takes rows of a table; give .jsonl, .csv "
+            "or .tfrecord files, or bq://PROJECT.DATASET.TABLE"
+        )
+    if not dataset.is_table and kind in ("csv", "bigquery"):
+        raise InputError(
+            f"input={input!r} has rows of a table, and the model takes images; give a .txt file "
+            "that lists image files, .jsonl or .tfrecord files"
+        )
+    if kind == "csv":
+        _check_header(first, columns_of(dataset))
+
+
+def _first_file(input: str) -> str:
+    try:
+        first = next(list_files(input, matching=True), None)
+    except OSError:
+        first = None
+    if first is None:
+        raise InputError(f"input={input!r}: there is no such file; give a file or a pattern")
+    bucket, slash, _ = input.removeprefix("gs://").partition("/")
+    return f"gs://{bucket}{slash}{first.path}" if storage.is_object(input) else first.path
+
+
+def _check_header(file: str, columns: Sequence[str]) -> None:
+    with storage.open_file(file, "rb") as content:
+        line = content.readline().decode("utf-8-sig", "replace")
+    header = next(csv.reader([line]), [])
+    if header != list(columns):
+        raise InputError(
+            f"{file} has the columns {', '.join(header)}; batch prediction sends rows without "
+            f"names: write exactly {', '.join(columns)}, in this order, text in double quotes, or "
+            "give .jsonl"
+        )

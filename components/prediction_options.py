@@ -1,0 +1,84 @@
+"""Options of batch prediction: what is predicted, and the machines that do it."""
+
+import dataclasses
+import re
+
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.serving import MAX_INSTANCES
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".csv": "csv",
+    ".txt": "file-list",
+    ".tfrecord": "tf-record",
+    ".tfrecord.gz": "tf-record-gzip",
+}
+"""Vertex AI's instancesFormat of files, by their ending."""
+BIGQUERY = "bq://"
+_TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
+_TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictionOptions:
+    """What is predicted, by which model, and where the predictions go."""
+
+    model_name: str = option(
+        "",
+        help="Model in the Model Registry whose champion predicts: the one that it has when the "
+        "run starts. A recipe's default is its name.",
+    )
+    input: str = option(
+        "",
+        help="Instances: gs:// URI, with wildcards or not, of .jsonl, .csv or .tfrecord(.gz) "
+        "files, or of a .txt file that lists image files; or bq://PROJECT.DATASET.TABLE.",
+    )
+    output: str = option(
+        "",
+        help="Folder that gets a folder of predictions, gs://BUCKET/FOLDER; or bq://PROJECT, "
+        "bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE; empty: the run's own folder.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.input:
+            format_of(self.input)
+        if self.output.startswith(BIGQUERY) and not _TABLE_PLACE.fullmatch(self.output):
+            raise InputError(f"output={self.output!r} is not bq://PROJECT.DATASET.TABLE")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictionJobOptions:
+    """Arguments of ModelBatchPredictOp that are passed on."""
+
+    machine_type: str = option("n1-standard-4", help="Machine type of the replicas.")
+    replica_count: int = option(
+        1, help="Replicas that predict; there is no autoscaling.", minimum=1
+    )
+    batch_size: int = option(
+        64, help="Instances in each request to a replica.", minimum=1, maximum=MAX_INSTANCES
+    )
+    service_account: str = option(
+        "", help="Service account that replicas run as; empty: one of Vertex AI's."
+    )
+    labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
+    encryption_spec_key_name: str = option(
+        "",
+        help="Cloud KMS key in the run's region that encrypts the job; not with BigQuery; empty: a "
+        "key of Google's.",
+    )
+
+
+def format_of(input: str) -> str:
+    """Return the instancesFormat of `input`; raises InputError where it has none."""
+    if input.startswith(BIGQUERY):
+        if not _TABLE.fullmatch(input):
+            raise InputError(f"input={input!r} is not bq://PROJECT.DATASET.TABLE")
+        return "bigquery"
+    for ending, kind in FORMATS.items():
+        if input.lower().endswith(ending):
+            return kind
+    raise InputError(
+        f"input={input!r} is in no format of batch prediction; give files that end in "
+        f"{', '.join(FORMATS)}, or bq://PROJECT.DATASET.TABLE"
+    )

@@ -1,0 +1,47 @@
+"""The pipeline of batch prediction: the champion of a recipe's model answers many instances."""
+
+from typing import Any
+
+from google_cloud_pipeline_components.v1.batch_predict_job import ModelBatchPredictOp
+from kfp import dsl
+
+from components.plan_prediction import plan_prediction
+from pipelines.operation import Operation
+from pipelines.parameters import with_parameters
+from pipelines.prediction_values import PARAMETERS, TOPICS
+from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, notified, step
+
+
+def pipeline(operation: Operation) -> Any:
+    """Return the pipeline of a recipe's batch prediction.
+
+    Args:
+        operation: who is told how a run has ended.
+    """
+    function = with_parameters(batch_prediction, operation, known=PARAMETERS, topics=TOPICS)
+    return dsl.pipeline(name="batch-prediction")(function)
+
+
+def batch_prediction(parameters: dict[str, Any], operation: Operation) -> None:
+    """Predictions of the champion, the one that there is when the run starts, by a batch job."""
+    with notified(operation):
+        place: dict[str, Any] = {
+            "project": PROJECT_ID_PLACEHOLDER,
+            "location": LOCATION_PLACEHOLDER,
+        }
+        plan = step("Find the champion", plan_prediction, parameters, **place)
+        arguments = {name: output for name, output in plan.outputs.items() if name != "predictions"}
+        job = ModelBatchPredictOp(
+            job_display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            location=LOCATION_PLACEHOLDER,
+            machine_type=parameters["machine_type"],
+            # There is no autoscaling: the first alone counts, and must not be the greater.
+            starting_replica_count=parameters["replica_count"],
+            max_replica_count=parameters["replica_count"],
+            manual_batch_tuning_parameters_batch_size=parameters["batch_size"],
+            service_account=parameters["service_account"],
+            labels=parameters["labels"],
+            encryption_spec_key_name=parameters["encryption_spec_key_name"],
+            **arguments,
+        )
+        job.set_display_name("Predict").set_caching_options(False)

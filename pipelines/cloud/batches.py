@@ -1,0 +1,145 @@
+"""Batch prediction on Vertex AI: runs, and schedules of them."""
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from components.bucket_listing import blobs
+from components.cloud_errors import NOT_FOUND, tolerated, translated
+from components.prediction_options import BIGQUERY, format_of
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import PREBUILT_REPOSITORY
+from pipelines import prediction_values, resource_names
+from pipelines.cloud import job_request, runs, schedules
+from pipelines.cloud import launch as launching
+from pipelines.cloud.connection import Connection
+from pipelines.cloud.schedules import Applied
+from pipelines.cloud.settings import Settings
+from pipelines.console import say
+from pipelines.package import Package
+from pipelines.recipe import Recipe
+from trainer.errors import InputError
+
+_PREBUILT_TAKES = ("jsonl", "bigquery")
+
+
+def launch(
+    recipe: Recipe,
+    given: Mapping[str, Any],
+    settings: Settings,
+    *,
+    name: str = "",
+    detach: bool = False,
+) -> int:
+    """Start a batch prediction and, unless it is detached, wait for its end; return the exit code.
+
+    Args:
+        given: parameters that were set, by name.
+        name: of the run; empty: one is made.
+
+    Raises:
+        InputError: no champion, no such input, or another mistake, before anything was sent.
+    """
+    settings.require("project", "pipeline_root")
+    batch = prediction_values.name_of(recipe.name)
+    run_id = job_request.run_id(batch, name, datetime.datetime.now())
+    values = prediction_values.values(recipe, given, place="--batch")
+    _check_places(values, settings)
+    connection = Connection(settings, say)
+    _check_champion(connection, values)
+    _check_input(connection, values["input"])
+    package = _compiled(recipe, settings)
+    values = _carried(values, settings, package, run_id)
+    runs.create(connection, job_request.pipeline_job(package, settings, values), run_id)
+    return launching.follow(connection, "", run_id, detach=detach) or 0
+
+
+def apply(connection: Connection, recipe: Recipe) -> Applied:
+    """Make the schedule of a recipe's batch prediction what its [batch] declares.
+
+    Raises:
+        InputError: it declares none, or values that are not fit.
+    """
+    batch = recipe.operation.batch
+    if not batch or not batch.schedule:
+        raise InputError(
+            f"recipe {recipe.name!r} declares no schedule of batch prediction; add "
+            "[batch.schedule] with cron = ... to its file"
+        )
+    settings = connection.settings.require("project", "pipeline_root")
+    place = "[batch.schedule] parameters"
+    values = prediction_values.values(recipe, batch.schedule.parameters, place=place)
+    _check_places(values, settings)
+    package = _compiled(recipe, settings)
+    values = _carried(values, settings, package, "")
+    return schedules.bring(connection, package, batch.schedule, values)
+
+
+def _compiled(recipe: Recipe, settings: Settings) -> Package:
+    from pipelines import compilation
+
+    package = Package(compilation.write_batch(recipe, Path("build"), settings.image))
+    job_request.require_image(package, settings)
+    return package
+
+
+def _carried(
+    values: dict[str, Any], settings: Settings, package: Package, run_id: str
+) -> dict[str, Any]:
+    """Return the values that a run sends: settings become parameters that the user has not set."""
+    carried = {
+        "service_account": settings.service_account,
+        "encryption_spec_key_name": settings.encryption_key,
+    }
+    own = {"run": run_id} if run_id else {}
+    labels = {**settings.labels, **values["labels"], **package.labels, **own}
+    sent = {**values, "labels": labels}
+    return sent | {name: value for name, value in carried.items() if value and not values[name]}
+
+
+def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse an input that is missing, and places that machines of the cloud can't see."""
+    key = values["encryption_spec_key_name"] or settings.encryption_key
+    resource_names.check_region({"encryption_spec_key_name": key}, settings.region)
+    if not values["input"]:
+        raise InputError("batch prediction has no input; give input = ... in [batch]")
+    for name in ("input", "output"):
+        place = values[name]
+        if place and not place.startswith(("gs://", BIGQUERY)):
+            raise InputError(
+                f"{name}: {place!r} is on this machine, where Vertex AI can't reach it; give "
+                "gs://BUCKET/..., or add --local"
+            )
+        if key and place.startswith(BIGQUERY):
+            raise InputError(f"{name}={place!r}: with BigQuery Vertex AI takes no encryption key")
+
+
+def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
+    model, kind = values["model_name"], format_of(values["input"])
+    with translated(f"looking for the champion of {model!r}"):
+        registry = ModelRegistry(connection.models, connection.settings.parent)
+        champion = registry.champion(model)
+        image = ""
+        if champion:
+            image = connection.models.get_model(name=champion.resource).container_spec.image_uri
+    if champion is None:
+        raise InputError(
+            f"{model} has no champion in {connection.settings.parent} yet; run its recipe first"
+        )
+    if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_TAKES:
+        raise InputError(
+            f"{champion.name} is served by {image}, which takes {' and '.join(_PREBUILT_TAKES)} "
+            f"alone, not {kind}; register a version with the setting serving_image"
+        )
+
+
+def _check_input(connection: Connection, uri: str) -> None:
+    if uri.startswith(BIGQUERY):
+        return
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    found = None
+    with translated(f"looking for {uri}"), tolerated(NOT_FOUND):
+        found = next(iter(blobs(connection.storage, bucket, name, matching=True)), None)
+    if found is None:
+        raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")

@@ -1,0 +1,63 @@
+"""Parameters of a recipe's batch prediction, from its [batch] table and --set, checked."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from components.prediction_options import PredictionJobOptions, PredictionOptions
+from pipelines import recipe as recipes
+from pipelines import resource_names
+from pipelines.recipe import Recipe
+from trainer import fields
+from trainer.errors import InputError
+from trainer.machines.machine_types import check_machine
+
+TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
+PARAMETERS = {
+    field.name: (group, field) for group in TOPICS.values() for field in dataclasses.fields(group)
+}
+
+_SUFFIX = "-batch"
+
+
+def name_of(recipe: str) -> str:
+    """Return the name by which a recipe's batch prediction is compiled, run and scheduled."""
+    return f"{recipe}{_SUFFIX}"
+
+
+def base_of(name: str) -> str:
+    """Return the recipe whose batch prediction is called `name`; empty where it is no such name."""
+    base, known = name.removesuffix(_SUFFIX), recipes.names()
+    return base if base != name and base in known and name not in known else ""
+
+
+def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+    """Return every parameter's value, in the order of the pipeline's signature.
+
+    Args:
+        given: in place of the recipe's; text stands for any type.
+        place: where these come from, for messages.
+
+    Raises:
+        InputError: an unknown name, or a value that is not fit.
+    """
+    own = recipe.operation.batch.parameters if recipe.operation.batch else {}
+    model = {"model_name": recipe.parameters.registry.model_name}
+    merged = {**model, **own, **given}
+    try:
+        for name in merged:
+            if name not in PARAMETERS:
+                hint = fields.nearest(name, PARAMETERS)
+                raise InputError(f"batch prediction has no parameter {name!r}{hint}")
+        found: dict[str, Any] = {}
+        for group in TOPICS.values():
+            found |= vars(fields.build(group, fields.pick(group, merged)))
+        check_machine("machine_type", found["machine_type"], "", 0)
+        for name in ("service_account", "encryption_spec_key_name"):
+            resource_names.check(name, found[name])
+        resource_names.check_labels(found["labels"])
+        if not found["model_name"]:
+            raise InputError(f"{recipe.name} registers no model, whose champion could predict")
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    return {name: found[name] for name in PARAMETERS}

@@ -1,0 +1,129 @@
+"""`run --batch --local`: the champion's answers in Vertex AI's files, from the compiled YAML."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.pipelines.test_serving_commands import register
+from tests.trainer.serving.test_answers import judged, pixels_of, row_of
+from trainer.data.tables.inputs import columns_of
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def predicted(folder):
+    """The lines of a run's predictions."""
+    files = sorted(Path(folder).glob("prediction-*/prediction.results-*-of-*"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_images_are_predicted_as_they_were_judged(
+    command, untrained_model, digit_records, tmp_path
+):
+    register(tmp_path, "digits", untrained_model)
+    expected, examples = judged(untrained_model, digit_records)
+    lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
+    Path("scans.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    code, shown, errors = command(
+        "run", "digits", "--local", "--batch", "scans.jsonl",
+        "--set", "output=answers", "--set", "batch_size=50",
+    )  # fmt: skip
+    assert (code, errors) == (0, ""), shown
+    found = predicted("answers")
+    assert [one["instance"] for one in found] == lines
+    given = np.array([one["prediction"]["probabilities"] for one in found])
+    assert np.abs(given - expected).max() < 1e-5
+    (output,) = Path("answers").iterdir()
+    assert f"instances {len(lines)} predicted, 0 failed" in shown
+    assert f"output    answers/{output.name}" in shown
+    summary = json.loads(Path("runs/latest/summary.json").read_text())
+    assert summary["recipe"] == "digits-batch"
+    assert summary["batch_predictions"][0]["successful"] == len(lines)
+    assert summary["parameters"]["model_name"] == "digits"
+
+
+def test_taxi_trips_of_a_csv_file_are_predicted_as_judged(command, real_data, tmp_path):
+    from pipelines.recipe import load
+    from trainer.data.write.writer import create_tfrecords
+    from trainer.models import build_model
+    from trainer.training.export import export
+
+    source = {"source": f"csv:{real_data / 'taxi/data.csv'}"}
+    options = load("chicago_taxi").with_values(source, place="test").records
+    trips = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    model = str(tmp_path / "model")
+    export(build_model("wide_and_deep", trips, {"hidden_units": [16]}), trips, model)
+    register(tmp_path, "chicago_taxi", model)
+    expected, examples = judged(model, trips)
+    names = [column.name for column in columns_of(trips)]
+    rows = [row_of(example, trips) for example in examples]
+    with Path("trips.csv").open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerows([names, *([row.get(name, "") for name in names] for row in rows)])
+    code, shown, errors = command(
+        "run", "chicago_taxi", "--local", "--batch", "trips.csv", "--set", "output=answers"
+    )
+    assert (code, errors) == (0, ""), shown
+    given = np.array([one["prediction"]["probabilities"] for one in predicted("answers")])
+    assert given.shape == (len(rows), 2)
+    assert len(rows) > 1000
+    assert np.abs(given - expected).max() < 1e-5
+
+
+def test_a_mistake_is_told_before_anything_starts(
+    command, untrained_model, row_model, row_records, tmp_path
+):
+    for name in ("rows.csv", "rows.parquet", "images.txt", "rows.jsonl"):
+        Path(name).write_text("hour,miles\n1,2\n")
+
+    def refused(recipe, given, *options):
+        code, shown, errors = command("run", recipe, "--local", "--batch", given, *options)
+        assert (code, shown) == (2, "")
+        assert not list(Path().glob("runs/*-batch-*"))
+        return errors
+
+    assert "digits has no champion in runs/.registry yet" in refused("digits", "rows.jsonl")
+    register(tmp_path, "digits", untrained_model)
+    register(tmp_path, "chicago_taxi", row_model)
+    columns = ", ".join(column.name for column in columns_of(row_records))
+    for recipe, given, words in (
+        ("digits", "none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
+        ("digits", "none*.jsonl", "there is no such file"),
+        ("digits", "rows.parquet", "in no format of batch prediction; give files that end in .js"),
+        ("digits", "rows.csv", "has rows of a table, and the model takes images; give a .txt"),
+        ("digits", "bq://p.d.t", "input='bq://p.d.t' is on Google Cloud; leave out --local"),
+        ("digits", "bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
+        ("chicago_taxi", "images.txt", "lists files, and the model takes rows of a table"),
+        ("chicago_taxi", "rows.csv", f"has the columns hour, miles; batch prediction sends rows "
+         f"without names: write exactly {columns}, in this order"),
+    ):  # fmt: skip
+        assert words in refused(recipe, given)
+    for option, words in (
+        ("epochs=3", "--batch: batch prediction has no parameter 'epochs'; known: batch_size,"),
+        ("machine_type=n9", "--batch: machine_type='n9'"),
+        ("replica_count=0", "--batch: replica_count=0"),
+        ('labels={"A": 1}', "--batch: labels: A=1 is not a label"),
+    ):
+        assert words in refused("digits", "rows.jsonl", "--set", option)
+    assert "--in-containers and --cache are for training" in refused(
+        "digits", "rows.jsonl", "--in-containers"
+    )
+
+
+def test_a_job_that_fails_ends_the_run_with_its_reason(command, untrained_model, tmp_path):
+    register(tmp_path, "digits", untrained_model)
+    Path("scans.jsonl").write_text("{")
+    code, _, errors = command("run", "digits", "--local", "--batch", "scans.jsonl")
+    assert code == 1
+    assert "error: Predict: not JSON: Expecting property name" in errors
+    assert json.loads(Path("runs/latest/summary.json").read_text())["state"] == "FAILED"
