@@ -119,7 +119,7 @@ def run(
         from pipelines import compilation, sources
         from pipelines import plan as planning
         from pipelines.local import accelerators
-        from pipelines.local import run as run_locally
+        from pipelines.local.execution import run as run_locally
         from pipelines.package import Package
 
         planning.check_affordable(parameters)
@@ -155,7 +155,7 @@ def predict(
         values: of the parameters of batch prediction: input, output, batch_size, ...
     """
     with Console().status(f"Compiling {recipe.name}"):
-        from pipelines.local import run as run_locally
+        from pipelines.local.execution import run as run_locally
         from pipelines.local_prediction import on_this_machine
         from pipelines.package import Package
 
@@ -194,7 +194,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
                 "`python -m pipelines runs` lists the runs"
             )
         found = runs[0]
-    from pipelines.local import resume as go_on
+    from pipelines.local.resumption import resume as go_on
 
     return run_history.load(go_on(Path(found.link)).directory)
 

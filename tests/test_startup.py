@@ -39,6 +39,7 @@ def elsewhere(tmp_path, monkeypatch):
 def python(*arguments, stdout=subprocess.PIPE, **environment):
     return subprocess.run(
         [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -71,13 +72,19 @@ def artifact(kind, uri):
     return {"artifacts": [{"name": "a", "type": {"schemaTitle": f"system.{kind}"}, "uri": uri}]}
 
 
+def imported_by(result):
+    """The modules that a process under -X importtime has imported."""
+    return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+
+
 STEPS = {
-    "fingerprint_source": ({}, {}, ("numpy", "pydantic", "pydantic_core")),
-    "plan_training": ({"records": "Dataset"}, {"training": "Artifact"}, ("numpy", "pydantic")),
+    "fingerprint_source": ({}, {}, ("numpy", "PIL", "pydantic_core")),
+    "create_tfrecords": ({}, {"records": "Dataset"}, ()),
+    "plan_training": ({"records": "Dataset"}, {"training": "Artifact"}, ("numpy", "PIL")),
     "collect_training": (
         {"training": "Artifact"},
         {"model": "Model", "metrics": "Metrics"},
-        ("numpy", "pydantic_core", "google.api_core"),
+        ("numpy", "PIL", "pydantic_core", "google.api_core"),
     ),
 }
 """Inputs, outputs, and libraries that a step has no use for."""
@@ -95,7 +102,7 @@ def test_a_step_imports_no_library_that_it_does_not_use(tmp_path, step):
     values |= {"project": "local", "location": "local", "rates": {}, "rates_of": "", **plans.ALWAYS}
     task = {
         "inputs": {
-            "parameterValues": {**values, "source": "digits"},
+            "parameterValues": {**values, "source": "digits", "source_digest": "", "image": ""},
             "artifacts": {name: artifact(kind, str(folder)) for name, kind in inputs.items()},
         },
         "outputs": {
@@ -109,9 +116,15 @@ def test_a_step_imports_no_library_that_it_does_not_use(tmp_path, step):
     arguments += ["--component_module_path", f"{ROOT}/components/{step}.py"]
     result = python("-X", "importtime", "-m", "kfp.dsl.executor_main", *arguments, **RUNTIME)
     assert (tmp_path / "outputs.json").exists(), result.stderr[-2000:]
-    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    imported = imported_by(result)
     assert "trainer.errors" in imported
-    assert imported.isdisjoint((*unused, "tensorflow", "scipy", "PIL", "kfp.client", "jinja2"))
+    assert imported.isdisjoint((*unused, "tensorflow", "scipy", "pydantic", "kfp.client", "jinja2"))
+
+
+def test_the_launcher_imports_nothing_of_the_run_that_started_it():
+    imported = imported_by(python("-X", "importtime", "-m", "pipelines.local.launcher"))
+    assert "grpc" in imported
+    assert imported.isdisjoint(("pipelines.local.execution", "pydantic_core", "rich.console"))
 
 
 def test_the_module_exits_with_the_commands_code():

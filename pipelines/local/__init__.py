@@ -1,6 +1,6 @@
 """Runs a compiled pipeline on this machine: the YAML that Vertex AI would get, executed.
 
-from pipelines.local import run
+from pipelines.local.execution import run
 
 result = run(
     pathlib.Path("build/digits.yaml"),
@@ -9,9 +9,6 @@ result = run(
     runs_directory=pathlib.Path("runs"),
 )
 result.state  # "SUCCEEDED"
+
+Nothing is imported here: the launcher and steps in Cloud Storage are processes of this package.
 """
-
-from pipelines.local.execution import Run, run
-from pipelines.local.resumption import resume
-
-__all__ = ["Run", "resume", "run"]

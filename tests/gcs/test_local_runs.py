@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from pipelines.commands import command_line
-from pipelines.local import resume, run
+from pipelines.local.execution import run
+from pipelines.local.resumption import resume
 from tests.gcs.remote_pipeline import compile_to
 from trainer.errors import InputError
 
@@ -120,7 +121,7 @@ def test_the_environment_alone_sends_no_local_run_to_a_bucket(monkeypatch, tmp_p
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://elsewhere/runs")
-    monkeypatch.setattr("pipelines.local.run", run_locally)
+    monkeypatch.setattr("pipelines.local.execution.run", run_locally)
     command = ["run", "digits", "--local"]
     assert command_line.run(command_line.app, command) == 2
     assert given == {"root": ""}

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipelines import compilation, recipe
-from pipelines.local import run
+from pipelines.local.execution import run
 
 
 @pytest.mark.slow

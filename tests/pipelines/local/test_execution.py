@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from pipelines.local import run, run_summary
+from pipelines.local import run_summary
+from pipelines.local.execution import run
 from tests.pipelines.local.conftest import REPLICA
 from trainer.errors import InputError
 

@@ -11,7 +11,7 @@ from tests.pipelines.local.conftest import REPLICA, is_alive, job_states, wait_f
 
 PROGRAM = """
 import json, pathlib, sys
-from pipelines.local import run
+from pipelines.local.execution import run
 result = run(pathlib.Path(sys.argv[1]), recipe="small", parameters=json.loads(sys.argv[3]),
              runs_directory=pathlib.Path(sys.argv[2]))
 print(result.state)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import run_history
-from pipelines.local import resume, run
+from pipelines.local.execution import run
+from pipelines.local.resumption import resume
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
 from tests.pipelines.local.test_execution import TASKS, start, states
 from tests.pipelines.local.test_interruption import children_of, started

@@ -10,7 +10,7 @@ from components.registry.trained_versions import dataset_digest, training_labels
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.emulator.model_service import FOLDER_NAME
-from pipelines.local import run
+from pipelines.local.execution import run
 from tests.model_service import ModelService, candidate, registry_at
 from tests.trainer.data.folders import two_classes, write_pictures
 from trainer.config import configuration_digest
