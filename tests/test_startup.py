@@ -25,6 +25,8 @@ class Finder:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.SIGINT)
 
+# Who runs in the background is deaf to it from the start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
 """
 """Ctrl-C at the moment when a module is imported."""

@@ -1,15 +1,22 @@
 import pytest
 
-from tests.model_service import ModelService
+from components import vertex_client
+from tests.model_service import ModelService, registry_at
 
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
     """A Model Registry, to which the environment leads."""
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     with ModelService(tmp_path / "registry") as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
         yield service
+
+
+@pytest.fixture
+def registry(service):
+    return registry_at(service.environment)
 
 
 @pytest.fixture

@@ -293,3 +293,4 @@ def test_a_registry_that_refuses_ends_the_step_with_one_line(folder, service, tm
     service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
     error = refused(evaluate, folder, tmp_path, model_name="flowers")
     assert error.startswith("looking for the champion of 'flowers': 403")
+    assert "no access" in error and "roles/aiplatform.user" in error

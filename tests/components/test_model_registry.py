@@ -6,32 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
-from components import vertex_client
-from components.cloud_errors import in_one_line
 from components.registry import model_upload
 from components.registry.model_registry import find_champion
 from components.registry.model_upload import METRICS_SCHEMA, label
 from tests import model_service
 from tests.model_service import NUMBER, ModelService, registry_at
-from trainer.errors import InputError
 
 PARENT = "projects/my-project/locations/us-central1"
-
-
-@pytest.fixture
-def service(tmp_path, monkeypatch):
-    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
-    with ModelService(tmp_path) as service:
-        yield service
-
-
-@pytest.fixture
-def registry(service):
-    return registry_at(service.environment)
 
 
 def candidate(run, **changes):
@@ -205,7 +189,7 @@ def test_a_lock_that_a_crash_has_left_is_taken_away(registry, monkeypatch):
 @pytest.fixture
 def other(service, tmp_path):
     """The registry as another run sees it, through a server of its own."""
-    with ModelService(tmp_path) as second:
+    with ModelService(tmp_path / "registry") as second:
         yield registry_at(second.environment)
 
 
@@ -236,61 +220,6 @@ def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry
     assert registry.champion("digits").name == "digits@1"
 
 
-def test_a_rollback_never_returns_to_the_version_that_it_withdraws(registry, service):
-    promote_each(registry, "one", "two")
-    registry.promote("digits", "1")
-    parent = f"projects/{NUMBER}/locations/us-central1/models/digits"
-    registry.client.delete_model_version(name=f"{parent}@2")
-    with pytest.raises(InputError, match="has had no champion before digits@1"):
-        registry.roll_back("digits")
-    assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
-
-
-def test_rolling_back_walks_through_the_history_and_skips_what_was_withdrawn(registry):
-    promote_each(registry, "one", "two")
-    champion, withdrawn = registry.roll_back("digits")
-    assert (champion.name, withdrawn.name) == ("digits@1", "digits@2")
-    registry.register("digits", candidate("three"), "champion", "digits@1")
-    assert registry.roll_back("digits")[0].name == "digits@1"
-    assert aliases(registry) == {
-        "1": {"default", "champion", "champion-1"},
-        "2": set(),
-        "3": {"commit-0123456789ab"},
-    }
-    with pytest.raises(InputError, match="has had no champion before digits@1; promote a version"):
-        registry.roll_back("digits")
-
-
-def test_a_rollback_that_was_interrupted_ends_in_the_same_champion(registry, service):
-    promote_each(registry, "one", "two", "three")
-    # The second of its two changes is never made.
-    service.fail("GetModel", 403, "PERMISSION_DENIED")
-    with pytest.raises(exceptions.Forbidden):
-        registry.roll_back("digits")
-    assert "champion" in aliases(registry)["3"]
-    assert registry.roll_back("digits")[0].name == "digits@2"
-    assert registry.roll_back("digits")[0].name == "digits@1"
-
-
-def test_a_version_promoted_again_is_rolled_back_to_the_one_between(registry, service):
-    promote_each(registry, "one", "two")
-    registry.promote("digits", "1")
-    assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
-    # The champion's own promotion changes nothing.
-    before = len(service.sent("MergeVersionAliases"))
-    registry.promote("digits", "1")
-    assert len(service.sent("MergeVersionAliases")) == before
-    assert registry.roll_back("digits")[0].name == "digits@2"
-
-
-def test_an_unknown_version_is_refused_with_those_that_there_are(registry):
-    with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
-        registry.promote("digits", "7")
-    promote_each(registry, "one")
-    with pytest.raises(InputError, match=r"no version '7' .*it has 1"):
-        registry.promote("digits", "7")
-
-
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -307,35 +236,10 @@ def test_what_passes_is_waited_for(registry, service, code, status):
     assert registry.champion("digits").name == "digits@1"
 
 
-@pytest.fixture
-def champion_of(service, monkeypatch):
-    for name, value in service.environment.items():
-        monkeypatch.setenv(name, value)
-    return lambda model: find_champion(model, "my-project", "us-central1")
-
-
-def test_there_is_no_champion_of_a_model_that_nobody_has_made(service, champion_of):
-    assert champion_of("digits") is None
-    assert champion_of("") is None
+def test_there_is_no_champion_of_a_model_that_nobody_has_made(service):
+    assert find_champion("digits", "my-project", "us-central1") is None
+    assert find_champion("", "my-project", "us-central1") is None
     assert service.names() == ["ListModelVersions"]
-
-
-def test_a_refusal_is_one_line_with_the_role_that_is_missing(service, champion_of):
-    service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
-    with pytest.raises(InputError) as raised:
-        champion_of("digits")
-    message = str(raised.value)
-    assert message.startswith("looking for the champion of 'digits': 403")
-    assert "no access" in message
-    assert "roles/aiplatform.user" in message
-    assert "\n" not in message
-
-
-def test_a_missing_sign_in_is_one_line():
-    from google.auth.exceptions import DefaultCredentialsError
-
-    with pytest.raises(InputError, match=r"^asking: no credentials"), in_one_line("asking"):
-        raise DefaultCredentialsError("no credentials")
 
 
 def test_labels_are_brought_into_their_alphabet():

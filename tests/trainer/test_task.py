@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.replicas import REPOSITORY
+from trainer import task
 from trainer.data.read.decoding import parse
 from trainer.data.schema import load
 
@@ -26,10 +27,28 @@ def refuse(*flags: str, **environment: str) -> str:
         timeout=240,
     )
     assert done.returncode == 2, done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert "Traceback" not in done.stderr
+    return line_of(done.stderr)
+
+
+def line_of(shown: str) -> str:
+    errors = [line for line in shown.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, shown
+    assert "Traceback" not in shown
     return errors[0]
+
+
+@pytest.fixture
+def refused(monkeypatch, capfd):
+    """The same of a task that runs in this process."""
+    # It would hold for all tests that follow.
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+
+    def run(*flags: str) -> str:
+        capfd.readouterr()
+        assert task.main(list(flags)) == 2
+        return line_of(capfd.readouterr().err)
+
+    return run
 
 
 def test_a_run_leaves_model_metrics_history_and_tensorboard_logs(trained, digit_records):
@@ -42,13 +61,8 @@ def test_a_run_leaves_model_metrics_history_and_tensorboard_logs(trained, digit_
     assert float(best["validation_loss"]) == min(float(row["validation_loss"]) for row in history)
     assert metrics["validation"]["loss"] == float(best["validation_loss"])
     assert float(history[0]["learning_rate"]) > float(history[-1]["learning_rate"])
-    assert _scalars(trained / "logs/train") == {
-        "loss",
-        "accuracy",
-        "learning_rate",
-        "images_per_second",
-        "input_wait_fraction",
-    }
+    speed = {"images_per_second", "input_wait_fraction"}
+    assert _scalars(trained / "logs/train") == {"loss", "accuracy", "learning_rate", *speed}
     assert _scalars(trained / "logs/validation") == {"loss", "accuracy"}
 
 
@@ -100,14 +114,8 @@ def test_serving_bytes_takes_pictures_of_any_size_and_kind(trained):
         ("--batch_size=nan", "batch_size='nan' is not a whole number"),
     ],
 )
-def test_a_wrong_flag_is_one_line_and_exit_code_2(flag, words, capsys):
-    from trainer import task
-
-    assert task.main(["--dataset=nowhere", "--base_output_directory=nowhere", flag]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert words in error
-    assert error.count("\n") == 1
+def test_a_wrong_flag_is_one_line_and_exit_code_2(flag, words, refused):
+    assert words in refused("--dataset=nowhere", "--base_output_directory=nowhere", flag)
 
 
 def test_a_missing_data_set_is_one_line(tmp_path):
@@ -115,31 +123,24 @@ def test_a_missing_data_set_is_one_line(tmp_path):
     assert f"no data set at {tmp_path}/none" in error
 
 
-def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path):
-    error = refuse(
-        f"--dataset={tmp_path}", f"--base_output_directory={tmp_path}/run", "--accelerator_count=2"
-    )
-    assert (
-        "accelerator_count=2, but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f" in error
-    )
+def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path, refused):
+    flags = (f"--dataset={tmp_path}", f"--base_output_directory={tmp_path}/run")
+    error = refused(*flags, "--accelerator_count=2")
+    assert "2, but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f" in error
 
 
-def test_vertex_says_where_to_write(tmp_path):
-    assert "give --base_output_directory" in refuse(f"--dataset={tmp_path}")
-    error = refuse(f"--dataset={tmp_path}", AIP_MODEL_DIR=f"{tmp_path}/base/model/")
-    assert "no data set at" in error
+def test_vertex_says_where_to_write(tmp_path, refused, monkeypatch):
+    assert "give --base_output_directory" in refused(f"--dataset={tmp_path}")
+    monkeypatch.setenv("AIP_MODEL_DIR", f"{tmp_path}/base/model/")
+    assert "no data set at" in refused(f"--dataset={tmp_path}")
 
 
-def test_checkpoints_of_another_configuration_are_refused(trained, digit_records):
-    error = refuse(
-        f"--dataset={digit_records.uri}",
-        f"--base_output_directory={trained}",
-        "--epochs=7",
-    )
-    assert "checkpoints of a run with epochs=6, not 7" in error
+def test_checkpoints_of_another_configuration_are_refused(trained, digit_records, refused):
+    flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={trained}")
+    assert "checkpoints of a run with epochs=6, not 7" in refused(*flags, "--epochs=7")
 
 
-def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_path):
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_path, refused):
     run = tmp_path / "run"
     flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={run}", "--epochs=3"]
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
@@ -157,7 +158,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_p
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     newest.unlink()
     older.write_bytes(b"")
-    assert "no checkpoint in" in refuse(*flags)
+    assert "no checkpoint in" in refused(*flags)
 
 
 @pytest.mark.parametrize(
@@ -171,22 +172,15 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_p
     ],
 )
 def test_options_of_which_no_model_can_be_made_are_refused(
-    tmp_path, digit_records, options, message
+    tmp_path, digit_records, refused, options, message
 ):
-    error = refuse(
-        f"--dataset={digit_records.uri}",
-        f"--base_output_directory={tmp_path}",
-        f"--model_options={options}",
-    )
-    assert message in error
+    flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
+    assert message in refused(*flags, f"--model_options={options}")
 
 
 def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records):
-    error = refuse(
-        f"--dataset={digit_records.uri}",
-        f"--base_output_directory={tmp_path}",
-        f'--model_options={{"units": {10**12}}}',
-    )
+    flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
+    error = refuse(*flags, f'--model_options={{"units": {10**12}}}')
     assert "batch_size=64 and model='small_cnn' do not fit into the memory of chief 0" in error
     assert "OOM when allocating tensor with shape" in error
 
