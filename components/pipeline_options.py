@@ -33,6 +33,11 @@ class PipelineOptions:
         help="base_output_directory of an interrupted training job of equal records and "
         "configuration, from whose checkpoint training goes on; empty: training starts anew.",
     )
+    deploy_champion: bool = option(
+        False,
+        help="Deploy a new champion to the endpoint of model_name, with all of its traffic, once "
+        "it has answered test records there as in the evaluation. It is billed until undeployed.",
+    )
     slice_columns: list[str] = option(
         [],
         help="Columns of a table by whose values the test split is cut into slices, each with "

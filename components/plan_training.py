@@ -8,7 +8,7 @@ from kfp import dsl
 from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
 from components.registry.model_registry import find_champion, start_weights
-from components.registry.model_upload import label
+from components.registry.model_upload import check_serving_image, label
 from components.registry.trained_versions import dataset_digest, find_version, training_labels
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
@@ -78,6 +78,7 @@ def plan_training(
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
     if project != LOCAL_PROJECT:
         check_gpu_image(machines, "give it as gpu_image_uri")
+        check_serving_image(options.deploy_champion, serving_image)
     configuration = configuration_digest(config, machines.training_image)
     trained_on = training_labels(dataset_digest(records.uri), configuration)
     known = None

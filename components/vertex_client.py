@@ -1,10 +1,18 @@
 """Clients of Google Cloud whose calls have a deadline and are retried."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.cloud_errors import is_retryable, message_of, status_of
+from components.cloud_errors import (
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    is_retryable,
+    message_of,
+    status_of,
+    tolerated,
+)
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
@@ -16,6 +24,7 @@ ANSWER_SECONDS = 60.0
 """Time for the answer to one request."""
 UNSAFE_SECONDS = 120.0
 """Time for an answer to a call that must not be sent twice."""
+OPERATION_SECONDS = 300.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
 _FIRST_PAUSE_SECONDS = 1.0
@@ -33,7 +42,7 @@ class Service:
     """
 
     def __init__(self, client: Any, retry: Any) -> None:
-        self._client, self._retry = client, retry
+        self._client, self.retry = client, retry
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         from google.api_core.timeout import ConstantTimeout
@@ -43,7 +52,7 @@ class Service:
         def call(*arguments: Any, **options: Any) -> Any:
             options.setdefault("timeout", ConstantTimeout(ANSWER_SECONDS))
             if not name.startswith(_CREATES):
-                options.setdefault("retry", self._retry)
+                options.setdefault("retry", self.retry)
             return method(*arguments, **options)
 
         return call
@@ -101,24 +110,45 @@ def _authorizing(credentials: Any, endpoint: str) -> Any:
 
 
 def model_client(location: str, environment: Mapping[str, str]) -> Any:
-    """Connect to the ModelService of `location`.
+    """Connect to the ModelService of `location`; see `vertex_client`."""
+    return vertex_client("model", location, environment)
+
+
+def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> Any:
+    """Connect to a service of Vertex AI in `location`.
 
     Args:
+        name: of the service, such as model.
         environment: VERTEX_AI_ENDPOINT names another endpoint than Google's and
             VERTEX_AI_TRANSPORT rest or grpc, as the settings of the command line have it. A
             server of this machine is shown no credentials but VERTEX_AI_ACCESS_TOKEN.
     """
-    # The generated clients alone: google.cloud.aiplatform takes two seconds more to import.
-    from google.cloud.aiplatform_v1.services.model_service import ModelServiceClient
-
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
     endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
     return service(
-        ModelServiceClient,
+        client_class(name),
         endpoint,
         transport=environment.get(TRANSPORT_VARIABLE, ""),
         credentials=local_credentials(environment) if is_loopback(endpoint) else None,
     )
+
+
+def client_class(name: str) -> Any:
+    """Import the generated client of a service of Vertex AI, such as model."""
+    # These alone: google.cloud.aiplatform takes two seconds more to import.
+    module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
+    return getattr(module, f"{name.title()}ServiceClient")
+
+
+def finish(operation: Any, retry: Any, seconds: float = OPERATION_SECONDS) -> None:
+    """Wait for a long-running operation; raise what it ended with.
+
+    A server that keeps no operations has accepted the request, and reports nothing more.
+    """
+    if operation.operation.done and not operation.operation.HasField("error"):
+        return
+    with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
+        retry(operation.result)(timeout=seconds)
 
 
 def is_loopback(endpoint: str) -> bool:

@@ -34,6 +34,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from components.prediction_options import PredictionJobOptions, PredictionOptions
+from components.serving_options import ServingOptions
 from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError
@@ -122,15 +123,6 @@ class StepMachine:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Serving:
-    """Machines of a version at an endpoint, each of them billed from its deployment on."""
-
-    machine_type: str = option("n1-standard-4", help="Machine type.")
-    min_replicas: int = option(1, help="Machines at any time.", minimum=1)
-    max_replicas: int = option(1, help="Most machines, added as the load rises.", minimum=1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
     """Batch prediction by the champion.
 
@@ -159,7 +151,7 @@ class Operation:
     # Compiled into the pipeline: KFP also takes parameters there, by an input that the component
     # does not declare, and no page says that Vertex AI resolves it.
     step_machines: dict = option({}, help="CPUs and memory of the steps records and evaluation.")
-    serving: Any = option(Serving(), help="Machines of its model's endpoint.")
+    serving: Any = option(ServingOptions(), help="Machines of its model's endpoint.")
     batch: Any = option(None, help="Parameters of batch prediction by its champion, and schedule.")
     fallbacks: list = option(
         [], help="Other machines to try, one table after the other, where there are none of these."
@@ -178,7 +170,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
 
     Returns:
         The values, and an operation whose step_machines are StepMachines by step, whose serving
-        is a Serving and whose retraining is a Schedule, or None.
+        is ServingOptions and whose retraining is a Schedule, or None.
 
     Raises:
         InputError: a value of the operation that is none.
@@ -209,7 +201,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     }
     serving = read.serving
     if "serving" in own:
-        serving = _table("serving", fields.convert("serving", serving, dict), Serving)
+        serving = _table("serving", fields.convert("serving", serving, dict), ServingOptions)
     retraining = None
     if "retraining" in own:
         table = fields.convert("retraining", own["retraining"], dict)

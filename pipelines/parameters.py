@@ -182,9 +182,9 @@ def _check_together(values: ParameterSet) -> None:
             "skip_if_unchanged=True looks for what changed since the versions of a model; give "
             "its model_name"
         )
-    for name in ("max_drift", "min_drift"):
+    for name in ("max_drift", "min_drift", "deploy_champion"):
         if getattr(values.pipeline, name) and not values.registry.model_name:
-            raise InputError(f"{name} compares with the champion of a model; give its model_name")
+            raise InputError(f"{name} needs the champion of a model; give its model_name")
     if training.warm_start == CHAMPION and not values.registry.model_name:
         raise InputError("warm_start='champion' is that of a model; give its model_name")
     for name in ("image_uri", "gpu_image_uri"):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from components.prediction_options import PredictionJobOptions, PredictionOptions
-from pipelines.operation import FALLBACK, Operation, Schedule, Serving, StepMachine, split
+from components.serving_options import ServingOptions
+from pipelines.operation import FALLBACK, Operation, Schedule, StepMachine, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
 from trainer.errors import InputError
@@ -66,7 +67,7 @@ def schema() -> dict[str, Any]:
     }
     own["step_machines"]["additionalProperties"] = fields.schema(StepMachine)
     own["batch"] = {"properties": {**batch, "schedule": fields.schema(Schedule)}}
-    own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(Serving)
+    own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(ServingOptions)
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {

@@ -11,6 +11,7 @@ from kfp import dsl
 
 from components.collect_training import collect_training
 from components.create_tfrecords import create_tfrecords
+from components.deploy_champion import deploy_champion
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
 from components.job_options import JobOptions
@@ -81,7 +82,7 @@ def training(
 ) -> None:
     """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
     with notified(operation):
-        _add_steps(parameters, own_steps, recipe_sets, operation.step_machines)
+        _add_steps(parameters, own_steps, recipe_sets, operation)
 
 
 def notified(operation: Operation) -> AbstractContextManager[Any]:
@@ -98,8 +99,9 @@ def _add_steps(
     parameters: dict[str, Any],
     own_steps: Mapping[str, Any],
     recipe_sets: list[str],
-    machines: Mapping[str, StepMachine],
+    operation: Operation,
 ) -> None:
+    machines = operation.step_machines
     place: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
     run = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
     # Not cached: what the source holds may change under the same name.
@@ -173,6 +175,13 @@ def _add_steps(
         candidate = {**available, "configuration": plan.outputs["configuration"]}
         # A model that gets no role stays what it is: files of this run.
         with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-            step("Register as champion", register_model, candidate, role=CHAMPION)
+            champion = step("Register as champion", register_model, candidate, role=CHAMPION)
+            with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712
+                step(
+                    "Deploy the champion",
+                    deploy_champion,
+                    {**candidate, **vars(operation.serving)},
+                    registered=champion.outputs["registered"],
+                )
         with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
             step("Register as challenger", register_model, candidate, role=CHALLENGER)

@@ -12,7 +12,7 @@ resource "google_service_account" "releaser" {
   depends_on   = [google_project_service.this]
 }
 
-# Runs: submit and watch custom jobs, write metadata, register models, write TensorBoard.
+# Runs: submit and watch custom jobs, write metadata, register and deploy models, write TensorBoard.
 resource "google_project_iam_member" "runner_vertex" {
   project = var.project
   role    = "roles/aiplatform.user"

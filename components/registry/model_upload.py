@@ -7,7 +7,7 @@ from typing import Any
 
 from components.vertex_client import UNSAFE_SECONDS, make_retry
 from trainer import serving
-from trainer.errors import one_line
+from trainer.errors import InputError, one_line
 
 METRICS_SCHEMA = (
     "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
@@ -106,6 +106,15 @@ def _container(name: str, candidate: Candidate) -> Any:
         predict_route=serving.PREDICT_ROUTE,
         env=[types.EnvVar(name=serving.VERSION_VARIABLE, value=version)],
     )
+
+
+def check_serving_image(deploys: bool, image: str) -> None:
+    """Raise InputError where a model is deployed by an image that can't be asked about records."""
+    if deploys and (not image or PREBUILT_REPOSITORY in image):
+        raise InputError(
+            f"deploy_champion asks the deployed model about records, and serving_image={image!r} "
+            "is Google's, which takes none; give this project's: docs/serving.md"
+        )
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:

@@ -2,14 +2,15 @@
 
 import dataclasses
 import functools
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
+from components.cloud_errors import translated
 from components.vertex_client import (
     ANSWER_SECONDS,
+    client_class,
+    finish,
     is_loopback,
     local_credentials,
     make_retry,
@@ -24,7 +25,6 @@ from trainer.fields import nearest
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
-_OPERATION_SECONDS = 300.0
 
 
 def _client(name: str) -> Any:
@@ -32,8 +32,6 @@ def _client(name: str) -> Any:
 
     def connected(self: "Connection") -> Any:
         settings = self.settings
-        module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
-        kind = getattr(module, f"{name.title()}ServiceClient")
         host = f"{settings.region}-aiplatform.googleapis.com"
         credentials = self.credentials
         # Who has no credentials has heard of it by now.
@@ -44,7 +42,7 @@ def _client(name: str) -> Any:
             )
         with translated("signing in"):
             return service(
-                kind,
+                client_class(name),
                 settings.endpoint or host,
                 transport=settings.transport,
                 credentials=credentials,
@@ -217,15 +215,9 @@ class Connection:
 
         return self.retry(send)()
 
-    def finish(self, operation: Any, seconds: float = _OPERATION_SECONDS) -> None:
-        """Wait for a long-running operation; raise what it ended with.
-
-        A server that keeps no operations has accepted the request, and reports nothing more.
-        """
-        if operation.operation.done and not operation.operation.HasField("error"):
-            return
-        with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
-            self.retry(operation.result)(timeout=seconds)
+    def finish(self, operation: Any) -> None:
+        """Wait for a long-running operation; raise what it ended with."""
+        finish(operation, self.retry)
 
 
 def console_link(settings: Settings, path: str) -> str:

@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from components.serving_options import ServingOptions
 from pipelines import recipe as recipes
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import RecipeName
 from pipelines.console import cell, say
-from pipelines.operation import Serving
 from trainer.errors import InputError
 
 
@@ -34,8 +34,9 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
     from components.cloud_errors import translated
+    from components.registry.endpoints import Endpoints
+    from components.registry.model_registry import ModelRegistry
     from pipelines.cloud.connection import Connection
-    from pipelines.cloud.endpoints import Endpoints
 
     if (traffic is not None) + rollback + undeploy > 1:
         raise InputError("--traffic, --rollback and --undeploy exclude each other: give one")
@@ -44,7 +45,9 @@ def deploy(
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty")
     console = Console()
-    endpoints = Endpoints(Connection(settings().require("project")))
+    connection = Connection(settings().require("project"))
+    registry = ModelRegistry(connection.models, connection.settings.parent)
+    endpoints = Endpoints(connection.endpoints, registry)
     with translated(f"serving {model!r}"):
         if rollback:
             previous = endpoints.roll_back(model)
@@ -57,12 +60,13 @@ def deploy(
             serving = loaded.operation.serving
             say(f"{_price(serving)}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
-            version = endpoints.deploy(model, serving, traffic, key)
+            version = endpoints.champion(model)
+            endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
         console.print(_table(model, endpoints.deployed(model)))
 
 
-def _price(serving: Serving) -> str:
+def _price(serving: ServingOptions) -> str:
     """Return what a version costs an hour, before it is deployed."""
     from pipelines.machines import cost
 

@@ -35,6 +35,7 @@ def emulator(
     from pipelines.emulator.run_resources import RunResources
     from pipelines.emulator.schedule_service import ScheduleService
     from pipelines.emulator.server import Emulator
+    from pipelines.emulator.serving_processes import ServingProcesses
 
     place = Path(folder).resolve()
     (place / "buckets").mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,9 @@ def emulator(
         stack.enter_context(jobs.service)
         pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
         schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
-        models = ModelService(place / "runs" / FOLDER_NAME, operations, engine.uri)
+        registry = place / "runs" / FOLDER_NAME
+        models = ModelService(registry, operations, engine.uri)
+        servers = stack.enter_context(ServingProcesses(place / "endpoints", guardian))
         kept = place / "batchPredictionJobs"
         batches = BatchService(place / "jobs", guardian, models, operations, kept)
         server = stack.enter_context(
@@ -58,7 +61,7 @@ def emulator(
                 RunResources(operations, jobs),
                 stack.enter_context(batches),
                 models,
-                EndpointService(models, operations, place / "endpoints"),
+                EndpointService(registry, models, operations, servers),
                 MetadataService(operations, pipelines.pipeline_jobs),
                 operations,
                 ArtifactRegistry(),

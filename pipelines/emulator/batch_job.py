@@ -10,22 +10,18 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 """
 
 import concurrent.futures
-import contextlib
 import datetime
-import http.client
 import itertools
 import json
 import pathlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.emulator import environment
 from pipelines.emulator.batch_input import Instance, instances
 from pipelines.emulator.custom_job import TASK_LABEL
-from pipelines.emulator.processes import Guardian, Process, reserve_port
-from trainer import serving
+from pipelines.emulator.model_server import ModelServer
+from pipelines.emulator.processes import Guardian, Process
 from trainer.data import storage
 from trainer.errors import InputError
 
@@ -93,12 +89,12 @@ class BatchJob:
         code = 0
         try:
             chunks = self._chunks()
-            ports = [self._start_server(n) for n in range(self._replica_count)]
-            for process, port in zip(self.replicas, ports, strict=True):
-                self._wait_until_healthy(process, port)
+            servers = [self._start_server(n) for n in range(self._replica_count)]
+            for server in servers:
+                self._wait_until_healthy(server)
             self._set("RUNNING")
             if not self._cancelled.is_set():
-                self._predict(chunks, ports)
+                self._predict(chunks, servers)
                 if not stats.successful_count:
                     self.error, code = self._first_failure or "the input has no instance", _INVALID
         except InputError as error:
@@ -136,33 +132,17 @@ class BatchJob:
         rest = itertools.chain(first, found)
         return iter(lambda: list(itertools.islice(rest, size)), [])
 
-    def _start_server(self, number: int) -> int:
-        """Start a replica's server as Vertex AI starts its container; return the port."""
-        port, container = reserve_port(), self._model.container_spec
-        variables = {
-            **environment.of_component(),
-            serving.VERSION_VARIABLE: f"{self._model.display_name}@{self._model.version_id}",
-            **{variable.name: variable.value for variable in container.env},
-            "AIP_STORAGE_URI": self._model.artifact_uri,
-            "AIP_HTTP_PORT": str(port),
-            "AIP_HEALTH_ROUTE": serving.HEALTH_ROUTE,
-            "AIP_PREDICT_ROUTE": serving.PREDICT_ROUTE,
-        }
-        self.replicas.append(
-            Process(
-                [sys.executable, "-m", "trainer.serving"],
-                environment=variables,
-                log=self._directory / f"server-{number}.log",
-                guardian=self._guardian,
-            )
-        )
-        return port
+    def _start_server(self, number: int) -> ModelServer:
+        log = self._directory / f"server-{number}.log"
+        server = ModelServer(self._model, self._model.artifact_uri, log, self._guardian)
+        self.replicas.append(server.process)
+        return server
 
-    def _wait_until_healthy(self, process: Process, port: int) -> None:
+    def _wait_until_healthy(self, server: ModelServer) -> None:
+        process = server.process
         for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if _ask(port, "GET", serving.HEALTH_ROUTE)[0] == 200:
-                    return
+            if server.is_healthy:
+                return
             if process.finished.wait(_POLL_SECONDS):
                 break
             if self._cancelled.is_set():
@@ -172,21 +152,21 @@ class BatchJob:
             f"configuration are valid; its log is {process.log}"
         )
 
-    def _predict(self, chunks: Iterator[list[Instance]], ports: list[int]) -> None:
+    def _predict(self, chunks: Iterator[list[Instance]], servers: list[ModelServer]) -> None:
         """Write what the servers answer, each into files of its own."""
         folder = self._output_directory()
         storage.make_folder(folder)
         self.message.output_info.gcs_output_directory = folder
-        with concurrent.futures.ThreadPoolExecutor(len(ports)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
             futures = [
-                pool.submit(self._predict_by, port, chunks, folder, f"{n:05}-of-{len(ports):05}")
-                for n, port in enumerate(ports)
+                pool.submit(self._predict_by, one, chunks, folder, f"{n:05}-of-{len(servers):05}")
+                for n, one in enumerate(servers)
             ]
             for future in futures:
                 future.result()
 
     def _predict_by(
-        self, port: int, chunks: Iterator[list[Instance]], folder: str, part: str
+        self, server: ModelServer, chunks: Iterator[list[Instance]], folder: str, part: str
     ) -> None:
         """Send batches to a server until there are no more."""
         results, failures = (
@@ -199,7 +179,7 @@ class BatchJob:
                 if chunk is None:
                     return
                 sound = [one for one in chunk if not one.error]
-                answers, why = self._answers(port, sound) if sound else ([], "")
+                answers, why = self._answers(server, sound) if sound else ([], "")
                 for one, prediction in zip(sound, answers, strict=False):
                     _write(good, {"instance": one.shown, "prediction": prediction})
                 failed = [(one, one.error) for one in chunk if one.error]
@@ -209,10 +189,9 @@ class BatchJob:
                     _write(bad, {"instance": one.shown, "error": error})
                 self._count(len(answers), [message for _, message in failed])
 
-    def _answers(self, port: int, sound: list[Instance]) -> tuple[list[Any], str]:
+    def _answers(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
         """Return a server's predictions, or none and why: a request is answered as a whole."""
-        body = json.dumps({"instances": [one.sent for one in sound]})
-        status, content = _ask(port, "POST", serving.PREDICT_ROUTE, body)
+        status, content = server.ask({"instances": [one.sent for one in sound]})
         predictions = content.get("predictions", [])
         if status != 200 or len(predictions) != len(sound):
             return [], f"{status}: {content.get('error', 'no prediction for each instance')}"
@@ -239,13 +218,6 @@ class BatchJob:
         elif state != "PENDING":
             self.message.end_time = now
         self._keep(self.message)
-
-
-def _ask(port: int, method: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
 
 
 def _write(file: Any, content: dict[str, Any]) -> None:

@@ -65,3 +65,22 @@ def check_idle(endpoint: Any, deployed_id: str) -> None:
     """
     if endpoint.traffic_split.get(deployed_id):
         raise ApiError("FAILED_PRECONDITION", f"DeployedModel {deployed_id} has traffic")
+
+
+def check_served(endpoint: Any) -> None:
+    """Refuse to predict by an endpoint none of whose models has traffic.
+
+    A request names no deployed model: one without traffic can't be asked.
+    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.endpoints/predict
+    """
+    if not endpoint.traffic_split:
+        raise ApiError("FAILED_PRECONDITION", f"{endpoint.name} has no model with traffic")
+
+
+def check_empty(endpoint: Any) -> None:
+    """Refuse to delete an endpoint to which models are deployed.
+
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/undeploy-model
+    """
+    if endpoint.deployed_models:
+        raise ApiError("FAILED_PRECONDITION", f"{endpoint.name} has deployed models")

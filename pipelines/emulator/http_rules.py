@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from pipelines.emulator.api_error import ApiError, invalid
 
-SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Schedule")
+SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule")
 _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
 
 
@@ -82,7 +82,8 @@ def methods() -> Iterator[Method]:
             request = getattr(types, f"{name}Request", None)
             if name == "GetOperation":
                 full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
-            if attribute.startswith("_Base") and request:
+            # Streams of both directions have no path.
+            if request and hasattr(rule, "_get_http_options"):
                 yield Method(full, name, request, tuple(map(_path, rule._get_http_options())))
 
 

@@ -75,6 +75,11 @@ class ModelService:
         entry, number = _version(self._file.read(), request.name)
         return self._message(entry["versions"][number])
 
+    def artifacts(self, name: str) -> str:
+        """Return the folder of a version's SavedModel as it was given, not as it is shown."""
+        entry, number = _version(self._file.read(), name)
+        return entry["versions"][number].get("artifactUri", "")
+
     def list_models(self, request: Any) -> Any:
         """Return the default version of each model."""
         from google.cloud.aiplatform_v1 import types

@@ -2,9 +2,10 @@
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pipelines.emulator.api_error import invalid, not_found
+from pipelines.emulator.api_error import ApiError, invalid, not_found
 
 T = TypeVar("T")
 
@@ -20,13 +21,19 @@ class Operations:
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
         self._numbers = itertools.count(1)
-        self._known: dict[str, tuple[float, Any]] = {}
+        self._known: dict[str, tuple[float, Any, Callable[[], bool]]] = {}
 
-    def start(self, resource: str, response: Any = None) -> Any:
-        """Return the operation of a request on `resource`, which ends in `response` or Empty."""
+    def start(
+        self, resource: str, response: Any = None, is_done: Callable[[], bool] = lambda: True
+    ) -> Any:
+        """Return the operation of a request on `resource`, which ends in `response` or Empty.
+
+        Args:
+            is_done: is asked once the seconds are over; ApiError is what the operation ends with.
+        """
         location = "/".join(resource.split("/")[:4])
         name = f"{location}/operations/{next(self._numbers)}"
-        self._known[name] = (time.monotonic() + self.seconds, response)
+        self._known[name] = (time.monotonic() + self.seconds, response, is_done)
         return self._operation(name)
 
     def get_operation(self, request: Any) -> Any:
@@ -37,11 +44,23 @@ class Operations:
     def _operation(self, name: str) -> Any:
         from google.longrunning import operations_pb2
         from google.protobuf import empty_pb2
+        from google.rpc import code_pb2
 
-        ready, response = self._known[name]
-        operation = operations_pb2.Operation(name=name, done=time.monotonic() >= ready)
+        ready, response, is_done = self._known[name]
+        if isinstance(response, operations_pb2.Operation):
+            return response
+        operation = operations_pb2.Operation(name=name)
+        try:
+            operation.done = time.monotonic() >= ready and is_done()
+        except ApiError as error:
+            operation.done = True
+            operation.error.code = code_pb2.Code.Value(error.status)
+            operation.error.message = str(error)
+        else:
+            if operation.done:
+                operation.response.Pack(getattr(response, "_pb", response) or empty_pb2.Empty())
         if operation.done:
-            operation.response.Pack(getattr(response, "_pb", response) or empty_pb2.Empty())
+            self._known[name] = (ready, operation, is_done)
         return operation
 
 

@@ -16,11 +16,13 @@ from rich.console import Console
 from pipelines.console import print_plain, relative
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
+from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.model_service import FOLDER_NAME, ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
+from pipelines.emulator.serving_processes import ServingProcesses
 from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
 from pipelines.local.journal import Journal
 from pipelines.local.run_rows import rows_of
@@ -147,11 +149,22 @@ def execute(
             (directory / "artifacts").chmod(0o777)
         operations = Operations()
         # Models outlive the run that has made them: the next one meets its champion there.
-        models = ModelService(directory.parent / FOLDER_NAME, operations)
+        registry = directory.parent / FOLDER_NAME
+        models = ModelService(registry, operations)
+        servers = stack.enter_context(ServingProcesses(logs / "endpoints", guardian))
+        endpoints = EndpointService(registry, models, operations, servers)
         service = JobService(logs, guardian, containers)
         batches = BatchService(logs, guardian, models, operations)
         emulator = stack.enter_context(
-            Emulator(service, batches, models, operations, background=True, guardian=guardian)
+            Emulator(
+                service,
+                batches,
+                models,
+                endpoints,
+                operations,
+                background=True,
+                guardian=guardian,
+            )
         )
         stack.enter_context(service)
         stack.enter_context(batches)

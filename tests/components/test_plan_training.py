@@ -91,6 +91,7 @@ def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
             "padding; set batch_size=100 or less",
         ),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
+        ({"deploy_champion": True}, "serving_image='' is Google's, which takes none; give this"),
     ],
 )
 def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, refused, changes, message):

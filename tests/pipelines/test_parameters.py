@@ -147,7 +147,8 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
             "class_floors takes 75,000; a task of the pipeline takes 65,536: shorten it",
         ),
-        ({"max_drift": 0.2}, "compares with the champion of a model; give its model_name"),
+        ({"max_drift": 0.2}, "max_drift needs the champion of a model; give its model_name"),
+        ({"deploy_champion": True}, "deploy_champion needs the champion of a model; give its"),
         ({"skip_if_unchanged": True}, "since the versions of a model; give its model_name"),
     ],
 )

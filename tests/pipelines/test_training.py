@@ -79,6 +79,7 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
         "collect-training": "Collect model and metrics",
         "evaluate-model": "Evaluate and compare with the champion",
         "register-model": "Register as champion",
+        "deploy-champion": "Deploy the champion",
         "register-model-2": "Register as challenger",
     }
     cached = {name for name, task in tasks.items() if task["cachingOptions"].get("enableCache")}

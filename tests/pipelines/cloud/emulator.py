@@ -71,8 +71,7 @@ class VertexEmulator(FaultyEmulator):
         self.resources_of_runs = RunResources(operations)
         self._models = ModelService(folder, operations)
         metadata = MetadataService(operations, pipelines.pipeline_jobs)
-        endpoints = EndpointService(self._models, operations)
-        self.endpoints = endpoints.endpoints
+        endpoints = self._endpoints = EndpointService(folder, self._models, operations)
         services = [pipelines, schedules, self.resources_of_runs, self._models, endpoints]
         for service in services:
             service.page_size = 2
@@ -88,6 +87,10 @@ class VertexEmulator(FaultyEmulator):
             if number < self.empty_log_pages:
                 return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
         return super().call(name, function, request)
+
+    @property
+    def endpoints(self):
+        return self._endpoints.endpoints
 
     @property
     def log_entries(self):

@@ -17,6 +17,7 @@ from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
+from pipelines.emulator.serving_processes import ServingProcesses
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"
@@ -37,14 +38,21 @@ class Idle:
 
 
 class Services:
-    """An emulator, and a client of each of its services."""
+    """An emulator, and a client of each of its services.
 
-    def __init__(self, folder, stack):
+    Args:
+        serves: whether the models that are deployed answer.
+    """
+
+    def __init__(self, folder, stack, serves=False):
         self.clock, operations = Clock(), Operations()
         runs = PipelineService(Idle(), operations, self.clock)
         self.scheduler = ScheduleService(runs, operations, self.clock)
         guardian = stack.enter_context(Guardian())
         jobs = stack.enter_context(JobService(folder, guardian))
+        servers = None
+        if serves:
+            servers = stack.enter_context(ServingProcesses(folder / "endpoints", guardian))
         models = ModelService(folder, operations)
         kept = folder / "batchPredictionJobs"
         batches = BatchService(folder / "batches", guardian, models, operations, kept)
@@ -58,13 +66,13 @@ class Services:
                 jobs,
                 batches,
                 models,
-                EndpointService(models, operations),
+                EndpointService(folder, models, operations, servers),
                 metadata,
                 operations,
             )
         )
         credentials = local_credentials(server.environment)
-        for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Schedule"):
+        for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule"):
             kind = getattr(vertex, f"{name}ServiceClient")
             client = service(kind, server.endpoint, credentials=credentials)
             setattr(self, name.lower(), client)

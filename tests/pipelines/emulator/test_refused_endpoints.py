@@ -91,3 +91,13 @@ def test_a_model_with_traffic_is_not_undeployed(services, endpoint):
         )
     with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
         services.model.delete_model(name=f"{PARENT}/models/1")
+
+
+def test_an_endpoint_with_models_is_not_deleted(services, endpoint):
+    with pytest.raises(exceptions.BadRequest, match="has deployed models"):
+        services.endpoint.delete_endpoint(name=endpoint)
+    split = {"name": endpoint, "traffic_split": {}}
+    services.endpoint.update_endpoint(endpoint=split, update_mask={"paths": ["traffic_split"]})
+    services.endpoint.undeploy_model(endpoint=endpoint, deployed_model_id="1", traffic_split={})
+    services.endpoint.delete_endpoint(name=endpoint)
+    assert not list(services.endpoint.list_endpoints(parent=PARENT))

@@ -26,13 +26,21 @@ def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_pat
         assert result.state == "SUCCEEDED", result.summary
         return result.summary
 
-    first = summary(epochs=1, min_accuracy=0)
+    def endpoint():
+        endpoints = json.loads((tmp_path / "runs" / ".registry" / "endpoints.json").read_text())
+        (one,) = endpoints.values()
+        return one["trafficSplit"], [model["id"] for model in one["deployedModels"]]
+
+    first = summary(epochs=1, min_accuracy=0, deploy_champion=True)
+    assert endpoint() == ({"1": 100}, ["1"])
     assert (first["verdict"], first["registered"]) == ("accepted", "digits@1")
-    better = summary()
+    better = summary(deploy_champion=True)
+    assert endpoint() == ({"2": 100}, ["1", "2"])
     assert (better["verdict"], better["registered"]) == ("accepted", "digits@2")
     assert better["gate"]["champion"] == "digits@1"
     assert better["gate"]["p_value"] < 0.05
-    equal = summary()
+    equal = summary(deploy_champion=True)
+    assert endpoint() == ({"2": 100}, ["1", "2"])
     assert equal["verdict"] == "rejected"
     assert equal["gate"]["champion"] == "digits@2"
     assert "registered" not in equal

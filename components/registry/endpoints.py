@@ -1,27 +1,31 @@
 """A model's endpoint on Vertex AI: which versions it serves, and with what traffic.
 
-    endpoints = Endpoints(connection)
-    endpoints.deploy("digits", Serving(), None)       # the champion, beside what is there
-    endpoints.deploy("digits", Serving(), 10)         # a tenth of the traffic to it
+    endpoints = endpoints_of(project, location, os.environ)
+    champion = endpoints.champion("digits")
+    endpoints.deploy(champion, ServingOptions(), None)   # beside what is there
+    endpoints.deploy(champion, ServingOptions(), 10)     # a tenth of the traffic to it
     endpoints.roll_back("digits")
 
 A model has one endpoint, of the model's name, and a deployed version has the version's number
 for its ID: a command that is given again after a lost answer finds what it has done.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
-from components.registry.model_registry import ModelRegistry, Version
+from components.registry.model_registry import ModelRegistry, Version, registry_of
 from components.registry.model_upload import MADE_BY, label
-from pipelines.cloud.connection import Connection
-from pipelines.operation import Serving
+from components.serving_options import ServingOptions
+from components.vertex_client import finish, vertex_client
 from trainer.errors import InputError
 
 # Google's page speaks of minutes; pulling a large image takes longest.
 _DEPLOY_SECONDS = 3600.0
 _NEW = "0"
+_ID_LENGTH = 63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +42,38 @@ class Deployed:
 
 @dataclasses.dataclass(frozen=True)
 class Endpoints:
-    """The endpoints of a project and region; methods raise what the client does."""
+    """The endpoints of a project and region; methods raise what the clients do.
 
-    connection: Connection
+    Args:
+        client: a `Service` of Vertex AI's EndpointServiceClient.
+        registry: of the versions that are deployed.
+    """
+
+    client: Any
+    registry: ModelRegistry
 
     def deployed(self, model: str) -> list[Deployed]:
         """Return the versions that a model's endpoint serves, the newest first."""
-        endpoint = self._find(model)
+        endpoint = self._find(_endpoint_id(model))
         return _deployed(endpoint) if endpoint else []
 
-    def deploy(self, model: str, serving: Serving, traffic: int | None, key: str = "") -> Version:
-        """Deploy a model's champion beside the version before it; return it.
+    def champion(self, model: str) -> Version:
+        """Return the version to deploy; raises InputError where there is none."""
+        champion = self.registry.champion(model)
+        if champion is None:
+            parent = self.registry.parent
+            raise InputError(f"model {model!r} has no champion in {parent}; run its recipe")
+        return champion
+
+    def deploy(
+        self,
+        version: Version,
+        serving: ServingOptions,
+        traffic: int | None,
+        key: str = "",
+        endpoint_id: str = "",
+    ) -> str:
+        """Deploy a version beside the one before it; return the endpoint's name.
 
         The first version of an endpoint gets all of the traffic. A later one gets `traffic`, and
         the version that had most of it the rest. Versions without traffic, but for the one that
@@ -57,17 +82,15 @@ class Endpoints:
         Args:
             traffic: percent; None: none, unless it is the first.
             key: Cloud KMS key of the endpoint; empty: Google's.
-
-        Raises:
-            InputError: there is no champion.
+            endpoint_id: of another endpoint than the model's.
         """
-        champion = self._champion(model)
-        endpoint = self._find(model) or self._create(model, key)
+        endpoint_id = endpoint_id or _endpoint_id(version.model)
+        endpoint = self._find(endpoint_id) or self._create(endpoint_id, version.model, key)
         present = {one.version: one for one in _deployed(endpoint)}
-        if champion.version in present:
+        if version.version in present:
             if traffic is not None:
-                self._split(endpoint, _split(champion.version, traffic, present))
-            return champion
+                self._split(endpoint, _split(version.version, traffic, present))
+            return endpoint.name
         from google.cloud.aiplatform_v1 import types
 
         main = max(present.values(), key=lambda one: one.traffic, default=None)
@@ -80,9 +103,9 @@ class Endpoints:
         request = types.DeployModelRequest(
             endpoint=endpoint.name,
             deployed_model=types.DeployedModel(
-                id=champion.version,
-                model=champion.resource,
-                display_name=champion.name,
+                id=version.version,
+                model=version.resource,
+                display_name=version.name,
                 dedicated_resources=types.DedicatedResources(
                     machine_spec=types.MachineSpec(machine_type=serving.machine_type),
                     min_replica_count=serving.min_replicas,
@@ -93,9 +116,27 @@ class Endpoints:
         )
         # Sent again after a lost answer, it finds the version of that ID.
         with tolerated(CONFLICT):
-            operation = self.connection.endpoints.deploy_model(request)
-            self.connection.finish(operation, _DEPLOY_SECONDS)
-        return champion
+            self._finish(self.client.deploy_model(request))
+        return endpoint.name
+
+    @contextlib.contextmanager
+    def alone(self, version: Version, serving: ServingOptions, key: str) -> Iterator[str]:
+        """Deploy a version to an endpoint of its own for a while; yield the endpoint's name.
+
+        A request names no deployed model: one without traffic can't be asked at the model's own
+        endpoint.
+        """
+        ending = f"-test-{version.version}"
+        endpoint_id = _endpoint_id(version.model)[: _ID_LENGTH - len(ending)] + ending
+        one = dataclasses.replace(serving, min_replicas=1, max_replicas=1)
+        try:
+            yield self.deploy(version, one, 100, key, endpoint_id)
+        finally:
+            endpoint = self._find(endpoint_id)
+            if endpoint:
+                self._clear(endpoint)
+                with tolerated(NOT_FOUND):
+                    self._finish(self.client.delete_endpoint(name=endpoint.name))
 
     def roll_back(self, model: str) -> Deployed:
         """Give all of the traffic to the version that was deployed before the newest; return it.
@@ -115,65 +156,66 @@ class Endpoints:
 
     def remove(self, model: str) -> None:
         """Undeploy every version of a model. Its endpoint stays, for its address."""
-        endpoint = self._endpoint(model)
+        self._clear(self._endpoint(model))
+
+    def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
             self._split(endpoint, {})
         for one in _deployed(endpoint):
             self._undeploy(endpoint, one.version)
 
-    def _champion(self, model: str) -> Version:
-        champion = ModelRegistry(self.connection.models, self._parent).champion(model)
-        if champion is None:
-            raise InputError(f"model {model!r} has no champion in {self._parent}; run its recipe")
-        return champion
-
-    @property
-    def _parent(self) -> str:
-        return self.connection.settings.parent
-
-    def _name(self, model: str) -> str:
-        return f"{self._parent}/endpoints/{_endpoint_id(model)}"
-
-    def _find(self, model: str) -> Any:
+    def _find(self, endpoint_id: str) -> Any:
         with tolerated(NOT_FOUND):
-            return self.connection.endpoints.get_endpoint(name=self._name(model))
+            name = f"{self.registry.parent}/endpoints/{endpoint_id}"
+            return self.client.get_endpoint(name=name)
         return None
 
     def _endpoint(self, model: str) -> Any:
-        endpoint = self._find(model)
+        endpoint = self._find(_endpoint_id(model))
         if endpoint is None:
-            raise InputError(f"{model} has no endpoint in {self._parent}; deploy it first")
+            raise InputError(f"{model} has no endpoint in {self.registry.parent}; deploy it first")
         return endpoint
 
-    def _create(self, model: str, key: str) -> Any:
+    def _create(self, endpoint_id: str, model: str, key: str) -> Any:
         from google.cloud.aiplatform_v1 import types
 
-        endpoint = types.Endpoint(display_name=model, labels={"recipe": label(model), **MADE_BY})
+        endpoint = types.Endpoint(
+            display_name=endpoint_id, labels={"recipe": label(model), **MADE_BY}
+        )
         if key:
             endpoint.encryption_spec.kms_key_name = key
         # Another command may have made it meanwhile.
         with tolerated(CONFLICT):
-            operation = self.connection.endpoints.create_endpoint(
-                parent=self._parent, endpoint=endpoint, endpoint_id=_endpoint_id(model)
+            operation = self.client.create_endpoint(
+                parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
             )
-            self.connection.finish(operation)
-        return self._endpoint(model)
+            self._finish(operation)
+        return self._find(endpoint_id)
+
+    def _finish(self, operation: Any) -> None:
+        finish(operation, self.client.retry, _DEPLOY_SECONDS)
 
     def _split(self, endpoint: Any, split: dict[str, int]) -> None:
         from google.cloud.aiplatform_v1 import types
 
         changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)
         # Not retried: what is refused for an older etag stays refused.
-        self.connection.endpoints.update_endpoint(
+        self.client.update_endpoint(
             endpoint=changed, update_mask={"paths": ["traffic_split"]}, retry=None
         )
 
     def _undeploy(self, endpoint: Any, version: str) -> None:
         with tolerated(NOT_FOUND):
-            operation = self.connection.endpoints.undeploy_model(
+            operation = self.client.undeploy_model(
                 endpoint=endpoint.name, deployed_model_id=version, traffic_split={}
             )
-            self.connection.finish(operation, _DEPLOY_SECONDS)
+            self._finish(operation)
+
+
+def endpoints_of(project: str, location: str, environment: Mapping[str, str]) -> Endpoints:
+    """Return the endpoints of a project and location; for `environment` see `vertex_client`."""
+    registry = registry_of(project, location, environment)
+    return Endpoints(vertex_client("endpoint", location, environment), registry)
 
 
 def _endpoint_id(model: str) -> str:

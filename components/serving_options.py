@@ -1,0 +1,14 @@
+"""Options of the machines that serve a model."""
+
+import dataclasses
+
+from trainer.fields import option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingOptions:
+    """Machines of a version at an endpoint, each of them billed from its deployment on."""
+
+    machine_type: str = option("n1-standard-4", help="Machine type.")
+    min_replicas: int = option(1, help="Machines at any time.", minimum=1)
+    max_replicas: int = option(1, help="Most machines, added as the load rises.", minimum=1)

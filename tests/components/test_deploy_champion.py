@@ -1,0 +1,111 @@
+"""A champion gets traffic only once it has answered test records as it was judged."""
+
+import contextlib
+
+import pytest
+from kfp import dsl
+
+from components.deploy_champion import deploy_champion
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import Candidate
+from components.vertex_client import model_client
+from pipelines.emulator.endpoint_service import EndpointService
+from pipelines.emulator.model_service import ModelService
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.processes import Guardian
+from pipelines.emulator.serving_processes import ServingProcesses
+from tests.emulator import FaultyEmulator
+from trainer.models import build_model
+from trainer.training.export import export
+
+PARENT = "projects/my-project/locations/us-central1"
+MACHINES = {"machine_type": "n1-standard-4", "min_replicas": 2, "max_replicas": 3}
+
+
+@pytest.fixture
+def vertex(tmp_path, monkeypatch):
+    """A registry and endpoints whose models answer."""
+    with contextlib.ExitStack() as stack:
+        guardian = stack.enter_context(Guardian())
+        operations = Operations()
+        models = ModelService(tmp_path, operations)
+        servers = stack.enter_context(ServingProcesses(tmp_path / "logs", guardian))
+        endpoints = EndpointService(tmp_path, models, operations, servers)
+        server = FaultyEmulator(models, endpoints, operations)
+        server.endpoints = lambda: endpoints.endpoints
+        for name, value in stack.enter_context(server).environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def register(vertex, artifact_uri, rival=""):
+    registry = ModelRegistry(model_client("us-central1", vertex.environment), PARENT)
+    candidate = Candidate(
+        artifact_uri=artifact_uri, serving_image="i", description="", labels={}, metrics={}
+    )
+    return registry.register("digits", candidate, "champion", rival).name
+
+
+def deploy(records, model, registered):
+    deploy_champion.python_func(
+        model=dsl.Model(uri=model),
+        records=dsl.Dataset(uri=records.uri),
+        model_name="digits",
+        registered=registered,
+        encryption_spec_key_name="",
+        project="my-project",
+        location="us-central1",
+        **MACHINES,
+    )
+
+
+def test_only_a_champion_that_answers_as_judged_gets_traffic(
+    vertex, digit_records, untrained_model, tmp_path, capsys
+):
+    first = register(vertex, untrained_model)
+    deploy(digit_records, untrained_model, first)
+    shown = capsys.readouterr().out
+    assert "answers 32 test records as evaluate_model had it answer them" in shown
+    assert len(vertex.sent("Predict")) == 32
+    alone, own = vertex.sent("DeployModel")
+    assert alone.endpoint.endswith("/endpoints/digits-test-1")
+    assert alone.deployed_model.dedicated_resources.max_replica_count == 1
+    assert own.endpoint.endswith("/endpoints/digits")
+    assert own.deployed_model.dedicated_resources.machine_spec.machine_type == "n1-standard-4"
+    assert own.deployed_model.dedicated_resources.min_replica_count == 2
+    assert own.traffic_split == {"0": 100}
+    assert vertex.names().index("DeleteEndpoint") < vertex.requests.index(("DeployModel", own))
+
+    # What was registered is not what was judged, as with an image that preprocesses otherwise.
+    other = str(tmp_path / "other")
+    export(build_model("small_cnn", digit_records, {"filters": [4]}), digit_records, other)
+    copy = str(tmp_path / "copy")
+    export(build_model("small_cnn", digit_records, {"filters": [4]}), digit_records, copy)
+    second = register(vertex, copy, first)
+    with pytest.raises(SystemExit) as ended:
+        deploy(digit_records, other, second)
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: digits@2 gets no traffic, and what was deployed before goes on")
+    assert "by evaluate_model; see the log of the deployed model" in error
+    assert list(vertex.endpoints()) == ["digits"]
+    assert dict(vertex.endpoints()["digits"].traffic_split) == {"1": 100}
+
+    # The step is run again, and finds what an earlier try has left.
+    vertex.drop("DeleteEndpoint", times=1)
+    deploy(digit_records, copy, second)
+    assert dict(vertex.endpoints()["digits"].traffic_split) == {"2": 100}
+    assert [one.id for one in vertex.endpoints()["digits"].deployed_models] == ["1", "2"]
+    deploy(digit_records, untrained_model, first)
+    assert "digits@2 is the champion: digits@1 is not deployed" in capsys.readouterr().out
+    assert dict(vertex.endpoints()["digits"].traffic_split) == {"2": 100}
+
+
+def test_a_container_that_does_not_start_is_one_line(vertex, digit_records, tmp_path, capsys):
+    registered = register(vertex, str(tmp_path / "none"))
+    with pytest.raises(SystemExit):
+        deploy(digit_records, str(tmp_path / "none"), registered)
+    error = capsys.readouterr().err
+    assert error.startswith("error: deploying digits@1: ") and error.count("\n") == 1
+    assert "Model server terminated: exit code 2" in error
+    assert not vertex.endpoints()

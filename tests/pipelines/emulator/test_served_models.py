@@ -1,0 +1,72 @@
+"""Deployed models answer, each by a process of its own that ends with its deployment."""
+
+import contextlib
+import os
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+from google.api_core import exceptions
+
+from tests.pipelines.emulator.services import Services
+from tests.pipelines.emulator.test_refused_endpoints import DEPLOYED, create
+
+PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
+
+
+def deploy(services, name, artifacts, deployed_id, split):
+    container = {"image_uri": "i", "env": [{"name": "MODEL_VERSION", "value": f"v{deployed_id}"}]}
+    fields = {"display_name": "digits", "container_spec": container, "artifact_uri": artifacts}
+    model = services.upload(fields).model
+    deployed = {**DEPLOYED, "id": deployed_id, "model": model}
+    request = {"endpoint": name, "deployed_model": deployed, "traffic_split": split}
+    return services.endpoint.deploy_model(request)
+
+
+def predict(services, name, instance):
+    return services.prediction.predict(endpoint=name, instances=[instance], retry=None)
+
+
+def servers():
+    """The processes that serve models, below this one."""
+    commands = {one: one.cmdline() for one in psutil.Process().children(recursive=True)}
+    return [one for one, command in commands.items() if "trainer.serving" in command]
+
+
+def test_a_deployed_model_answers_by_its_share_of_traffic(tmp_path, untrained_model):
+    with contextlib.ExitStack() as stack:
+        services = Services(tmp_path, stack, serves=True)
+        name = create(services, "digits").result().name
+        with pytest.raises(exceptions.BadRequest, match="has no model with traffic"):
+            predict(services, name, PIXELS.tolist())
+        deploy(services, name, untrained_model, "1", {"0": 100}).result(timeout=120)
+        answer = predict(services, name, PIXELS.tolist())
+        model = tf.saved_model.load(untrained_model)
+        expected = model.signatures["serving_default"](image=PIXELS[None])["probabilities"]
+        (found,) = answer.predictions
+        assert np.abs(np.array(found["probabilities"]) - expected.numpy()[0]).max() < 1e-5
+        assert (answer.deployed_model_id, found["model_version"]) == ("1", "v1")
+        with pytest.raises(exceptions.BadRequest, match="is not a nested list of numbers"):
+            predict(services, name, [["far"]])
+
+        # One that does not start is not deployed, and the other goes on.
+        with pytest.raises(exceptions.GoogleAPICallError, match="terminated: exit code 2"):
+            deploy(services, name, str(tmp_path / "none"), "2", {"0": 100}).result(timeout=120)
+        endpoint = services.endpoint.get_endpoint(name=name)
+        assert dict(endpoint.traffic_split) == {"1": 100}
+        assert [one.id for one in endpoint.deployed_models] == ["1"]
+
+        # A server that was killed is started again, as a container is.
+        (server,) = servers()
+        server.kill()
+        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+        deploy(services, name, untrained_model, "3", {}).result(timeout=120)
+        for _ in range(5):
+            assert predict(services, name, PIXELS.tolist()).deployed_model_id == "1"
+        assert len(servers()) == 2
+        services.endpoint.undeploy_model(
+            endpoint=name, deployed_model_id="3", traffic_split={}
+        ).result()
+        (server,) = servers()
+    assert not server.is_running()
