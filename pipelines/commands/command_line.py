@@ -25,6 +25,7 @@ from pipelines.commands import (
     compile_command,
     deploy_command,
     emulator_command,
+    monitor_command,
     predict_command,
     promote_command,
     run_command,
@@ -181,6 +182,7 @@ app.command()(promote_command.promote)
 app.command()(deploy_command.deploy)
 app.command()(serve_command.serve)
 app.command()(predict_command.predict)
+app.command()(monitor_command.monitor)
 app.command()(emulator_command.emulator)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")

@@ -8,9 +8,10 @@ import typer
 
 from pipelines import local_registry
 from pipelines.commands.arguments import ModelName, RecipeName, RunsDirectory, runs_folder
+from pipelines.commands.monitor_command import check_rows
 from pipelines.console import say
 from pipelines.emulator.environment import of_component
-from trainer.serving import PORT, VERSION_VARIABLE
+from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 
 
 def serve(
@@ -18,10 +19,20 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="To listen on at 127.0.0.1; 0: any free one.")
     ] = PORT,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append what is asked, for `monitor`; 64 MB at most. Of models of tables.",
+            show_default=False,
+        ),
+    ] = None,
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Serve the champion of a recipe on this machine, as the serving image does, until Ctrl-C."""
+    if log is not None:
+        check_rows(recipe, "--log")
     directory = runs_folder(runs_directory, local=True)
     version = local_registry.champion(recipe, model_name, directory)
     say(f"loading {version.name}; Ctrl-C ends it")
@@ -30,6 +41,7 @@ def serve(
         "AIP_STORAGE_URI": version.artifact_uri,
         "AIP_HTTP_PORT": str(port),
         VERSION_VARIABLE: version.name,
+        LOG_VARIABLE: log or "",
     }
     sys.stdout.flush()
     # In place of this process: the server gets its signals, and there is no child to outlive it.

@@ -1,5 +1,6 @@
 """python -m pipelines serve and predict, on the command line."""
 
+import contextlib
 import json
 import os
 import signal
@@ -69,18 +70,28 @@ def test_predict_prints_a_table_and_all_probabilities_as_json(command, champion,
     assert np.abs(given - probabilities).max() < 1e-5
 
 
-def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, champion, scans, tmp_path):
+@contextlib.contextmanager
+def served(recipe, *arguments):
+    """The process of `serve`, and its URL."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "serve", "digits", "--port", "0"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pipelines", "serve", recipe, "--port", "0", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        assert process.stdout.readline() == "loading digits@1; Ctrl-C ends it\n"
-        url = process.stdout.readline().split()[-1]
+        assert process.stdout.readline() == f"loading {recipe}@1; Ctrl-C ends it\n"
+        yield process, process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, champion, scans, tmp_path):
+    with served("digits") as (process, url):
         assert url.startswith("http://127.0.0.1:")
         files = ["scan0.png", "scan1.png", "scan2.png"]
         asked = command("predict", "digits", *files, "--json", "--endpoint", url)
@@ -106,11 +117,6 @@ def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, champion, sca
         code, _, errors = command("predict", "digits", "scan0.png", "--endpoint", url)
         assert code == 2
         assert errors.endswith("start one with `python -m pipelines serve`\n")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
 
 RECIPE = """# Trips
@@ -121,9 +127,9 @@ model = "wide_and_deep"
 """
 
 
-def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
-    command, refused, tmp_path, row_model
-):
+@pytest.fixture
+def trips(tmp_path, row_model):
+    """The recipe `trips`, whose champion is `row_model`."""
     register(tmp_path, "trips", row_model)
     columns = ", ".join(
         "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in one.items()) + "}"
@@ -131,6 +137,11 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
     )
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "trips.toml").write_text(RECIPE.replace("COLUMNS", columns))
+
+
+def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
+    command, refused, tmp_path, trips, row_model
+):
     tables.write_csv(tmp_path / "trips.csv", tables.lines(150))
     code, shown, errors = command("predict", "trips", "trips.csv", "--json")
     assert (code, errors) == (0, "")
@@ -157,6 +168,33 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
         ("photo.png", "the model of trips takes files that end in .csv, .jsonl"),
     ):
         assert words in refused("predict", "trips", file)
+
+
+def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_path, trips):
+    lines = tables.lines(600, seed=5)
+    tables.write_csv(tmp_path / "like.csv", lines)
+    tables.write_csv(tmp_path / "other.csv", [one.replace("voucher", "card") for one in lines])
+    with served("trips", "--log", "asked.jsonl") as (_, url):
+        assert command("predict", "trips", "like.csv", "--endpoint", url)[0] == 0
+        code, shown, errors = command("monitor", "trips", "asked.jsonl")
+        assert (code, errors) == (0, "")
+        *rows, line = shown.splitlines()
+        assert {row.split()[0] for row in rows[1:]} == {"miles", "hour", "payment", "company"}
+        assert line == (
+            "600 rows since the training of trips@1 have not drifted by more than chance"
+        )
+        for _ in range(3):
+            assert command("predict", "trips", "other.csv", "--endpoint", url)[0] == 0
+    code, shown, errors = command("monitor", "trips", "asked.jsonl")
+    assert (code, errors) == (1, "")
+    line = shown.splitlines()[-1]
+    assert line.startswith("2,400 rows since the training of trips@1 have drifted: payment 0.")
+    for arguments, words in (
+        (["monitor", "trips", "none.jsonl"], "'none.jsonl' can't be read (No such file or direc"),
+        (["monitor", "digits", "asked.jsonl"], "monitor is for models of tables, and digits is"),
+        (["serve", "digits", "--log", "a"], "--log is for models of tables, and digits is one of"),
+    ):
+        assert words in refused(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from which `noise` is taken.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -81,15 +82,29 @@ def measure(before: Dataset, now: Dataset) -> list[Drift]:
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
     names = list(dict.fromkeys([*before.classes, *now.classes]))
-    compared: dict[str, list[dict[str, float]]] = {
-        LABEL: [
-            {name: dict(zip(dataset.classes, count, strict=True)).get(name, 0) for name in names}
-            for dataset, count in zip((before, now), counts, strict=True)
-        ]
-    }
-    rows = [float(sum(count)) for count in counts]
+    classes: list[dict[str, float]] = [
+        {name: dict(zip(dataset.classes, count, strict=True)).get(name, 0) for name in names}
+        for dataset, count in zip((before, now), counts, strict=True)
+    ]
+    return of_columns(before, now.features, sum(counts[1]), {LABEL: classes})
+
+
+def of_columns(
+    before: Dataset,
+    now: Sequence[Feature],
+    rows_now: int,
+    others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
+) -> list[Drift]:
+    """Compare columns with those of the training split of a data set, as `measure` does.
+
+    Args:
+        now: with their statistics, over `rows_now` rows.
+        others: histograms to compare beside them, before and now.
+    """
+    compared = dict(others)
+    rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier = {feature.name: feature for feature in before.features}
-    for feature in now.features:
+    for feature in now:
         if feature.name in earlier and feature.kind == earlier[feature.name].kind:
             pair = _histograms(earlier[feature.name], feature, rows)
             if pair:

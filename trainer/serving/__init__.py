@@ -6,3 +6,5 @@ MAX_INSTANCES = 1024
 """Instances a request; they wait for each other's answers."""
 VERSION_VARIABLE = "MODEL_VERSION"
 """Environment variable of what each answer names as the model's version."""
+LOG_VARIABLE = "REQUEST_LOG"
+"""Environment variable that names a file for what is asked; without it nothing is logged."""

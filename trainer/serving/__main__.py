@@ -1,7 +1,8 @@
 """python -m trainer.serving: serve the SavedModel at $AIP_STORAGE_URI, until SIGTERM.
 
 The environment is that of Vertex AI's containers: AIP_STORAGE_URI, AIP_HTTP_PORT, AIP_HEALTH_ROUTE,
-AIP_PREDICT_ROUTE; and MODEL_VERSION, which answers repeat. After SIGTERM no new connection is
+AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file for the instances
+that the model is asked about, default none. After SIGTERM no new connection is
 taken, and what has been asked is answered.
 """
 
@@ -19,7 +20,7 @@ import uvicorn
 
 from trainer import quiet
 from trainer.errors import EXIT_CODE, InputError, one_line
-from trainer.serving import HEALTH_ROUTE, PORT, PREDICT_ROUTE
+from trainer.serving import HEALTH_ROUTE, LOG_VARIABLE, PORT, PREDICT_ROUTE, request_log
 from trainer.serving.prediction_server import DEADLINE, PredictionServer
 
 
@@ -35,13 +36,17 @@ def main() -> int:
         uri = os.environ.get("AIP_STORAGE_URI", "")
         if not uri:
             raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
+        path = os.environ.get(LOG_VARIABLE, "")
+        log = request_log.opened(path) if path else request_log.nowhere
     except InputError as error:
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return EXIT_CODE
-    return _serve(listener, uri, os.environ)
+    return _serve(listener, uri, os.environ, log)
 
 
-def _serve(listener: socket.socket, uri: str, environment: Mapping[str, str]) -> int:
+def _serve(
+    listener: socket.socket, uri: str, environment: Mapping[str, str], log: request_log.Log
+) -> int:
     predict_route = environment.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
     host, port = listener.getsockname()[:2]
     failure: list[BaseException] = []
@@ -65,7 +70,7 @@ def _serve(listener: socket.socket, uri: str, environment: Mapping[str, str]) ->
         failure.append(error)
         server.should_exit = True
 
-    app = PredictionServer(load, ready=ready, failed=failed).application(
+    app = PredictionServer(load, ready=ready, failed=failed, log=log).application(
         environment.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
     )
     server = uvicorn.Server(

@@ -56,6 +56,7 @@ class PredictionServer:
             called in a thread, while the server listens already and says that it is not ready.
         ready: is called once the model is loaded.
         failed: is called with what `load` raises.
+        log: is given the instances of each request that the model can be asked.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class PredictionServer:
         *,
         ready: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None],
+        log: Callable[[list[Any]], None] = lambda _: None,
     ) -> None:
-        self._load, self._ready, self._failed = load, ready, failed
+        self._load, self._ready, self._failed, self._log = load, ready, failed, log
         self._predictor: Any = None
         self._requests = self._bytes = 0
 
@@ -138,7 +140,9 @@ class PredictionServer:
                 await self._read(request, body)
         except TimeoutError:
             raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
-        instances = self._predictor.preprocess(_parsed(body))
+        content = _parsed(body)
+        instances = self._predictor.preprocess(content)
+        self._log(content["instances"])
         try:
             async with asyncio.timeout_at(end):
                 answers = await self._batcher.submit(instances, len(instances))

@@ -20,7 +20,8 @@ from trainer.errors import InputError
 SAMPLE = 1 << 16
 """Values that quantiles are taken from: those of the rows with the smallest hashes."""
 
-_QUANTILES = (np.arange(100) + 0.5) / 100
+QUANTILES = (np.arange(100) + 0.5) / 100
+"""Of a column's numbers, in dataset.json."""
 
 MAX_DISTINCT = 10**6
 """Different values that learning a vocabulary holds in memory: some 100 MB."""
@@ -214,7 +215,7 @@ class ColumnStatistics:
                 "minimum": self.moments.least if self.moments.count else None,
                 "maximum": self.moments.most if self.moments.count else None,
                 "quantiles": np.quantile(
-                    self.sample.values, _QUANTILES, method="inverted_cdf"
+                    self.sample.values, QUANTILES, method="inverted_cdf"
                 ).tolist()
                 if self.moments.count
                 else [],

@@ -1,0 +1,68 @@
+"""`monitor`: what `serve` has been asked, compared with the champion's training data."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from pipelines import local_registry
+from pipelines import recipe as recipes
+from pipelines.commands.arguments import (
+    ModelName,
+    RecipeName,
+    RunsDirectory,
+    runs_folder,
+)
+from pipelines.console import cell, say
+from trainer import quiet
+from trainer.errors import InputError
+
+
+def check_rows(recipe: str, what: str) -> recipes.Recipe:
+    """Return a recipe of a table; raises InputError for one of images."""
+    loaded = recipes.load(recipe)
+    if not loaded.parameters.records.columns:
+        raise InputError(f"{what} is for models of tables, and {recipe} is one of images")
+    return loaded
+
+
+def monitor(
+    recipe: RecipeName,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="File that `serve --log` has written.")],
+    model_name: ModelName = None,
+    runs_directory: RunsDirectory = None,
+) -> None:
+    """Compare what a recipe's champion was asked with what it was trained on, column by column.
+
+    Exit code 1 where a column has drifted by more than chance and the recipe's max_drift.
+    """
+    limit = check_rows(recipe, "monitor").parameters.pipeline.max_drift
+    directory = runs_folder(runs_directory, local=True)
+    version = local_registry.champion(recipe, model_name, directory)
+    quiet.import_tensorflow()
+    from trainer.data import schema
+    from trainer.evaluation import drift
+    from trainer.serving import request_drift, request_log
+
+    before = schema.load(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
+    drifts, rows = request_drift.measure(before, request_log.read(log))
+    Console().print(_table(drifts))
+    moved = drift.line([one for one in drifts if one.index > limit])
+    found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
+    if limit and not moved:
+        found += f" and max_drift={limit:g}"
+    say(f"{rows:,} rows since the training of {version.name} {found}")
+    if moved:
+        raise typer.Exit(1)
+
+
+def _table(drifts: Sequence[Any]) -> Table:
+    titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
+    table = Table("Column", *(Column(title, justify="right") for title in titles), box=None)
+    for one in drifts:
+        figures = (one.index, one.noise, one.distance)
+        shares = (f"{share:.1%}" for share in one.missing)
+        table.add_row(cell(one.name), *(f"{figure:.3f}" for figure in figures), *shares)
+    return table

@@ -1,0 +1,89 @@
+"""What a server was asked is compared with the records that its model was trained on."""
+
+import pytest
+
+from tests import tables
+from trainer.data.write.writer import create_tfrecords
+from trainer.errors import InputError
+from trainer.evaluation import drift
+from trainer.serving import request_drift, request_log
+
+HEADER = tables.HEADER.split(",")
+NAMES = [column["name"] for column in tables.COLUMNS]
+
+
+def asked(count, seed, **changes):
+    """Rows as clients send them: each a column by its name, null where missing."""
+    rows = [dict(zip(HEADER, line.split(","), strict=True)) for line in tables.lines(count, seed)]
+    return [{name: changes.get(name, str)(row[name]) or None for name in NAMES} for row in rows]
+
+
+def doubled(text):
+    return text and str(2 * float(text))
+
+
+def without_vouchers(text):
+    return "cash" if text == "voucher" else text
+
+
+def test_requests_like_the_training_data_have_not_drifted(row_records):
+    alarms = 0
+    for seed in range(1, 101):
+        drifts, rows = request_drift.measure(row_records, asked(300, seed))
+        assert rows == 300
+        assert {one.name for one in drifts} == {"miles", "hour", "payment", "company"}
+        alarms += bool(drift.line(drifts))
+    assert alarms <= 5
+
+
+@pytest.mark.parametrize(("column", "change"), [("miles", doubled), ("payment", without_vouchers)])
+def test_doubled_numbers_and_a_category_that_is_gone_are_told(row_records, column, change):
+    drifts, _ = request_drift.measure(row_records, asked(1000, 1, **{column: change}))
+    assert [one.name for one in drifts if one.is_drift] == [column]
+    assert drifts[0].missing == pytest.approx(
+        (0.1 if column == "miles" else 0, 0.1 if column == "miles" else 0), abs=0.03
+    )
+
+
+def test_the_index_is_that_of_records_of_the_same_rows(row_records, tmp_path):
+    parts = [line.partition(",") for line in tables.lines(4000, seed=3)]
+    table = [f"{doubled(miles)},{rest}" for miles, _, rest in parts]
+    options = tables.options(tables.write_csv(tmp_path / "trips.csv", table))
+    written = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    expected = {one.name: one.index for one in drift.measure(row_records, written)}
+    found, _ = request_drift.measure(row_records, asked(4000, 3, miles=doubled))
+    assert found[0].name == "miles" and found[0].index > 0.2
+    for one in found:
+        # Of the records a tenth is in the other splits.
+        assert one.index == pytest.approx(expected[one.name], rel=0.1, abs=0.01)
+
+
+def test_what_is_no_log_of_this_model_is_one_line(row_records, tmp_path):
+    with pytest.raises(InputError, match="the log holds no row yet"):
+        request_drift.measure(row_records, [])
+    with pytest.raises(InputError, match="requests to another model: 1 of 1 instances can't be"):
+        request_drift.measure(row_records, [{"pixels": 1}])
+    (tmp_path / "log").write_text('{"time": 1}\n')
+    for name, words in (("none", "No such file"), ("log", "log:1 is no line of a log")):
+        with pytest.raises(InputError, match=words):
+            list(request_log.read(str(tmp_path / name)))
+
+
+def test_a_log_is_bounded_and_private(tmp_path, monkeypatch):
+    monkeypatch.setattr(request_log, "_BYTES", 10_000)
+    path = tmp_path / "requests.jsonl"
+    append = request_log.opened(str(path))
+    for number in range(2000):
+        append([{"number": number, "none": None}])
+    files = sorted(tmp_path.iterdir())
+    assert [one.name for one in files] == [
+        "requests.jsonl",
+        *(f"requests.jsonl.{n}" for n in (1, 2, 3)),
+    ]
+    assert all(one.stat().st_size <= 10_000 for one in files)
+    assert path.stat().st_mode & 0o077 == 0
+    found = [one["number"] for one in request_log.read(str(path))]
+    assert found == list(range(found[0], 2000)) and len(found) > 300
+    with path.open("a") as half:
+        half.write('{"time": "20')
+    assert len(list(request_log.read(str(path)))) == len(found)

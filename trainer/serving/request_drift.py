@@ -1,0 +1,76 @@
+"""Drift of what a server is asked, from the data that its model was trained on."""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.inputs import argument_name, columns_of
+from trainer.data.tables.statistics import QUANTILES
+from trainer.errors import InputError
+from trainer.evaluation import drift
+from trainer.evaluation.drift import Drift
+from trainer.serving.instances import DEFAULT, BadInstancesError
+from trainer.serving.row_instances import RowInstances
+
+_AT_ONCE = 1024
+
+
+def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int]:
+    """Compare requests with the training split of a table.
+
+    Args:
+        before: what the model was trained on.
+        instances: rows, as a server takes them; serialized tf.Examples are passed over.
+
+    Returns:
+        As `drift.measure` does, without the classes; and how many rows there were.
+
+    Raises:
+        InputError: they are requests to another model, or there is none.
+    """
+    columns = columns_of(before)
+    names = {argument_name(one.name): one.dtype for one in columns}
+    parts = list(_parsed(RowInstances(names, list(names)), instances))
+    if not parts:
+        raise InputError("the log holds no row yet; ask the server, and compare again")
+    now = [
+        _feature(column, np.concatenate([part[argument_name(column.name)] for part in parts]))
+        for column in columns
+    ]
+    rows = sum(len(next(iter(part.values()))) for part in parts)
+    return drift.of_columns(before, now, rows), rows
+
+
+def _parsed(parser: RowInstances, instances: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
+    left = iter(instances)
+    while chunk := list(itertools.islice(left, _AT_ONCE)):
+        try:
+            request = parser.parse(chunk)
+        except BadInstancesError as error:
+            raise InputError(f"the log is of requests to another model: {error}") from None
+        yield from (part.inputs for part in request.parts if part.signature == DEFAULT)
+
+
+def _feature(column: Feature, values: np.ndarray) -> Feature:
+    """Return a column with the statistics of the values that were asked about."""
+    if column.dtype == "float32":
+        missing = np.isnan(values)
+    else:
+        missing = values == (b"" if column.dtype == "string" else -1)
+    figures: dict[str, Any] = {"missing": {"train": float(missing.mean())}}
+    present = values[~missing]
+    if "quantiles" in column.statistics:
+        found = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
+        figures["quantiles"] = list(map(float, found))
+    elif counts := column.statistics.get("counts"):
+        asked = collections.Counter(
+            one.decode() if isinstance(one, bytes) else str(one) for one in present.tolist()
+        )
+        # What has no count of its own in the records has none here.
+        figures["counts"] = {name: asked[name] for name in counts}
+    return dataclasses.replace(column, statistics=figures)

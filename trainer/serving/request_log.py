@@ -1,0 +1,79 @@
+"""The instances of prediction requests, as lines of JSON in a file of bounded size."""
+
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from logging import LogRecord, handlers
+from pathlib import Path
+from typing import Any
+
+from trainer.errors import InputError
+
+Log = Callable[[Sequence[Any]], None]
+"""Takes the instances of a request."""
+_BYTES = 16 << 20
+_OLDER = 3
+"""Files that are kept beside the newest one, as FILE.1, FILE.2, ..."""
+
+
+class _PrivateHandler(handlers.RotatingFileHandler):
+    """Makes each of its files readable by its owner alone."""
+
+    def _open(self) -> Any:
+        def private(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600)
+
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)
+
+
+def nowhere(_: Sequence[Any]) -> None:
+    """Log nothing."""
+
+
+def opened(path: str) -> Log:
+    """Return a function that appends instances to a file, readable by its owner alone.
+
+    Raises:
+        InputError: the file can't be written.
+    """
+    try:
+        handler = _PrivateHandler(path, maxBytes=_BYTES, backupCount=_OLDER, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{path!r} can't be written ({error.strerror}); give another file for the requests"
+        ) from None
+
+    def append(instances: Sequence[Any]) -> None:
+        time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        for instance in instances:
+            line = json.dumps({"time": time, "instance": instance})
+            handler.emit(LogRecord("", 0, "", 0, line, None, None))
+
+    return append
+
+
+def read(path: str) -> Iterator[Any]:
+    """Yield the instances of a log, the oldest first.
+
+    Raises:
+        InputError: there is no such file, or it is none of these logs.
+    """
+    files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
+    for file in [*filter(Path.exists, files), Path(path)]:
+        try:
+            with file.open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    # The last line of a server that was killed may be half a line.
+                    if line.endswith("\n"):
+                        yield _instance(f"{file}:{number}", line)
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise InputError(f"{str(file)!r} can't be read ({why}); give serve's --log") from None
+
+
+def _instance(place: str, line: str) -> Any:
+    try:
+        return json.loads(line)["instance"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{place} is no line of a log of requests; give serve's --log") from None
