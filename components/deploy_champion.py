@@ -41,7 +41,7 @@ def deploy_champion(
     from trainer.evaluation import served_answers
 
     with in_one_line(f"deploying {registered}"):
-        endpoints = endpoints_of(project, location, os.environ)
+        endpoints = endpoints_of(project, location)
         champion = endpoints.champion(model_name)
         if champion.name != registered:
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")

@@ -1,6 +1,6 @@
 """A model's endpoint on Vertex AI: which versions it serves, and with what traffic.
 
-    endpoints = endpoints_of(project, location, os.environ)
+    endpoints = endpoints_of(project, location)
     champion = endpoints.champion("digits")
     endpoints.deploy(champion, ServingOptions(), None)   # beside what is there
     endpoints.deploy(champion, ServingOptions(), 10)     # a tenth of the traffic to it
@@ -12,7 +12,8 @@ for its ID: a command that is given again after a lost answer finds what it has 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
@@ -212,10 +213,10 @@ class Endpoints:
             self._finish(operation)
 
 
-def endpoints_of(project: str, location: str, environment: Mapping[str, str]) -> Endpoints:
-    """Return the endpoints of a project and location; for `environment` see `vertex_client`."""
-    registry = registry_of(project, location, environment)
-    return Endpoints(vertex_client("endpoint", location, environment), registry)
+def endpoints_of(project: str, location: str) -> Endpoints:
+    """Return the endpoints of a project and location, as `vertex_client` finds them."""
+    client = vertex_client("endpoint", location, os.environ)
+    return Endpoints(client, registry_of(project, location))
 
 
 def _endpoint_id(model: str) -> str:
