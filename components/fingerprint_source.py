@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from components.bucket_listing import list_files
 from components.typed import component
 from trainer.data.write.fingerprint import fingerprint
 
@@ -20,6 +19,6 @@ def fingerprint_source(
         source: Where examples come from.
         data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
     """
-    found = fingerprint(source, data_dir, list_files)
+    found = fingerprint(source, data_dir)
     print(f"Digest {found.digest}: {found.files:,} files, {found.bytes / 1e6:,.1f} MB of {source}")
     return (found.digest,)

@@ -3,9 +3,9 @@
 import csv
 from collections.abc import Sequence
 
-from components.bucket_listing import list_files
 from components.prediction_options import format_of
 from trainer.data import storage
+from trainer.data.file_listing import list_files
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import DTYPES
 from trainer.errors import InputError

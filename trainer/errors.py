@@ -59,6 +59,25 @@ def printable(line: str) -> str:
 
 
 @contextlib.contextmanager
+def google_in_one_line(doing: str, remedy: str) -> Iterator[None]:
+    """Turn what Google's client libraries raise into an InputError.
+
+    Args:
+        doing: what fails, as "gs://bucket can't be listed".
+        remedy: what may help.
+    """
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except (GoogleAPIError, GoogleAuthError) as error:
+        # The URL of a request that failed says less than the place that is named already.
+        reason = re.sub(r"(GET|POST) \S+: ", "", str(error))
+        raise InputError(f"{doing}: {reason}; {remedy}") from None
+
+
+@contextlib.contextmanager
 def exit_on_input_error() -> Iterator[None]:
     """Ends the process with one line on stderr, and no stack trace, on an InputError."""
     try:

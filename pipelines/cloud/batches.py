@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.bucket_listing import blobs
 from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.prediction_options import BIGQUERY, format_of
 from components.registry.model_registry import ModelRegistry
@@ -19,6 +18,7 @@ from pipelines.cloud.settings import Settings
 from pipelines.console import say
 from pipelines.package import Package
 from pipelines.recipe import Recipe
+from trainer.data.file_listing import matching_objects
 from trainer.errors import InputError
 
 _PREBUILT_TAKES = ("jsonl", "bigquery")
@@ -137,9 +137,8 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
 def _check_input(connection: Connection, uri: str) -> None:
     if uri.startswith(BIGQUERY):
         return
-    bucket, _, name = uri.removeprefix("gs://").partition("/")
     found = None
     with translated(f"looking for {uri}"), tolerated(NOT_FOUND):
-        found = next(iter(blobs(connection.storage, bucket, name, matching=True)), None)
+        found = next(matching_objects(connection.storage, uri), None)
     if found is None:
         raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")

@@ -66,11 +66,11 @@ def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, refused)
 def test_names_of_files_can_not_write_on_the_terminal(tmp_path, refused):
     for name in ("cat", "dog"):
         (tmp_path / "in" / name).mkdir(parents=True)
-        (tmp_path / "in" / name / "\x1b[2J\nerror: \u202egpj.é.jpg").write_text("none")
+        (tmp_path / "in" / name / "\x1b[2J\nerror: \u202egpj.é.jpg").touch()
     records = artifact(dsl.Dataset, tmp_path / "records")
     error = refused(run, records, source=f"images:{tmp_path / 'in'}")
     assert r"cat/\x1b[2J error: \u202egpj.é.jpg, dog/" in error
-    assert r"dog/\x1b[2J error: \u202egpj.é.jpg: content is not JPEG" in error
+    assert r"dog/\x1b[2J error: \u202egpj.é.jpg: empty file" in error
 
 
 def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(

@@ -30,11 +30,16 @@ class Bucket(OpenEmulator):
         if request.match["bucket"] != "bucket":
             raise ApiError("NOT_FOUND", "The specified bucket does not exist.")
         pattern = re.compile(query.get("matchGlob", "**").replace("**", ".+").replace("*", "[^/]*"))
+        prefix, begin, end = (query.get(one, "") for one in ("prefix", "startOffset", "endOffset"))
         names = sorted(
             name
             for name in self.objects
-            if name.startswith(query.get("prefix", "")) and pattern.fullmatch(name)
+            if name.startswith(prefix) and pattern.fullmatch(name)
+            if begin <= name and (not end or name < end)
         )
+        if "delimiter" in query:
+            inner = {name[: name.find("/", len(prefix)) + 1] for name in names}
+            return {"prefixes": sorted(inner - {"", prefix})[:PAGE]}
         start = int(query.get("pageToken", 0))
         end = start + min(PAGE, int(query.get("maxResults", PAGE)))
         fields = re.search(r"items\(([^)]*)\)", query["fields"])[1].split(",")
@@ -116,7 +121,7 @@ def test_brackets_in_the_name_of_a_folder_of_images_are_no_pattern(bucket):
 def test_thousands_of_objects_take_a_request_a_thousand(bucket):
     bucket.objects = {f"photos/rose/{n:05}.jpg": (b"%05d" % n, 1) for n in range(2500)}
     before = digest()
-    assert len(bucket.requests) == 3
+    assert len(bucket.requests) == 2 + 1 + 3  # Folders, what is before them, and their objects.
     bucket.objects["photos/rose/02400.jpg"] = (b"other", 2)
     assert digest() != before
 
@@ -150,7 +155,7 @@ def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, refused
         "source='images:gs://bucket/photos': there is no file at gs://bucket/photos\n"
     )
     error = refused(digest, "images:gs://other/photos")
-    assert error.startswith("listing gs://other/photos: 404 ")
+    assert error.startswith("gs://other/photos can't be listed: 404 ")
     assert "bucket does not exist" in error
     bucket.fail("ListObjects", 403, "PERMISSION_DENIED", "no storage.objects.list access")
     error = refused(digest)

@@ -21,6 +21,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 from tests.gcs.certificates import write_certificates
 
@@ -38,6 +39,8 @@ class FaultyProxy:
     Attributes:
         requests: how many have come.
         faults: how many of each kind were met.
+        downloads: how often the content of each object was asked for, by bucket/name.
+        composed: objects (as bucket/name) that Cloud Storage would tell no MD5 of.
         rate: share of requests that meet one.
         kinds: which of them there are.
         refusal: status of those that are unavailable.
@@ -47,6 +50,8 @@ class FaultyProxy:
     def __init__(self, upstream_port: int, folder: Path, *, rate: float = 0.0, seed: int = 0):
         self.requests = 0
         self.faults: collections.Counter[str] = collections.Counter()
+        self.downloads: collections.Counter[str] = collections.Counter()
+        self.composed: set[str] = set()
         self.upstream_port = upstream_port
         self.authority, shown = write_certificates(folder, *HOSTS)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -160,6 +165,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         is_download = self.command == "GET" and (
             "alt=media" in self.path or "/storage/v1/" not in self.path
         )
+        if is_download:
+            proxy.downloads[unquote(self.path.partition("?")[0]).lstrip("/")] += 1
         fault = proxy.draw(has_body=chunked or length > 0, is_download=is_download)
         if fault == "cut upload":
             self.rfile.read(1)
@@ -194,6 +201,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             content = answer.read()
         finally:
             connection.close()
+        if proxy.composed and b'"storage#objects"' in content:
+            # As Google has it: https://docs.cloud.google.com/storage/docs/composite-objects
+            listing = json.loads(content)
+            for item in listing.get("items", []):
+                if f"{item['bucket']}/{item['name']}" in proxy.composed:
+                    del item["md5Hash"]
+            content = json.dumps(listing).encode()
         if self.command == "PUT" and answer.status == 200:
             proxy.completed.add(self.path)
         # Where an upload goes on; the server does not know of the TLS before it.

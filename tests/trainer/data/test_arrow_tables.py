@@ -109,7 +109,7 @@ def test_bigquery_holds_the_same_rows_in_whatever_order(typed, tmp_path, monkeyp
 def test_a_table_of_bigquery_that_is_not_there_is_one_line(typed, tmp_path, monkeypatch):
     with serving({PLACE: typed}) as client:
         monkeypatch.setattr(bigquery, "open_client", lambda: client)
-        words = r"tables/trip can't be read: Not found: Table .*; is the BigQuery Storage API"
+        words = r"tables/trip can't be read: 404 Not found: Table .*; is the BigQuery Storage API"
         with pytest.raises(InputError, match=words):
             write("bigquery:my-project.taxi.trip", tmp_path / "out")
         with pytest.raises(InputError, match="has no column 'mile'; did you mean 'miles'"):

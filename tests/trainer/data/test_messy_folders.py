@@ -45,7 +45,7 @@ def test_everything_in_a_messy_folder_is_accepted_or_rejected_with_its_reason(me
         "cat/Thumbs.db": "hidden or system file",
         "cat/empty.jpg": "empty file",
         "cat/pipe.png": "can't be read: not a regular file",
-        "cat/text.jpg": "content is not JPEG, PNG, BMP, GIF, WEBP or TIFF",
+        "cat/text.jpg": "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image",
         "stray.png": "outside the folders of classes",
     }
     found = all_records(dataset)
@@ -65,7 +65,7 @@ def test_photos_of_formats_that_are_not_read_count(tmp_path):
     message = refused(source, tmp_path / "out")
     assert "60 of 140 images (42.9%) can't be used" in message
     assert "cat/0.HEIC, " in message
-    assert ".HEIC: content is not JPEG, PNG, BMP, GIF, WEBP or TIFF" in message
+    assert ".HEIC: not a JPEG, PNG, BMP, GIF, WEBP or TIFF image" in message
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("WEBP", "webp"), ("TIFF", "tif"), ("WEBP", "jpg")])

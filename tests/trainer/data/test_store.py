@@ -27,7 +27,7 @@ from trainer.data.write import writer
 from trainer.errors import InputError
 
 PICTURES = 400
-"""Of each of two classes: nine shards or so of 0.06 MB."""
+"""Of each of two classes: nine shards or so of 0.1 MB."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def run(tmp_path, photos):
 
     def run(name, source=photos, **options):
         lines = []
-        values = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.06, **options}
+        values = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1, **options}
         values.setdefault("records_store", str(tmp_path / "store"))
         dataset = writer.create_tfrecords(
             RecordOptions(source=f"images:{source}", **values),
@@ -80,7 +80,7 @@ def test_with_a_few_new_pictures_every_shard_stays_and_those_alone_are_written(r
     # A link, which takes no room of its own.
     files = [shard for split in first.splits.values() for shard in split.shards]
     assert all(Path(first.shard_uri(shard)).stat().st_nlink == 2 for shard in files)
-    plain = write(photos, Path(first.uri).parent / "plain", shard_megabytes=0.06)
+    plain = write(photos, Path(first.uri).parent / "plain", shard_megabytes=0.1)
     assert all_records(second) == all_records(plain)
     for split in ("train", "validation", "test"):
         assert records(second)[split].keys() == records(plain)[split].keys()
@@ -112,7 +112,7 @@ def test_a_shard_that_is_no_longer_true_gives_its_others_to_new_ones(run, photos
         picture(99_999).save(one)
     second, _ = run("second")
     assert len(shards(first) - shards(second)) == 1
-    plain = write(photos, Path(first.uri).parent / "plain", shard_megabytes=0.06)
+    plain = write(photos, Path(first.uri).parent / "plain", shard_megabytes=0.1)
     assert all_records(second) == all_records(plain)
 
 
@@ -210,7 +210,7 @@ from trainer.data.record_options import RecordOptions
 source, store, output = sys.argv[1:]
 writer.create_tfrecords(
     RecordOptions(
-        source=source, image_size=16, encoding="raw", shard_megabytes=0.06, records_store=store
+        source=source, image_size=16, encoding="raw", shard_megabytes=0.1, records_store=store
     ),
     output,
 )

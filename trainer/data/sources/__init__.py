@@ -3,9 +3,9 @@
 Beside these, a module of the user's own is one (MODULE:PLACE), and so is the name of an entry
 point of the group vertex_training.sources, whose value is a module.
 
-A source is read twice. `examples` lists it: a key, a digest of its content and a label for
-each example. The writer then hands references back, in an order of its own and from
-several processes, and `fetch` and `encode` make features of them.
+`examples` lists a source: a key, a digest of its content and a label for each example. The
+writer then hands references back, in an order of its own and from several processes, and `fetch`
+and `encode` make features of them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ The table is read as it is when the step begins, once, and never exported. Its r
 order: a row is known as `table:number` by a number that is made of its content.
 """
 
-import contextlib
 import re
 import secrets
 from collections.abc import Iterator
@@ -12,9 +11,13 @@ from typing import Any
 
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind, check_header
-from trainer.errors import InputError
+from trainer.errors import google_in_one_line
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
+_REMEDY = (
+    "is the BigQuery Storage API enabled, and has the run's account roles/bigquery.dataViewer and "
+    "roles/bigquery.readSessionUser?"
+)
 
 
 class BigQueryReader(TableKind):
@@ -56,7 +59,7 @@ class BigQueryReader(TableKind):
 
         if not self._stream:
             return
-        with _in_one_line(self._place):
+        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
             for response in open_client().read_rows(self._stream):
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
                 yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))
@@ -69,7 +72,7 @@ class BigQueryReader(TableKind):
     def _session(self, client: Any, project: str) -> Any:
         from google.cloud.bigquery_storage_v1 import types
 
-        with _in_one_line(self._place):
+        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
             return client.create_read_session(
                 parent=f"projects/{project}",
                 read_session=types.ReadSession(
@@ -84,19 +87,3 @@ def open_client() -> Any:
     from google.cloud import bigquery_storage_v1
 
     return bigquery_storage_v1.BigQueryReadClient()
-
-
-@contextlib.contextmanager
-def _in_one_line(place: str) -> Iterator[None]:
-    """Turn what Google's client raises into an InputError."""
-    from google.api_core.exceptions import GoogleAPIError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        yield
-    except (GoogleAPIError, GoogleAuthError) as error:
-        reason = getattr(error, "message", None) or error
-        raise InputError(
-            f"{place} can't be read: {reason}; is the BigQuery Storage API enabled, and has the "
-            "run's account roles/bigquery.dataViewer and roles/bigquery.readSessionUser?"
-        ) from None

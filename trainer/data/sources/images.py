@@ -11,21 +11,15 @@ format that is not read, counts as any unusable image does.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trainer.data import storage
+from trainer.data.file_listing import File, list_files
 from trainer.data.schema import join
-from trainer.data.sources import (
-    Example,
-    ImageSource,
-    Mapped,
-    Reference,
-    Rejection,
-    digest,
-    split_named,
-)
+from trainer.data.sources import Example, ImageSource, Mapped, Reference, Rejection, split_named
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,22 +57,20 @@ class ImageFolder(ImageSource):
             what = "is not a folder" if storage.exists(self.location) else "does not exist"
             raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
         folders = _folders(self.location)
-        splits = {name: split_named(name) for name in folders}
-        if folders and all(splits.values()) and "train" in splits.values():
-            self._parts = [(name, splits[name]) for name in folders]
-        else:
-            self._parts = [("", "")]
-        named = [_folders(join(self.location, part)) for part, _ in self._parts]
-        self._class_folders = [
-            (name, join(part, name) if part else name)
-            for (part, _), names in zip(self._parts, named, strict=True)
-            for name in names
-        ]
-        self.classes = sorted({name for names in named for name in names})
+        self._splits = {name: split_named(name) for name in folders}
+        if not all(self._splits.values()) or "train" not in self._splits.values():
+            self._splits = {}
+        named = {part: _folders(join(self.location, part)) for part in self._splits}
+        named = named or {"": folders}
+        self._class_folders = {
+            f"{part}/{name}".lstrip("/"): name for part, names in named.items() for name in names
+        }
+        self.classes = sorted(set(self._class_folders.values()))
+        self._labels = {name: label for label, name in enumerate(self.classes)}
         _check_classes(self.classes, options.source)
-        for (part, split), names in zip(self._parts, named, strict=True):
+        for part, names in named.items():
             missing = sorted(set(self.classes) - set(names))
-            if split == "train" and missing:
+            if self._splits.get(part) == "train" and missing:
                 raise InputError(
                     f"source={options.source!r}: class {missing[0]!r} has no folder in {part}/; "
                     "every class needs images to train on"
@@ -87,39 +79,42 @@ class ImageFolder(ImageSource):
     @classmethod
     def look(cls, place: str, options: RecordOptions) -> list[str]:
         source = cls(place, options)
-        source.check_classes()
+        source._check_folders(source._class_folders)
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """Lists and digests every file under the folder, sorted by path."""
+        """Lists every file under the folder, sorted by path; digests what has no MD5 yet."""
         return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the content of a file."""
         return storage.read(join(self.location, reference.key))
 
-    def _files(self) -> Iterator[tuple[str, int, str]]:
-        """Yield every file: (path under the folder, label or -1, split)."""
-        labels = {name: label for label, name in enumerate(self.classes)}
-        if self._parts != [("", "")]:
-            for name, folder in storage.scan(self.location):
-                if not folder or _is_hidden(name):
-                    yield from self._below(name, folder, -1, "")
-        for part, split in self._parts:
-            for name, folder in storage.scan(join(self.location, part) if part else self.location):
-                path = join(part, name) if part else name
-                label = labels[name] if folder and name in labels else -1
-                if label < 0:
-                    yield from self._below(path, folder, label, split)
-                    continue
-                entries = storage.scan(join(self.location, path))
-                self._check_class(name, path, entries)
-                for entry, inner in entries:
-                    yield from self._below(join(path, entry), inner, label, split)
+    def digest(self, fetched: bytes) -> bytes:
+        """Return the MD5, which Cloud Storage tells without reading."""
+        return hashlib.md5(fetched, usedforsecurity=False).digest()
 
-    def check_classes(self) -> None:
+    def _files(self) -> Iterator[File]:
+        empty = dict(self._class_folders)
+        for file in list_files(self.location):
+            folder, _, name = file.path.rpartition("/")
+            if folder in empty and not _is_hidden(name):
+                del empty[folder]
+            yield file
+        self._check_folders(empty)
+
+    def _placed(self, path: str) -> tuple[int, str]:
+        """Return the label, or -1, and the split of a file."""
+        split, inner = "", path
+        if self._splits:
+            part, _, inner = path.partition("/")
+            split = self._splits.get(part, "")
+        name, slash, _ = inner.partition("/")
+        return self._labels.get(name, -1) if slash else -1, split
+
+    def _check_folders(self, folders: dict[str, str]) -> None:
         """Raises InputError for a class without images; lists none beyond its first file."""
-        for name, path in self._class_folders:
+        for path, name in folders.items():
             self._check_class(name, path, storage.entries(join(self.location, path)))
 
     def _check_class(self, name: str, path: str, entries: Iterable[tuple[str, bool]]) -> None:
@@ -132,7 +127,7 @@ class ImageFolder(ImageSource):
                 return
         held = [one for one in sorted(folders) if storage.holds_a_file(join(uri, one))]
         if held:
-            found = ", ".join(f"{one}/" for _, one in self._class_folders)
+            found = ", ".join(f"{one}/" for one in self._class_folders)
             raise InputError(
                 f"source=images:{self.location} has {_shortened(found)} for classes, but {path}/ "
                 f"holds only folders ({_shortened(', '.join(held))}); {_LAYOUTS}"
@@ -141,42 +136,37 @@ class ImageFolder(ImageSource):
             f"class {name!r} is empty: no file in {uri}; add images or remove the folder"
         )
 
-    def _below(
-        self, path: str, folder: bool, label: int, split: str
-    ) -> Iterator[tuple[str, int, str]]:
-        if not folder:
-            yield path, label, split
-            return
-        for name, inner in storage.scan(join(self.location, path)):
-            yield from self._below(join(path, name), inner, label, split)
-
-    def _listed(self, file: tuple[str, int, str]) -> Example | Rejection:
-        path, label, split = file
+    def _listed(self, file: File) -> Example | Rejection:
+        path = file.path
         if any(_is_hidden(part) for part in path.split("/")):
             return Rejection(path, "hidden or system file", tolerated=True)
         try:
             path.encode()
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
-        uri = join(self.location, path)
+        label, split = self._placed(path)
+        is_named = path.lower().endswith(_READ + _NOT_READ)
+        if is_named and label < 0:
+            return Rejection(path, "outside the folders of classes")
+        uri, size, content_digest = join(self.location, path), file.size, file.md5
         try:
-            if storage.size(uri) > MAX_FILE_BYTES:
+            if not content_digest:
+                size = storage.size(uri)
+            if size > MAX_FILE_BYTES:
                 return Rejection(path, f"larger than {MAX_FILE_BYTES // 10**6} MB")
-            content = storage.read(uri)
+            if not is_named or not content_digest:
+                content = storage.read(uri)
+                if not is_named and not _SIGNATURE.match(content):
+                    reason = "not an image, by name and by content"
+                    return Rejection(path, reason, tolerated=True)
+                content_digest = self.digest(content)
         except OSError as error:
             return Rejection(path, f"can't be read: {error.strerror}")  # It is no file.
-        looks_like_image = _SIGNATURE.match(content)
-        if not looks_like_image and not path.lower().endswith(_READ + _NOT_READ):
-            return Rejection(path, "not an image, by name and by content", tolerated=True)
         if label < 0:
             return Rejection(path, "outside the folders of classes")
-        if not content:
+        if not size:
             return Rejection(path, "empty file")
-        if not looks_like_image:
-            from trainer.data.write.pixels import FORMAT_NAMES
-
-            return Rejection(path, f"content is not {FORMAT_NAMES}")
-        return Example(Reference(path, 0), label, digest(content), split)
+        return Example(Reference(path, 0), label, content_digest, split)
 
 
 def _folders(uri: str) -> list[str]:

@@ -6,32 +6,14 @@
 Records that were written of a source with the same digest are as good as new ones.
 """
 
-import glob
 import hashlib
 import inspect
-import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.file_listing import File, list_files
 from trainer.data.sources import kind_of
 from trainer.errors import InputError
-
-
-class File(NamedTuple):
-    """A file of a source.
-
-    Attributes:
-        path: below the folder that was listed; empty for the very file that was named.
-        size: in bytes.
-        version: text that changes with the content: a checksum, or the time of the last change.
-    """
-
-    path: str
-    size: int
-    version: str
 
 
 class Fingerprint(NamedTuple):
@@ -47,38 +29,11 @@ def is_pattern(location: str) -> bool:
     return any(sign in location for sign in "*?[")
 
 
-class Listing(Protocol):
-    """Lists files, as `list_files` does."""
-
-    def __call__(self, location: str, *, matching: bool) -> Iterable[File]: ...
-
-
-def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
-    """Files of a folder and all below it, those that match a pattern, or one file, in order.
-
-    Args:
-        matching: `location` is a pattern; else brackets and the like are part of a name.
-
-    Raises:
-        OSError: there is no such file or folder, or it can't be read.
-    """
-    if storage.is_remote(location):
-        yield from _by_tensorflow(location, matching)
-    elif matching:
-        for path in sorted(glob.glob(location, recursive=True)):  # noqa: PTH207 - a pattern
-            yield _file(path, Path(path).stat())
-    elif Path(location).is_dir():
-        yield from _below(location, "")
-    else:
-        yield _file("", Path(location).stat())
-
-
-def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fingerprint:
+def fingerprint(source: str, data_dir: str) -> Fingerprint:
     """Return the fingerprint of a source.
 
     Args:
         source, data_dir: as `RecordOptions` has them.
-        listing: of other places than `list_files` knows.
 
     Raises:
         InputError: no such source, nothing in it, or it can't be listed.
@@ -91,7 +46,7 @@ def fingerprint(source: str, data_dir: str, listing: Listing = list_files) -> Fi
         return _digest(version, [])
     matching = bool(kind.endings) and is_pattern(location)
     try:
-        files = listing(location, matching=matching)
+        files: Iterable[File] = list_files(location, matching=matching)
         if kind.endings and not matching:
             files = (
                 one for one in files if not one.path or one.path.lower().endswith(kind.endings)
@@ -116,46 +71,3 @@ def _digest(name: str, files: Iterable[File]) -> Fingerprint:
         count += 1
         size += file.size
     return Fingerprint(digest.hexdigest()[:32], count, size)
-
-
-def _below(folder: str, prefix: str) -> Iterator[File]:
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        path = f"{prefix}{entry.name}"
-        # Links are followed, as the sources do; one that leads nowhere counts as it is.
-        if entry.is_dir():
-            yield from _below(entry.path, f"{path}/")
-        elif entry.is_symlink() and not Path(entry.path).exists():
-            yield _file(path, entry.stat(follow_symlinks=False))
-        else:
-            yield _file(path, entry.stat())
-
-
-def _file(path: str, status: os.stat_result) -> File:
-    return File(path, status.st_size, str(status.st_mtime_ns))
-
-
-def _by_tensorflow(location: str, matching: bool) -> Iterator[File]:
-    """Describe files that only TensorFlow can reach, with a request a file."""
-    import tensorflow as tf
-
-    gfile = tf.io.gfile
-    try:
-        if matching:
-            paths = sorted(gfile.glob(location))
-        elif gfile.isdir(location):
-            paths = [
-                join(folder, name)
-                for folder, _, names in gfile.walk(location)
-                for name in sorted(names)
-            ]
-        else:
-            paths = [location]
-        for path in paths:
-            status = gfile.stat(path)
-            yield File(
-                path.removeprefix(location).lstrip("/"), status.length, str(status.mtime_nsec)
-            )
-    except tf.errors.OpError as error:
-        raise OSError(str(error.message).partition("\n")[0]) from None

@@ -24,7 +24,7 @@ SAMPLE = 8
 """Examples that are encoded to tell how long one takes."""
 
 PIECE = 64
-"""Files that a process looks at before it answers."""
+"""Files that a process or a thread looks at before it answers."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,10 +47,14 @@ def listed(
 
     def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """`map`, in this process until there are others that are ready."""
-        if storage.is_remote(source.location):
-            yield from storage.read_ahead(function, items, threads=storage.REMOTE_READERS)
-            return
         waiting = iter(items)
+        if storage.is_remote(source.location):
+            pieces = iter(lambda: list(itertools.islice(waiting, PIECE)), [])
+            for found in storage.read_ahead(
+                lambda piece: list(map(function, piece)), pieces, threads=storage.REMOTE_READERS
+            ):
+                yield from found
+            return
         while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
             yield from map(function, piece)
         if spares.ready:

@@ -1,6 +1,6 @@
 """create_tfrecords: a source to TFRecord shards, rejected.jsonl and dataset.json.
 
-The source is read twice. The first pass lists and digests it (split_plan.py); the second writes
+A first pass lists and digests the source (split_plan.py); the second writes
 each shard as a task of its own (shards.py), on all cores where that pays (process_pool.py), or
 an engine does all of it (engines.py). Killed anywhere and run again, it writes what is missing
 and ends in the same bytes.
