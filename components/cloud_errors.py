@@ -141,10 +141,7 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
             "endpoint"
         ) from None
     except auth.DefaultCredentialsError:
-        raise CloudError(
-            f"{doing}: no credentials of Google Cloud; sign in: gcloud auth application-default "
-            "login"
-        ) from None
+        raise CloudError(f"{doing}: no credentials of Google Cloud; {_HINTS[401]}") from None
     except auth.RefreshError as error:
         raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
     except exceptions.BadRequest as error:

@@ -15,7 +15,7 @@ A mistake in a recipe or a value raises trainer.errors.InputError, whose message
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from trainer.errors import InputError
 
 if TYPE_CHECKING:
     import keras
+
+    from pipelines.cloud.settings import Settings
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -199,18 +201,24 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
     return run_history.load(go_on(Path(found.link)).directory)
 
 
-def results(name: str = run_history.LATEST, *, runs_directory: Path = RUNS) -> PastRun:
+def results(
+    name: str = run_history.LATEST,
+    *,
+    runs_directory: Path = RUNS,
+    settings: Callable[[], Settings] | None = None,
+) -> PastRun:
     """Return what a run has left: state, parameters, metrics, verdict.
 
     Args:
-        name: of a run on this machine, "latest", or of a run on Vertex AI, in the project of
-            vertex.toml or of the environment.
+        name: of a run on this machine, "latest", or of a run on Vertex AI.
         runs_directory: where runs of this machine are kept.
+        settings: by which Vertex AI is found; default: of vertex.toml and the environment.
     """
     if not run_history.is_here(runs_directory, name):
-        from pipelines.cloud import past_runs, settings
+        from pipelines.cloud import past_runs
+        from pipelines.cloud.settings import load as load_settings
 
-        own = settings.load({}, os.environ)
+        own = settings() if settings else load_settings({}, os.environ)
         if own.project:
             return past_runs.find(own, name)
     return run_history.find(runs_directory, name)

@@ -6,6 +6,7 @@ import pathlib
 from pipelines import run_history
 from pipelines.console import say
 from pipelines.emulator import job_state
+from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
 from trainer.errors import InputError
 from trainer.report.formats import decimal
@@ -78,7 +79,7 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
         return [pathlib.Path(one.log) for one in replicas]
     if replica is not None:
         names = {one.name: one for one in replicas}
-        names |= {f"workerpool{_pool(one)}-{one.index}": one for one in replicas}
+        names |= {f"workerpool{ROLES.index(one.role)}-{one.index}": one for one in replicas}
         if replica not in names:
             known = ", ".join(one.name for one in replicas) or "none yet"
             raise InputError(f"--replica {replica!r} is none of {directory.name}: {known}")
@@ -113,9 +114,3 @@ def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
 def _replicas(directory: pathlib.Path) -> list[job_state.ReplicaState]:
     jobs = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
     return [replica for job in jobs for replica in job_state.read(job.parent).replicas]
-
-
-def _pool(replica: job_state.ReplicaState) -> int:
-    from pipelines.emulator.environment import ROLES
-
-    return ROLES.index(replica.role)

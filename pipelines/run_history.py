@@ -124,9 +124,9 @@ class PastRun:
 
 def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
     """Return every run of a folder that can be read, of a recipe or of all, the latest first."""
-    found = (run for run in _loaded(runs_directory) if isinstance(run, PastRun))
-    chosen = [run for run in found if recipe in ("", run.recipe)]
-    return sorted(chosen, key=lambda run: (run.started, run.name), reverse=True)
+    found = [run for run in _loaded(runs_directory) if isinstance(run, PastRun)]
+    found.sort(key=lambda run: (run.started, run.name), reverse=True)
+    return [run for run in found if recipe in ("", run.recipe)]
 
 
 def unreadable(runs_directory: pathlib.Path) -> list[str]:

@@ -5,6 +5,7 @@ on, runs whose model has an alias (a champion's) and runs whose records a kept r
 from the cache.
 """
 
+import collections
 import concurrent.futures
 import dataclasses
 import datetime
@@ -96,7 +97,6 @@ def _with_tasks(connection: Connection, known: Iterable[Any]) -> list[Any]:
     Runs without this project's label count, too, where they share the cache: that is a
     pipeline's, by its name.
     """
-
     pipelines: set[str] = set()
 
     def whole(name: str) -> Any:
@@ -138,17 +138,17 @@ def _old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
 ) -> list[Any]:
     """Return runs that ended before a time, but for the last of each recipe, named in `kept`."""
-    old, succeeded = [], dict.fromkeys((job.labels.get("recipe", "") for job in jobs), 0)
+    old = []
+    succeeded: collections.Counter[str] = collections.Counter()
     for job in jobs:
-        name, state = runs.id_of(job), runs.state_of(job)
-        if state == "SUCCEEDED":
-            succeeded[job.labels.get("recipe", "")] += 1
+        state, recipe = runs.state_of(job), job.labels.get("recipe", "")
+        succeeded[recipe] += state == "SUCCEEDED"
         if state not in runs.ENDED or ended(job) >= before.timestamp():
             continue
-        if state == "SUCCEEDED" and succeeded[job.labels.get("recipe", "")] <= keep_last:
-            kept.append(f"run {name}: one of the last {keep_last}")
-            continue
-        old.append(job)
+        if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
+            kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")
+        else:
+            old.append(job)
     return old
 
 

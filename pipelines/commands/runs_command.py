@@ -1,6 +1,5 @@
 """`runs`: the runs of this machine and of Vertex AI in one list, or two of them compared."""
 
-import itertools
 import pathlib
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from components.cloud_errors import CloudError
-from pipelines import run_history
+from pipelines import api, run_history
 from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
 from pipelines.console import cell, clock, say
@@ -50,7 +49,9 @@ def runs(
             "or none to list them"
         )
     if names:
-        first, second = (_find(folder, name, settings) for name in names)
+        first, second = (
+            api.results(name, runs_directory=folder, settings=settings) for name in names
+        )
         _compare(first, second, folder)
         return
     list_runs(folder, settings, of_recipe(recipe), limit)
@@ -62,10 +63,8 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     Raises:
         CloudError, InputError: the runs of the project can't be listed, and there are no others.
     """
-    console = Console()
-    found = run_history.listed(folder, recipe)
-    problem = ""
-    links: list[str] = []
+    found, unreadable = run_history.listed(folder, recipe), run_history.unreadable(folder)
+    notes = [f"not listed: {one_line(line)}" for line in unreadable]
     own = settings()
     if own.project:
         from pipelines.cloud import experiments, past_runs
@@ -73,33 +72,30 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
 
         try:
             found += past_runs.listed(own, recipe, limit + 1)
-            links = [f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}"]
-            links.append(f"all runs     {console_link(own, 'vertex-ai/pipelines/runs')}")
+            notes += [
+                f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}",
+                f"all runs     {console_link(own, 'vertex-ai/pipelines/runs')}",
+            ]
         except (CloudError, InputError) as error:
             if not found:
                 raise
-            problem = f"runs on Vertex AI are not listed: {one_line(error)}"
+            notes.append(f"runs on Vertex AI are not listed: {one_line(error)}")
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
-    unreadable = run_history.unreadable(folder)
-    if not found and not problem and not unreadable:
+    if not found and not unreadable:
         where = f" and none in {own.project}, {own.region}" if own.project else ""
         say(f"no runs in the folder {folder}{where}")
     width = max((len(run.name) for run in found[:limit]), default=0)
     for number, run in enumerate(found[:limit]):
         earlier = (one for one in found[number + 1 :] if one.recipe == run.recipe)
-        _show(console, run, next(earlier, None), width)
+        _show(run, next(earlier, None), width)
     if len(found) > limit:
         say("older runs are left out; --limit lists more, --recipe others")
-    for line in unreadable:
-        say(f"not listed: {one_line(line)}")
-    for link in links:
-        say(link)
-    if problem:
-        say(problem)
+    say(*notes)
 
 
-def _show(console: Console, run: PastRun, before: PastRun | None, width: int) -> None:
+def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     """Print a run: its state and result, then what it was and what it changed."""
+    console = Console()
     name = next((name for name in _METRICS if name in run.metrics), "")
     metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     line = cell(f"{run.name:<{width}}  ")
@@ -137,45 +133,29 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _find(folder: pathlib.Path, name: str, settings: GivenSettings) -> PastRun:
-    """Return the run of that name, of this machine or else of the project."""
-    if run_history.is_here(folder, name):
-        return run_history.find(folder, name)
-    own = settings()
-    if not own.project:
-        return run_history.find(folder, name)
-    from pipelines.cloud import past_runs
-
-    return past_runs.find(own, name)
-
-
 def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
     """Print the comparison, and writes the page with the curves."""
     from pipelines import comparison_page, run_comparison
 
-    console = Console()
     compared = run_comparison.compare(first, second)
     shown = run_comparison.shown
     parameters = [(name, shown(one), shown(two)) for name, one, two in compared.parameters]
     metrics = [(name, str(one), str(two)) for name, one, two in compared.metrics]
-    for title, rows in (("parameter", parameters), ("metric", metrics)):
-        if rows:
-            _print_table(console, [(title, first.name, second.name), *rows])
-        else:
-            say(f"{title}s: none differ" if title == "parameter" else "no metrics")
-        console.print()
-    for line in compared.verdicts:
-        say(line)
+    _print_table("parameter", first, second, parameters, "parameters: none differ")
+    _print_table("metric", first, second, metrics, "no metrics")
     folder.mkdir(exist_ok=True)
     page = folder / f"{first.name}--{second.name}.html"
     comparison_page.write(page, compared)
-    say(f"page  {page}")
+    say(*compared.verdicts, f"page  {page}")
 
 
-def _print_table(console: Console, rows: list[tuple[str, ...]]) -> None:
-    """Print rows in columns, none of which is cut."""
-    columns = list(itertools.zip_longest(*rows, fillvalue=""))
-    widths = [max(map(len, column)) for column in columns]
-    for row in rows:
+def _print_table(
+    title: str, first: PastRun, second: PastRun, rows: list[tuple[str, str, str]], otherwise: str
+) -> None:
+    """Print rows in columns, none of which is cut, and an empty line; without rows `otherwise`."""
+    table = [(title, first.name, second.name), *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table if rows else ():
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         say("  ".join(cells).rstrip())
+    say("" if rows else f"{otherwise}\n")
