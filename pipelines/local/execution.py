@@ -117,36 +117,18 @@ def execute(
         lock: descriptor of the folder's lock, which is held.
         engine: of containers; empty: components and replicas are processes.
     """
-    arguments, root = record.parameters, record.root
     artifacts = artifacts_of(record, directory)
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
     run_summary.reserve(directory)
     board = Board(pipeline.tasks, logs)
-    if engine and (commit := changed_since_built(engine, pipeline.image)):
-        print_plain(
-            console,
-            f"warning   {pipeline.image} was built from {commit}, and the code of trainer/ or "
-            "components/ is another now; make image builds it anew",
-        )
-    error = ""
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian(holding=[lock]))
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
-            containers = stack.enter_context(
-                Containers(
-                    engine,
-                    pipeline.image,
-                    run_name=directory.name,
-                    mounts=mounts(directory.parent, arguments.values()),
-                    guardian=guardian,
-                )
-            )
-            # The image's user is not this one; as in a bucket, all of a run may write.
-            (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
-            (directory / "artifacts").chmod(0o777)
+            made = _containers(engine, pipeline.image, record, directory, guardian, console)
+            containers = stack.enter_context(made)
         operations = Operations()
         # Models outlive the run that has made them: the next one meets its champion there.
         registry = directory.parent / FOLDER_NAME
@@ -180,53 +162,70 @@ def execute(
             containers=containers,
         )
         stack.callback(tasks.close)
-        # A run finds what others of its root have left, and nothing that lies elsewhere.
-        cached = directory.parent / ".cache" / root.replace("://", "/")
-
-        def call() -> None:
-            from pipelines.local.cache import WholeCache
-
-            remote = artifacts if root else ""
-            with kfp_patches.opened(tasks, cache=WholeCache, run_name=directory.name, root=remote):
-                _call(pipeline, arguments, directory / "artifacts", cached, record.cache)
-
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
         rows = functools.partial(rows_of, board, service.jobs)
         with view_of(rows, console, relative(directory)) as view:
-            thread = _Thread("kfp", call)
-            try:
-                while not thread.finished.wait(_FRAME_SECONDS):
-                    view.update()
-                state = "FAILED" if thread.error or board.failed else "SUCCEEDED"
-                error = thread.error
-            except KeyboardInterrupt:
-                state = "CANCELLED"
-                _cancel(tasks, thread, view)
+            call = functools.partial(_call, pipeline, record, directory, tasks)
+            state, error = _followed(_Thread("kfp", call), tasks, board, view)
             board.close(state)
-        failure = (
-            run_end.failure_of(board, (service, batches), error, directory)
-            if state == "FAILED"
-            else None
-        )
-        content = run_summary.summarize(
-            record=record,
-            state=state,
-            board=board,
-            jobs=service.jobs,
-            batches=batches.jobs,
-            directory=directory,
-            artifacts=artifacts,
-            error=failure.message if failure else "",
-            seconds=time.monotonic() - board.started,
-        )
-        run_summary.write(content, directory)
-        # A full disk has room for neither, and the run's result is told all the same.
-        with contextlib.suppress(OSError):
-            run_end.link_tensorboard(service.jobs, directory)
+        failure, content = _ended(record, state, error, board, service, batches, directory)
     seconds = time.monotonic() - board.started
     run_end.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)
+
+
+def _ended(
+    record: RunRecord,
+    state: str,
+    error: str,
+    board: Board,
+    service: JobService,
+    batches: BatchService,
+    directory: pathlib.Path,
+) -> tuple[run_end.Failure | None, dict[str, Any]]:
+    """Return why a run failed, if it did, and its summary, which is written."""
+    failure = None
+    if state == "FAILED":
+        failure = run_end.failure_of(board, (service, batches), error, directory)
+    content = run_summary.summarize(
+        record=record,
+        state=state,
+        board=board,
+        jobs=service.jobs,
+        batches=batches.jobs,
+        directory=directory,
+        artifacts=artifacts_of(record, directory),
+        error=failure.message if failure else "",
+        seconds=time.monotonic() - board.started,
+    )
+    run_summary.write(content, directory)
+    # A full disk has room for neither, and the run's result is told all the same.
+    with contextlib.suppress(OSError):
+        run_end.link_tensorboard(service.jobs, directory)
+    return failure, content
+
+
+def _containers(
+    engine: str,
+    image: str,
+    record: RunRecord,
+    directory: pathlib.Path,
+    guardian: Guardian,
+    console: Console,
+) -> Containers:
+    """Return the containers of a run; warn where their image has another code than this."""
+    if commit := changed_since_built(engine, image):
+        print_plain(
+            console,
+            f"warning   {image} was built from {commit}, and the code of trainer/ or "
+            "components/ is another now; make image builds it anew",
+        )
+    # The image's user is not this one; as in a bucket, all of a run may write.
+    (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
+    (directory / "artifacts").chmod(0o777)
+    seen = mounts(directory.parent, record.parameters.values())
+    return Containers(engine, image, run_name=directory.name, mounts=seen, guardian=guardian)
 
 
 class _Thread(threading.Thread):
@@ -254,29 +253,44 @@ class _Thread(threading.Thread):
 
 
 def _call(
-    pipeline: Package,
-    arguments: dict[str, Any],
-    artifacts: pathlib.Path,
-    cached: pathlib.Path,
-    cache: bool,
+    pipeline: Package, record: RunRecord, directory: pathlib.Path, tasks: ProcessTasks
 ) -> None:
     """Has kfp.local run the pipeline to its end."""
     from kfp import components, local
     from kfp.local.config import LocalExecutionConfig
 
+    from pipelines.local.cache import WholeCache
+
+    artifacts = directory / "artifacts"
     local.init(
         local.SubprocessRunner(use_venv=False),
         pipeline_root=str(artifacts),
         workspace_root=str(artifacts / ".workspace"),
         raise_on_error=False,
-        enable_caching=cache,
-        cache_root=str(cached),
+        enable_caching=record.cache,
+        # A run finds what others of its root have left, and nothing that lies elsewhere.
+        cache_root=str(directory.parent / ".cache" / record.root.replace("://", "/")),
     )
+    root = artifacts_of(record, directory) if record.root else ""
     try:
-        components.load_component_from_file(str(pipeline.path))(**arguments)
+        with kfp_patches.opened(tasks, cache=WholeCache, run_name=directory.name, root=root):
+            components.load_component_from_file(str(pipeline.path))(**record.parameters)
     finally:
         # Or every component called later in this process would run here, too.
         LocalExecutionConfig.instance = None
+
+
+def _followed(
+    thread: _Thread, tasks: ProcessTasks, board: Board, view: LiveView | PlainView
+) -> tuple[str, str]:
+    """Show the run until its thread ends; return its state, and what ended the thread early."""
+    try:
+        while not thread.finished.wait(_FRAME_SECONDS):
+            view.update()
+        return "FAILED" if thread.error or board.failed else "SUCCEEDED", thread.error
+    except KeyboardInterrupt:
+        _cancel(tasks, thread, view)
+        return "CANCELLED", ""
 
 
 def _cancel(tasks: ProcessTasks, thread: _Thread, view: LiveView | PlainView) -> None:
