@@ -36,7 +36,7 @@ def create_tfrecords(
     """
     # Compiling imports this module, and none of what reads images.
     from trainer.data.write import writer
-    from trainer.data.write.engines import open_engine
+    from trainer.data.write.beam import open_engine
 
     opened = open_engine(
         engine,

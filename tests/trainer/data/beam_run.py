@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import beam, engines, writer
+from trainer.data.write import beam, writer
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -40,7 +40,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             stack.enter_context(mock.patch.object(beam, "WORKERS", workers))
         kind = "local" if case["engine"] == "local" else "dataflow"
         try:
-            engine = engines.open_engine(
+            engine = beam.open_engine(
                 build(EngineOptions, {"records_engine": kind, **case.get("engine_options", {})}),
                 project=project,
                 region="europe-west4",
@@ -48,7 +48,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 service_account="workers@my-project.iam.gserviceaccount.com",
                 network="projects/123456/global/networks/private",
                 encryption_key=case.get("encryption_key", ""),
-                environment={engines.ENDPOINT_VARIABLE: endpoint},
+                environment={beam.ENDPOINT_VARIABLE: endpoint},
                 say=functools.partial(put, "line"),
             )
             options = build(RecordOptions, case["options"])

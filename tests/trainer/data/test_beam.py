@@ -15,7 +15,7 @@ from tests import tables
 from tests.trainer.data.beam_process import answers_of, interpreter, run, start
 from tests.trainer.data.folders import content, picture, two_classes, write_pictures
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import engines
+from trainer.data.write import beam
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -216,8 +216,8 @@ def test_a_sigterm_cancels_the_job(python, sources, tmp_path):
     assert answer["jobs"][0]["currentState"] == "JOB_STATE_CANCELLED"
 
 
-def open_engine(**options: str) -> engines.Engine | None:
-    return engines.open_engine(
+def open_engine(**options: str) -> beam.BeamEngine | None:
+    return beam.open_engine(
         EngineOptions(records_engine="dataflow"),
         **{
             "project": "my-project",

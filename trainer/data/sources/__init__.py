@@ -101,7 +101,7 @@ class Source(Protocol):
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
-        is_spilled: whether it is a TableSource, which keeps its rows on this machine.
+        is_spilled: whether it is a Table, which is planned and written in blocks of rows.
         classes: names, in the order of label indices.
         features: of its examples; of a table known when it has been listed.
         details: what dataset.json notes of it, besides its options.

@@ -24,8 +24,8 @@ from trainer.data.tables.row_records import frames
 from trainer.data.tables.spill import PARTITIONS, Spill, digest_halves
 from trainer.data.write.listing import map_in_processes
 from trainer.data.write.process_pool import Spares, available_cores
+from trainer.data.write.shards import Piece, RowTask
 from trainer.data.write.split_plan import shard_numbers
-from trainer.data.write.table_plan import Piece, RowTask
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted
 from trainer.errors import InputError
@@ -134,7 +134,8 @@ class Table:
             labels = np.array(self.label_order)[rows["label"].to_numpy()]
             records = frames(rows["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
-            content = memoryview(records.buffers()[2])[offsets[0] : offsets[-1]]
+            # TensorFlow's files take no memoryview.
+            content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
 

@@ -1,7 +1,11 @@
 """Data sets by Apache Beam: on Dataflow's machines, or on this one.
 
-All the work is one pipeline (beam_pipeline.py); this process starts it, waits for its end and
-reads dataset.json. Killed and run again, whole shards are kept.
+    engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
+    create_tfrecords(options, "gs://bucket/records", engine=engine)
+
+The bytes are those that this machine's own processes write. All the work is one pipeline
+(beam_pipeline.py); this process starts it, waits for its end and reads dataset.json. Killed and
+run again, whole shards are kept.
 
 Apache Beam is imported where a run begins: no other run pays for it.
 """
@@ -14,17 +18,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.schema import Dataset, join, load
 from trainer.data.sources import Source
 from trainer.data.write.dataflow import DataflowJob, RunOnDataflow
 from trainer.data.write.output import JOB, is_shard
 from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
+
+ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
+"""gcloud's own name for another endpoint than Google's."""
+
+_ON_THIS_MACHINE = ("", "local")
+"""What a run on this machine has for a project."""
 
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
@@ -36,7 +46,7 @@ LINE_SECONDS = 1.0
 
 
 class BeamEngine:
-    """Creates data sets with Beam; see `trainer.data.write.engines.Engine`.
+    """Creates data sets with Beam.
 
     Args:
         job: of Dataflow; None: on this machine, in this process.
@@ -81,7 +91,15 @@ class BeamEngine:
         output_uri: str,
         check: Callable[[], None],
     ) -> Dataset:
-        """Writes the data set as the protocol says; a SIGTERM ends the job, too."""
+        """Writes the data set, as `create_tfrecords` does; a SIGTERM ends the job, too.
+
+        Args:
+            check: raises where another writer has taken the folder; called on any machine.
+
+        Raises:
+            InputError: as `create_tfrecords`, or the job can't be started.
+            RuntimeError: it failed on the way; run again.
+        """
         from trainer.data.write.beam_pipeline import ERROR, RecordsPipeline
 
         folder = join(output_uri, UNFINISHED, f"{JOB}{secrets.token_hex(4)}")
@@ -110,7 +128,7 @@ class BeamEngine:
                 with contextlib.suppress(Exception):  # Another error may be on its way.
                     storage.remove_folder(folder)
 
-    def _begin(self, records: Any) -> "_Run":
+    def _begin(self, records: Any) -> "_RunHere | RunOnDataflow":
         import apache_beam as beam
 
         def pipeline(runner: Any, **options: Any) -> Any:
@@ -134,22 +152,51 @@ class BeamEngine:
         return run
 
 
-class _Run(Protocol):
-    """A Beam pipeline that is under way."""
+def open_engine(
+    options: EngineOptions,
+    *,
+    project: str,
+    region: str,
+    image: str,
+    service_account: str,
+    network: str,
+    encryption_key: str,
+    environment: Mapping[str, str],
+    say: Callable[[str], None] = print,
+) -> BeamEngine | None:
+    """Return the engine that `options` name; None: this machine's own processes.
 
-    name: str
+    Args:
+        project: of Google Cloud; "local" for a run on this machine.
+        image: container image of Dataflow's workers, with this code and Apache Beam in it.
+        service_account: that they run as; empty: Compute Engine's default.
+        network: of their machines, as projects/NUMBER/global/networks/NAME; empty: the default.
+        encryption_key: Cloud KMS key that protects the job; empty: Google's.
+        environment: may name another endpoint of Dataflow's, as gcloud has it.
+        say: takes a line about the job, and every few seconds how many shards are written.
 
-    def wait(self, seconds: float) -> bool:
-        """Waits for its end so long; whether it has come."""
-        ...
-
-    def raise_failure(self) -> None:
-        """Raises RuntimeError where it has failed."""
-        ...
-
-    def end(self) -> None:
-        """Ends it, if it goes on still."""
-        ...
+    Raises:
+        InputError: Apache Beam is not installed.
+    """
+    if options.records_engine == "local":
+        return None
+    if project in _ON_THIS_MACHINE:
+        return BeamEngine(None, say)
+    return BeamEngine(
+        DataflowJob(
+            project=project,
+            region=region,
+            image=image,
+            service_account=service_account,
+            network=network,
+            encryption_key=encryption_key,
+            max_workers=options.dataflow_max_workers,
+            machine_type=options.dataflow_machine_type,
+            subnetwork=options.dataflow_subnetwork,
+            endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
+        ),
+        say,
+    )
 
 
 class _RunHere:
@@ -170,9 +217,11 @@ class _RunHere:
         threading.Thread(target=self._run, args=(made,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
+        """Wait for its end so long; tell if it has come."""
         return self._over.wait(seconds)
 
     def raise_failure(self) -> None:
+        """Raise RuntimeError where it has failed."""
         if self._failure:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 

@@ -26,7 +26,7 @@ from trainer.data.tables.spill import SCHEMA, digest_halves, in_order
 from trainer.data.tables.table import with_labels
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.layout import shard_counts, shard_name, variants
-from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.shards import RowTask, ShardResult, ShardTask, ShardWriter
 from trainer.data.write.split_plan import (
     RANKS,
     assigned,
@@ -35,7 +35,6 @@ from trainer.data.write.split_plan import (
     named_pairs,
     shard_numbers,
 )
-from trainer.data.write.table_plan import RowTask
 from trainer.data.write.totals import Totals, content_of
 from trainer.errors import InputError
 

@@ -13,10 +13,8 @@ import numpy as np
 
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Source
-from trainer.data.write.shards import ShardTask
-from trainer.data.write.split_plan import Plan
+from trainer.data.write.shards import RowTask, ShardTask
 from trainer.data.write.store import StoredShard, unchanged
-from trainer.data.write.table_plan import RowTask, TableSource
 from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
@@ -34,7 +32,7 @@ class Layout:
     """A plan's shards.
 
     Args:
-        plan: of what `totals` are; a table is its own.
+        plan: a `Plan` of what `totals` are; a table is its own.
         stored: shards of earlier records, in the store that `options` name.
 
     Attributes:
@@ -46,13 +44,13 @@ class Layout:
 
     def __init__(
         self,
-        plan: Plan | TableSource,
+        plan: Any,
         totals: Totals,
         source: Source,
         options: RecordOptions,
         stored: Sequence[StoredShard] = (),
     ) -> None:
-        self._plan: Any = plan  # A store, and what it asks of a plan, is not for tables.
+        self._plan = plan
         self._options = options
         mean, seconds = totals.record_cost(source)
         counts = shard_counts(totals, mean, options)

@@ -12,14 +12,13 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from trainer.data import storage
 from trainer.data.schema import Shard, join
 from trainer.data.sources import Example, Reference, Rejection, Source
 from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
-from trainer.data.write.table_plan import Piece, RowTask, TableSource
 from trainer.errors import InputError
 
 UNFINISHED = ".unfinished"
@@ -51,6 +50,31 @@ class ShardTask:
             digests=[one.digest for one in found],
             variants=variants,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTask:
+    """A shard of a table: its file, and which of the equal ranges of digests of a split it is.
+
+    Attributes:
+        number, count: of the range, and of all ranges.
+        rows: all of them in their order, where they are at hand.
+    """
+
+    file: str
+    split: str
+    number: int
+    count: int
+    rows: Any = None
+
+
+class Piece(NamedTuple):
+    """A part of a shard: its bytes, records by label, rejections, and examples done."""
+
+    content: bytes | memoryview
+    labels: dict[int, int]
+    rejections: list[Rejection]
+    examples: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +156,7 @@ class ShardWriter:
         counts = [0] * len(self.source.classes)
         rejections = []
         if isinstance(task, RowTask):
-            pieces = cast(TableSource, self.source).pieces(task)
+            pieces = cast(Any, self.source).pieces(task)
         else:
             pieces = self._pieces(task)
         with storage.open_file(partial, "wb") as file:

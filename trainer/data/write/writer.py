@@ -2,7 +2,7 @@
 
 A first pass lists and digests the source (split_plan.py); the second writes
 each shard as a task of its own (shards.py), on all cores where that pays (process_pool.py), or
-an engine does all of it (engines.py). Killed anywhere and run again, it writes what is missing
+an engine does all of it (beam.py). Killed anywhere and run again, it writes what is missing
 and ends in the same bytes.
 """
 
@@ -10,20 +10,19 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Generator
-from typing import cast
+from typing import Any
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.sources import Source, open_source
 from trainer.data.write import checks, manifest, output
-from trainer.data.write.engines import Engine
+from trainer.data.write.beam import BeamEngine
 from trainer.data.write.layout import PARALLEL_SHARDS, Layout
 from trainer.data.write.listing import listed
 from trainer.data.write.process_pool import Spares, available_cores, write_in_processes
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import Plan
 from trainer.data.write.store import RecordsStore, keep
-from trainer.data.write.table_plan import TableSource
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
 
@@ -35,7 +34,7 @@ def create_tfrecords(
     options: RecordOptions,
     output_uri: str,
     *,
-    engine: Engine | None = None,
+    engine: BeamEngine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Dataset:
     """Writes the examples of `options.source` as a data set.
@@ -93,9 +92,8 @@ def _create(
     if options.records_store:
         store = RecordsStore(options.records_store, manifest.conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
-    plan: Plan | TableSource
+    plan: Any = source  # A table is its own plan.
     if source.is_spilled:
-        plan = cast(TableSource, source)
         totals = plan.plan(listing, spares)
     else:
         # Beside stored records mostly little is to be written.
