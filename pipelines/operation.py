@@ -17,6 +17,9 @@ max_replicas = 3
 input = "gs://my-bucket/new/*.jsonl"
 schedule = {cron = "0 5 * * *"}
 
+[monitoring]                      # what `deploy --monitor` asks for
+threshold = 0.2
+
 [[fallbacks]]                     # tried in turn where there are no such machines
 accelerator_type = "NVIDIA_L4"
 
@@ -136,6 +139,22 @@ class Batch:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Monitoring:
+    """What Vertex AI's model monitoring looks at and tells."""
+
+    threshold: float = option(
+        0.3,
+        help="Largest distance of a column: L-infinity of categories, Jensen-Shannon divergence of "
+        "numbers.",
+        above=0,
+        maximum=1,
+    )
+    sampling_rate: float = option(
+        1.0, help="Share of the requests that is kept in BigQuery and compared.", above=0, maximum=1
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
     """Options of a recipe's runs on Vertex AI."""
 
@@ -153,6 +172,7 @@ class Operation:
     step_machines: dict = option({}, help="CPUs and memory of the steps records and evaluation.")
     serving: Any = option(ServingOptions(), help="Machines of its model's endpoint.")
     batch: Any = option(None, help="Parameters of batch prediction by its champion, and schedule.")
+    monitoring: Any = option(Monitoring(), help="Monitoring of its model's endpoint.")
     fallbacks: list = option(
         [], help="Other machines to try, one table after the other, where there are none of these."
     )
@@ -199,15 +219,18 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
         name: _table("step_machines", size, StepMachine)
         for name, size in read.step_machines.items()
     }
-    serving = read.serving
-    if "serving" in own:
-        serving = _table("serving", fields.convert("serving", serving, dict), ServingOptions)
+    tables = {"serving": ServingOptions, "monitoring": Monitoring}
+    made: dict[str, Any] = {
+        name: _table(name, fields.convert(name, own[name], dict), cls)
+        for name, cls in tables.items()
+        if name in own
+    }
     retraining = None
     if "retraining" in own:
         table = fields.convert("retraining", own["retraining"], dict)
         dated = {name: _text(value) for name, value in table.items()}
         retraining = _table("retraining", dated, Schedule)
-    made = {"step_machines": machines, "serving": serving, "retraining": retraining}
+    made |= {"step_machines": machines, "retraining": retraining}
     if "batch" in own:
         made["batch"] = _batch(fields.convert("batch", own["batch"], dict))
     return values, dataclasses.replace(read, **made)

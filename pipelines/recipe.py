@@ -14,7 +14,7 @@ from typing import Any
 
 from components.prediction_options import PredictionJobOptions, PredictionOptions
 from components.serving_options import ServingOptions
-from pipelines.operation import FALLBACK, Operation, Schedule, StepMachine, split
+from pipelines.operation import FALLBACK, Monitoring, Operation, Schedule, StepMachine, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
 from trainer.errors import InputError
@@ -68,6 +68,7 @@ def schema() -> dict[str, Any]:
     own["step_machines"]["additionalProperties"] = fields.schema(StepMachine)
     own["batch"] = {"properties": {**batch, "schedule": fields.schema(Schedule)}}
     own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(ServingOptions)
+    own["monitoring"] = fields.schema(Monitoring)
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {

@@ -13,6 +13,7 @@ for its ID: a command that is given again after a lost answer finds what it has 
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,7 +146,7 @@ class Endpoints:
         Raises:
             InputError: the endpoint has no other one.
         """
-        endpoint = self._endpoint(model)
+        endpoint = self.endpoint(model)
         present = _deployed(endpoint)
         if len(present) < 2:
             raise InputError(
@@ -157,7 +158,7 @@ class Endpoints:
 
     def remove(self, model: str) -> None:
         """Undeploy every version of a model. Its endpoint stays, for its address."""
-        self._clear(self._endpoint(model))
+        self._clear(self.endpoint(model))
 
     def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
@@ -171,7 +172,8 @@ class Endpoints:
             return self.client.get_endpoint(name=name)
         return None
 
-    def _endpoint(self, model: str) -> Any:
+    def endpoint(self, model: str) -> Any:
+        """Return a model's types.Endpoint; raises InputError where there is none."""
         endpoint = self._find(_endpoint_id(model))
         if endpoint is None:
             raise InputError(f"{model} has no endpoint in {self.registry.parent}; deploy it first")
@@ -217,6 +219,11 @@ def endpoints_of(project: str, location: str) -> Endpoints:
     """Return the endpoints of a project and location, as `vertex_client` finds them."""
     client = vertex_client("endpoint", location, os.environ)
     return Endpoints(client, registry_of(project, location))
+
+
+def is_test(endpoint_id: str) -> bool:
+    """Return whether an endpoint is one that `Endpoints.alone` has made."""
+    return bool(re.fullmatch(r".*-test-[0-9]+", endpoint_id))
 
 
 def _endpoint_id(model: str) -> str:

@@ -1,18 +1,17 @@
 """python -m pipelines deploy: a recipe's champion at an endpoint of Vertex AI."""
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from components.serving_options import ServingOptions
 from pipelines import recipe as recipes
 from pipelines.cloud.flags import with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import RecipeName
+from pipelines.commands.monitor_command import check_rows
 from pipelines.console import cell, say
 from trainer.errors import InputError
 
@@ -28,6 +27,9 @@ def deploy(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Give all traffic to the version before.")
     ] = False,
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="Have Vertex AI compare requests with training data.")
+    ] = False,
     undeploy: Annotated[
         bool, typer.Option("--undeploy", help="Take all versions off the endpoint.")
     ] = False,
@@ -36,11 +38,15 @@ def deploy(
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
     from components.registry.model_registry import ModelRegistry
+    from pipelines.cloud import monitoring
     from pipelines.cloud.connection import Connection
+    from pipelines.machines import cost
 
-    if (traffic is not None) + rollback + undeploy > 1:
-        raise InputError("--traffic, --rollback and --undeploy exclude each other: give one")
-    loaded = recipes.load(recipe)
+    if (traffic is not None) + rollback + monitor + undeploy > 1:
+        raise InputError(
+            "--traffic, --rollback, --monitor and --undeploy exclude each other: give one"
+        )
+    loaded = check_rows(recipe, "--monitor") if monitor else recipes.load(recipe)
     model = loaded.parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty")
@@ -52,30 +58,24 @@ def deploy(
         if rollback:
             previous = endpoints.roll_back(model)
             say(f"{model}@{previous.version} has all of the traffic")
+        elif monitor:
+            job = monitoring.set_up(connection, loaded, endpoints.endpoint(model))
+            say(f"{model} is monitored: {job.name}", *monitoring.described(job))
+            return
         elif undeploy:
+            monitoring.remove(connection, endpoints.endpoint(model))
             endpoints.remove(model)
             say(f"{model} is served no more, and billed no more")
             return
         else:
             serving = loaded.operation.serving
-            say(f"{_price(serving)}; a deployment takes minutes")
+            price = cost.serving_price(serving.machine_type, serving.min_replicas, cost.table())
+            say(f"{price}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
             version = endpoints.champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
         console.print(_table(model, endpoints.deployed(model)))
-
-
-def _price(serving: ServingOptions) -> str:
-    """Return what a version costs an hour, before it is deployed."""
-    from pipelines.machines import cost
-
-    prices = cost.table()
-    machine = f"{serving.min_replicas} x {serving.machine_type}"
-    if serving.machine_type not in prices.rates:
-        return f"{machine} has no price in pipelines/machines/prices.toml"
-    hour = Decimal(str(prices.rates[serving.machine_type])) * serving.min_replicas
-    return f"{machine}: {cost.money(hour)} {prices.currency} an hour until --undeploy"
 
 
 def _table(model: str, deployed: Iterable[Any]) -> Table:

@@ -27,6 +27,7 @@ def emulator(
     from pipelines.emulator.endpoint_service import EndpointService
     from pipelines.emulator.metadata_service import MetadataService
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
+    from pipelines.emulator.monitoring_service import MonitoringService
     from pipelines.emulator.operations import Operations
     from pipelines.emulator.pipeline_engine import PipelineEngine
     from pipelines.emulator.pipeline_service import PipelineService
@@ -52,6 +53,7 @@ def emulator(
         registry = place / "runs" / FOLDER_NAME
         models = ModelService(registry, operations, engine.uri)
         servers = stack.enter_context(ServingProcesses(place / "endpoints", guardian))
+        endpoints = EndpointService(registry, models, operations, servers)
         kept = place / "batchPredictionJobs"
         batches = BatchService(place / "jobs", guardian, models, operations, kept)
         server = stack.enter_context(
@@ -61,7 +63,8 @@ def emulator(
                 RunResources(operations, jobs),
                 stack.enter_context(batches),
                 models,
-                EndpointService(registry, models, operations, servers),
+                endpoints,
+                MonitoringService(endpoints, operations, place / "monitoring"),
                 MetadataService(operations, pipelines.pipeline_jobs),
                 operations,
                 ArtifactRegistry(),

@@ -168,6 +168,11 @@ class EndpointService:
         json_format.ParseDict({"predictions": answer["predictions"]}, response._pb)
         return response
 
+    def set_monitoring(self, name: str, job: str) -> None:
+        """Note the job that monitors an endpoint; empty: none does."""
+        with self._changed(name) as endpoint:
+            endpoint.model_deployment_monitoring_job = job
+
     def _server(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
         """Return the name of a deployed model's server, the model and its files."""
         from google.cloud.aiplatform_v1 import types

@@ -130,6 +130,15 @@ def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool 
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 
 
+def serving_price(machine_type: str, replicas: int, prices: PriceTable) -> str:
+    """Return what a deployed version costs an hour, in words."""
+    machines = f"{replicas} x {machine_type}"
+    if machine_type not in prices.rates:
+        return f"{machines} has no price in pipelines/machines/prices.toml"
+    hour = money(Decimal(str(prices.rates[machine_type])) * replicas)
+    return f"{machines}: {hour} {prices.currency} an hour until --undeploy"
+
+
 def closest(cpus: int, memory_gb: int, prices: PriceTable) -> str:
     """Return the cheapest machine type that has so much; the largest where none has."""
     fitting = [name for name, (has, gb) in prices.sizes.items() if has >= cpus and gb >= memory_gb]

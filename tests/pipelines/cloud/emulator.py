@@ -10,6 +10,7 @@ from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
+from pipelines.emulator.monitoring_service import MonitoringService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.run_resources import RunResources
@@ -72,13 +73,15 @@ class VertexEmulator(FaultyEmulator):
         self._models = ModelService(folder, operations)
         metadata = MetadataService(operations, pipelines.pipeline_jobs)
         endpoints = self._endpoints = EndpointService(folder, self._models, operations)
+        monitoring = MonitoringService(endpoints, operations)
+        self.monitoring_jobs = monitoring.jobs
         services = [pipelines, schedules, self.resources_of_runs, self._models, endpoints]
         for service in services:
             service.page_size = 2
         self.pipeline_jobs, self.schedules = pipelines.pipeline_jobs, schedules.schedules
         self.custom_jobs = self.resources_of_runs.custom_jobs
         self.executions, self.experiments = metadata.executions, metadata.experiments
-        super().__init__(*services, metadata, operations)
+        super().__init__(*services, monitoring, metadata, operations)
 
     def call(self, name, function, request):
         if name == "ListLogEntries":

@@ -12,6 +12,7 @@ from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
+from pipelines.emulator.monitoring_service import MonitoringService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.processes import Guardian
@@ -54,6 +55,7 @@ class Services:
         if serves:
             servers = stack.enter_context(ServingProcesses(folder / "endpoints", guardian))
         models = ModelService(folder, operations)
+        endpoints = EndpointService(folder, models, operations, servers)
         kept = folder / "batchPredictionJobs"
         batches = BatchService(folder / "batches", guardian, models, operations, kept)
         self.batches = stack.enter_context(batches)
@@ -66,7 +68,8 @@ class Services:
                 jobs,
                 batches,
                 models,
-                EndpointService(folder, models, operations, servers),
+                endpoints,
+                MonitoringService(endpoints, operations),
                 metadata,
                 operations,
             )
