@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from pipelines.console import print_plain
 from pipelines.machines import cost
-from pipelines.operation import StepMachine
+from pipelines.operation import Operation
 from pipelines.parameters import ParameterSet
 from trainer.machines.machine_types import disk_types
 from trainer.machines.price import UnknownPriceError, affordable_timeout
@@ -31,21 +31,21 @@ def show(
     minutes: float,
     rates: Sequence[str],
     console: Console,
-    step_machines: Mapping[str, StepMachine] | None = None,
+    operation: Operation,
 ) -> None:
     """Prints machines, quota and price of a run.
 
     Args:
         minutes: that the training job is expected to run; 0: not known.
         rates: prices an hour in place of the table's, as `cost.parse_rates` takes them.
-        step_machines: of the steps that do not run on Vertex AI's default machine.
+        operation: has the machines of steps and of the endpoint.
 
     Raises:
         InputError: max_cost pays for less than a minute, or a rate is none.
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
-    lines = list(plan.lines(step_machines or {}))
+    lines = list(plan.lines(operation))
     console.print(plan.table())
     for label, text in lines:
         print_plain(console, f"{label:10}{text}".rstrip())
@@ -103,7 +103,7 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def lines(self, step_machines: Mapping[str, StepMachine]) -> Iterator[Line]:
+    def lines(self, operation: Operation) -> Iterator[Line]:
         """Yield the quota, the price and its grounds, below the table."""
         timeout = self.parameters.job.timeout
         try:
@@ -119,7 +119,7 @@ class _Plan:
         yield from (("quota", f"{quota.amount:>{width}} of {quota.metric}") for quota in needed)
         yield "", ""
         yield from priced
-        for step, size in step_machines.items():
+        for step, size in operation.step_machines.items():
             name = cost.closest(size.cpus, size.memory_gb, self.prices)
             hour = cost.money(Decimal(str(self.prices.rates[name])))
             yield (
@@ -128,6 +128,10 @@ class _Plan:
                 f"{size.memory_gb} GB, as the cheapest type with as much, {name}; Vertex AI picks "
                 "the closest",
             )
+        if self.parameters.pipeline.deploy_champion:
+            serving = operation.serving
+            price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
+            yield "endpoint", f"{price}, of a champion, of the one before it, and of its test"
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
         yield from self._cut_off(timeout)

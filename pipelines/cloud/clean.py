@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
+from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import runs, schedules
 from pipelines.cloud.connection import Connection
@@ -59,7 +60,7 @@ def find(
     versions = _model_versions(connection)
     unused = [one for one in versions if _is_unused(one, before, labels)]
     known = runs.listed(connection)
-    kept: list[str] = []
+    kept = [f"endpoint {one}" for one in _idle_endpoints(connection, labels)]
     chosen = [job for job in known if runs.has_labels(job, labels)]
     doomed = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
     jobs = _with_tasks(connection, known) if doomed else []
@@ -181,6 +182,19 @@ def _model_versions(connection: Connection) -> list[Any]:
             for model in connection.models.list_models(parent=parent)
             for version in connection.models.list_model_versions(name=model.name.partition("@")[0])
         ]
+
+
+def _idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
+    """Yield the endpoints that are billed for nothing, with the reason."""
+    with translated("listing the endpoints"):
+        for one in connection.endpoints.list_endpoints(parent=connection.settings.parent):
+            name = one.name.rpartition("/")[2]
+            if not one.deployed_models or not runs.has_labels(one, labels):
+                continue
+            if is_test(name):
+                yield f"{name}: billed, and left by a step, unless one runs; delete it"
+            elif not one.traffic_split:
+                yield f"{name}: billed, without traffic; `deploy --undeploy` ends it"
 
 
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:

@@ -19,7 +19,11 @@ from trainer.errors import InputError, one_line
 
 
 def examine(
-    connection: Connection, pools: Sequence[dict[str, Any]] = (), *, preemptible: bool = False
+    connection: Connection,
+    pools: Sequence[dict[str, Any]] = (),
+    *,
+    preemptible: bool = False,
+    deploys: bool = False,
 ) -> Iterator[Finding]:
     """Checks one thing after the other; each that goes wrong leaves the others to go on.
 
@@ -29,10 +33,11 @@ def examine(
     Args:
         pools: worker pools that there must be quota for.
         preemptible: whether they are spot or flex-start machines.
+        deploys: whether runs deploy their champions.
     """
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in
-    checks = _checks(connection, cost.quotas(pools, preemptible=preemptible))
+    checks = _checks(connection, cost.quotas(pools, preemptible=preemptible), deploys)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -51,7 +56,7 @@ def examine(
 
 
 def _checks(
-    connection: Connection, quotas: Sequence[cost.Quota]
+    connection: Connection, quotas: Sequence[cost.Quota], deploys: bool
 ) -> dict[str, Callable[[], Finding]]:
     """Return by name all that only who is signed in may look at."""
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
@@ -67,7 +72,9 @@ def _checks(
         checks["own right to upload"] = place_checks.uploads
     if connection.settings.service_account:
         checks["own right to act as the account of runs"] = project_checks.act_as
-        checks["service account"] = project_checks.service_account
+        checks["service account"] = functools.partial(
+            project_checks.service_account, deploys=deploys
+        )
     for quota in quotas:
         check = functools.partial(project_checks.quota, needed=quota)
         checks[f"quota {quota.metric.rpartition('/')[2]}"] = check

@@ -16,15 +16,18 @@ OWN_PERMISSIONS = (
     "aiplatform.pipelineJobs.create",
     "aiplatform.schedules.create",
     "aiplatform.customJobs.get",
+    "aiplatform.endpoints.deploy",
     "logging.logEntries.list",
 )
-NEEDED = {
-    "roles/aiplatform.user": "aiplatform.customJobs.create",
-    "roles/logging.logWriter": "logging.logEntries.create",
-    "roles/storage.objectUser": "storage.objects.create",
-    "roles/storage.legacyBucketReader": "storage.buckets.get",
-}
+NEEDED = (
+    ("roles/aiplatform.user", "aiplatform.customJobs.create"),
+    ("roles/logging.logWriter", "logging.logEntries.create"),
+    ("roles/storage.objectUser", "storage.objects.create"),
+    ("roles/storage.legacyBucketReader", "storage.buckets.get"),
+)
 """The usual role of the account of runs for each right that it needs."""
+DEPLOYING = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
+"""The same for what deploy_champion needs beside them."""
 
 _BROAD_ROLES = ("roles/owner", "roles/editor")
 
@@ -86,8 +89,12 @@ def act_as(connection: Connection) -> Finding:
     )
 
 
-def service_account(connection: Connection) -> Finding:
-    """Check whether the account of runs has its rights, by whichever role of the project's."""
+def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
+    """Check whether the account of runs has its rights, by whichever role of the project's.
+
+    Args:
+        deploys: whether runs deploy their champions.
+    """
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
@@ -100,7 +107,7 @@ def service_account(connection: Connection) -> Finding:
     )
     held = [one for one in policy.get("bindings", []) if member in one["members"]]
     missing, conditional = [], []
-    for role, permission in NEEDED.items():
+    for role, permission in NEEDED + (DEPLOYING if deploys else ()):
         bindings = _giving(connection, held, role, permission)
         if not bindings and permission.startswith("storage."):
             bucket = connection.storage.bucket(settings.bucket)
@@ -108,7 +115,7 @@ def service_account(connection: Connection) -> Finding:
             of_bucket = [one for one in own.bindings if member in one["members"]]
             bindings = _giving(connection, of_bucket, role, permission)
         if not bindings:
-            missing.append(role)
+            missing += [role] if role not in missing else []
         elif all(one.get("condition") for one in bindings):
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"

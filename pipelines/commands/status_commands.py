@@ -142,16 +142,18 @@ def doctor(
 
     if set_ and not recipe:
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
-    pools, preemptible = [], False
+    pools, preemptible, deploys = [], False, False
     if recipe:
         parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
         pools = worker_pool_specs(parameters.machines)
         preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
+        deploys = parameters.pipeline.deploy_champion
     own = settings().require("project")
     if recipe:
         own.check_gpu_image(parameters.machines)
     worst = 0
-    for finding in examination.examine(Connection(own), pools, preemptible=preemptible):
+    asked = {"preemptible": preemptible, "deploys": deploys}
+    for finding in examination.examine(Connection(own), pools, **asked):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
         say(f"{mark} {finding.what}{mend}")

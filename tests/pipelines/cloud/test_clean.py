@@ -125,6 +125,22 @@ def test_a_version_that_an_endpoint_serves_stays(vertex, command, bucket):
     assert vertex.version_numbers("digits") == ["1", "2"]
 
 
+def test_endpoints_that_are_billed_for_nothing_are_told(vertex, command, bucket):
+    model_version(vertex, "1", 90, ["champion", "default"])
+    assert command("deploy", "digits")[0] == 0
+    assert "endpoint" not in command("clean", "--older-than", "30d")[1]
+    content = vertex._endpoints._file
+    with content.change() as endpoints:
+        (name,) = endpoints
+        idle = {**endpoints[name], "trafficSplit": {}}
+        test = {**endpoints[name], "name": f"{name}-test-1"}
+        endpoints.update({name: idle, test["name"]: test})
+    code, shown, _ = command("clean", "--older-than", "30d")
+    assert code == 0
+    assert "kept: endpoint digits: billed, without traffic; `deploy --undeploy` ends it" in shown
+    assert "kept: endpoint digits-test-1: billed, and left by a step, unless one runs" in shown
+
+
 def test_a_run_whose_model_somebody_registered_by_hand_stays(vertex, command, run, bucket):
     run("old", 90)
     model_version(vertex, "1", 90, ["default"], f"gs://bucket/{folder('old')}model", labels={})

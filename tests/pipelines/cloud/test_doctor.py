@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipelines.cloud.project_checks import DEPLOYING, NEEDED
 from pipelines.emulator.project_services import ProjectServices
 from tests.emulator import OpenEmulator
 from tests.pipelines.cloud.servers import expired_sign_in
@@ -116,6 +117,17 @@ def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
     ]  # fmt: skip
     code, out, _ = command("doctor")
     assert (code, f"✓ service account {ACCOUNT}\n" in out) == (0, True), out
+
+
+def test_an_account_that_deploys_needs_the_rights_to(cloud, command):
+    role = "projects/my-project/roles/trainer"
+    cloud.project.roles = [role]
+    cloud.project.permissions_of[role] = [permission for _, permission in NEEDED]
+    deploys = "doctor", "digits", "--set", "deploy_champion=true"
+    code, out, _ = command(*deploys)
+    assert (code, f"✗ service account {ACCOUNT}: no roles/aiplatform.user" in out) == (1, True)
+    cloud.project.permissions_of[role] += [permission for _, permission in DEPLOYING]
+    assert command(*deploys)[0] == 0
 
 
 def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
