@@ -1,7 +1,8 @@
 """`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,7 @@ from pipelines.commands.arguments import (
     parse_settings,
     runs_folder,
 )
+from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
 _RunToResume = Annotated[
@@ -78,15 +80,8 @@ def run_recipe(
     for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
-        for option in fixed + ["--in-containers"] * in_containers + ["--batch"] * bool(batch):
-            raise InputError(
-                f"{option} can't be given with --resume: a run goes on as it was started; leave "
-                "it out, or start a new run without --resume"
-            )
-        if local and for_vertex:
-            raise InputError(
-                "with --local --resume only --runs-directory can be given; leave the others out"
-            )
+        fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
+        _check_resumed(fixed, for_vertex if local else ())
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
         from pipelines.cloud import rerun
@@ -107,20 +102,9 @@ def run_recipe(
     if local:
         root = _root(settings, for_vertex, in_containers)
         if batch is not None:
-            result = api.predict(
-                loaded, given, runs_directory=directory, root=root, place="--batch"
-            )
-        else:
-            result = api.run(
-                loaded,
-                given,
-                runs_directory=directory,
-                cache=cache is not False,
-                in_containers=in_containers,
-                root=root,
-                place="--set",
-            )
-        return startup.exit_code(result.state)
+            found = api.predict(loaded, given, runs_directory=directory, root=root, place="--batch")
+            return startup.exit_code(found.state)
+        return _run_here(loaded, given, directory, cache, in_containers, root)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
     from pipelines.cloud import batches
@@ -132,6 +116,39 @@ def run_recipe(
     if batch is not None:
         return batches.launch(loaded, given, own, name=name or "", detach=detach)
     return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
+
+
+def _check_resumed(fixed: Sequence[str], for_vertex: Sequence[str]) -> None:
+    """Refuse options that a run keeps from its start, and those that one here does not have."""
+    for option in fixed:
+        raise InputError(
+            f"{option} can't be given with --resume: a run goes on as it was started; leave "
+            "it out, or start a new run without --resume"
+        )
+    if for_vertex:
+        raise InputError(
+            "with --local --resume only --runs-directory can be given; leave the others out"
+        )
+
+
+def _run_here(
+    recipe: Recipe,
+    values: dict[str, Any],
+    directory: Path,
+    cache: bool | None,
+    in_containers: bool,
+    root: str,
+) -> int:
+    result = api.run(
+        recipe,
+        values,
+        runs_directory=directory,
+        cache=cache is not False,
+        in_containers=in_containers,
+        root=root,
+        place="--set",
+    )
+    return startup.exit_code(result.state)
 
 
 def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
