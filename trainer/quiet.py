@@ -1,4 +1,4 @@
-"""TensorFlow's import where SavedModels are loaded: without Keras, and without its notes."""
+"""TensorFlow's start where SavedModels are loaded: without Keras, and without its notes."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ _OTHER_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow while what it writes to standard error goes nowhere.
+    """Import TensorFlow and let it find devices; discard what it writes to standard error.
 
     It imports Keras, which takes 1.5 seconds and which no SavedModel needs, unless it is told to
     use another Keras, which is not installed.
@@ -21,7 +21,9 @@ def import_tensorflow() -> None:
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         os.environ[_OTHER_KERAS] = "1"
-        import tensorflow  # noqa: F401
+        import tensorflow as tf
+
+        tf.config.list_logical_devices()
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -153,26 +153,37 @@ def test_forms_may_be_mixed_and_keys_come_back(image_server, image_model, digit_
     assert np.abs(given - expected[:4]).max() < 1e-5
 
 
-def test_clients_at_once_get_each_its_own_answers(image_server, image_model, digit_records):
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
+def test_16_clients_at_once_lose_nothing(image_server, image_model, digit_records, seconds):
     expected, examples = judged(image_model, digit_records)
-    wrong = []
+    wrong, took = [], []
+    end = time.monotonic() + seconds
 
     def client(number):
-        for turn in range(15):
+        turn = 0
+        while (sent := time.monotonic()) < end:
             at = (number * 7 + turn) % len(examples)
             key = f"{number}/{turn}"
             status, content = image_server.ask([{**b64(examples[at]), "key": key}])
+            took.append(time.monotonic() - sent)
             if status != 200 or content["predictions"][0]["key"] != key:
                 wrong.append(content)
             elif np.abs(content["predictions"][0]["probabilities"] - expected[at]).max() > 1e-5:
                 wrong.append((at, content))
+            turn += 1
+        ended.append(number)
 
+    ended = []
     threads = [threading.Thread(target=client, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(seconds + 60)
     assert not wrong
+    assert sorted(ended) == list(range(16)), "a client got an error, or no answer"
+    p50, p99 = np.percentile(took, [50, 99])
+    print(f"{len(took)} answers; p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms")
+    assert len(took) > 16 * seconds
 
 
 def test_a_file_that_can_not_be_decoded_fails_alone(image_server, digit_records):

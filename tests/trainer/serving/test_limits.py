@@ -134,6 +134,24 @@ def test_the_deadline_ends_a_wait_and_what_nobody_waits_for_is_not_run(monkeypat
     assert predictor.batches == [1, 1]
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(prediction_server, "DEADLINE", 0.2)
+    sent = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
+    with running(Waiting) as (client, _, _):
+        wait_until_ready(client)
+        client.portal.call(client.app, scope, receive, send)
+    assert sent[0]["status"] == 408
+    assert b"to arrive" in sent[1]["body"]
+
+
 def test_a_model_that_can_not_be_loaded_is_reported():
     def load():
         raise ValueError("no model")

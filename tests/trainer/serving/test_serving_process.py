@@ -111,6 +111,17 @@ def test_what_can_not_be_served_ends_with_one_line(environment, words):
     assert "Traceback" not in result.stderr and not result.stdout
 
 
+def test_tensorflow_starts_without_a_line_on_standard_error():
+    code = (
+        "from trainer import quiet\nquiet.import_tensorflow()\n"
+        "import tensorflow as tf\nprint(tf.constant(3).numpy())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (result.stdout, result.stderr) == ("3\n", "")
+
+
 def test_google_s_own_handler_takes_the_predictor(image_model, monkeypatch):
     import asyncio
 

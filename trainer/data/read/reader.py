@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from trainer.config import check_batch_size
 from trainer.data.integrity import check_shards
-from trainer.data.read.decoding import decoded
+from trainer.data.read.decoding import decoded, plain
 from trainer.data.schema import Dataset
 
 LANES = 8
@@ -164,11 +164,11 @@ def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.da
     skips = tf.constant([segment.skip for segment in segments], tf.int64)
     takes = tf.constant([segment.take for segment in segments], tf.int64)
 
-    @tf.autograph.experimental.do_not_convert
+    @plain
     def read(begin: tf.Tensor, end: tf.Tensor, buffer: tf.Tensor, seed: tf.Tensor) -> Any:
         spans = (files[begin:end], skips[begin:end], takes[begin:end])
         records = tf.data.Dataset.from_tensor_slices(spans).flat_map(
-            lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take)
+            plain(lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take))
         )
         if order is None:
             return records
@@ -196,11 +196,13 @@ def _serialized_batches(
     missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
     batches = []
     if lanes:
-        batches.append(_records(lanes, order).batch(size).map(lambda batch: _padded(batch, size)))
+        batches.append(
+            _records(lanes, order).batch(size).map(plain(lambda batch: _padded(batch, size)))
+        )
     if missing:  # The others have a last batch where this worker has none.
         uris = [dataset.shard_uri(shard) for shard in shards]
         filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
-        batches.append(filler.map(lambda batch: (batch, tf.zeros([size]))))
+        batches.append(filler.map(plain(lambda batch: (batch, tf.zeros([size])))))
     first, *rest = batches
     return first.concatenate(rest[0]) if rest else first
 
