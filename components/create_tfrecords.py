@@ -6,7 +6,7 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.typed import component
-from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
 
 
 @component
@@ -38,6 +38,7 @@ def create_tfrecords(
     from trainer.data.write import writer
     from trainer.data.write.beam import open_engine
 
+    check_engine(options, engine)
     opened = open_engine(
         engine,
         project=project,

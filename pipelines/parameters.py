@@ -18,7 +18,7 @@ from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
 from trainer import fields
 from trainer.config import TrainingConfig
-from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.data.sources import kind_of, table_forms
 from trainer.data.tables.columns import read_schema
 from trainer.errors import InputError
@@ -173,6 +173,7 @@ def _check_together(values: ParameterSet) -> None:
     for name, uri in places.items():
         resource_names.check_place(name, uri)
     _check_table(values, kind.is_table)
+    check_engine(values.records, values.engine)
     training, records = values.training, values.records
     if not kind.is_table:
         model = open_model(training.model, training.model_options)

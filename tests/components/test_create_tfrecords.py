@@ -79,4 +79,6 @@ def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     records = artifact(dsl.Dataset, tmp_path / "records")
     assert "install the extra [dataflow]" in refused(run, records, records_engine="dataflow")
+    both = {"records_engine": "dataflow", "records_store": str(tmp_path / "store")}
+    assert "is for records_engine='local'; Dataflow" in refused(run, records, **both)
     assert not (tmp_path / "records").exists()

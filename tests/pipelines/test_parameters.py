@@ -78,6 +78,10 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             "source='images:' does not fit; use images:URI, a folder of classes, gs:// or local",
         ),
         ({"source": "digits:8"}, "source='digits:8' does not fit; use digits"),
+        (
+            {"records_engine": "dataflow", "records_store": "gs://b/s"},
+            "records_store='gs://b/s' is for records_engine='local'; Dataflow writes all",
+        ),
         ({"source": ""}, "source='' is not a source; known: bigquery, csv, digits"),
         ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),
         ({"batch_size": 2, "worker_count": 3}, "by 4 replicas; use 4"),

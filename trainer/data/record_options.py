@@ -182,3 +182,12 @@ class EngineOptions:
                 f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
                 "regions/us-central1/subnetworks/default"
             )
+
+
+def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
+    """Refuse a store where Dataflow writes all shards anew."""
+    if records.records_store and engine.records_engine == "dataflow":
+        raise InputError(
+            f"records_store={records.records_store!r} is for records_engine='local'; Dataflow "
+            "writes all shards anew: leave one of the two out"
+        )

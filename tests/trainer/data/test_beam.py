@@ -182,8 +182,15 @@ def test_too_many_rejections_leave_nothing_behind(answers):
     assert content(folder / "broken-beam") == content(folder / "broken-local") == {}
 
 
-def test_killed_and_run_again_with_beam_keeps_the_shards_that_are_whole(python, sources, tmp_path):
-    options = {**sources["images"], "image_size": 96, "shard_megabytes": 0.03}
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("images", {"image_size": 96, "shard_megabytes": 0.03}),
+        pytest.param("table", {"shard_megabytes": 0.003}, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_run_again_beam_keeps_whole_shards(python, sources, tmp_path, name, changes):
+    options = {**sources[name], **changes}
     cases = [
         {"output": str(tmp_path / engine), "engine": engine, "options": options}
         for engine in ("beam", "local")
@@ -250,14 +257,6 @@ def test_a_folder_that_dataflow_does_not_have_is_named_before_anything_is_writte
     with pytest.raises(InputError, match=f"workers have no folder .*{place}; give gs://"):
         create_tfrecords(options, target, engine=open_engine())
     assert not (tmp_path / "out").exists()
-
-
-def test_a_store_is_for_one_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    options = RecordOptions(records_store=str(tmp_path / "store"))
-    with pytest.raises(InputError, match=r"records_store=.*store' is for records_engine='local'"):
-        create_tfrecords(options, str(tmp_path / "out"), engine=open_engine())
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

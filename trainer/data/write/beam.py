@@ -65,13 +65,8 @@ class BeamEngine:
             )
         self._job, self._say = job, say
 
-    def check(self, source: Source, options: RecordOptions, output_uri: str) -> None:
-        """Refuses folders that Dataflow's workers do not have, and a store."""
-        if options.records_store:
-            raise InputError(
-                f"records_store={options.records_store!r} is for records_engine='local'; Dataflow "
-                "writes all shards: leave it out"
-            )
+    def check(self, source: Source, output_uri: str) -> None:
+        """Refuses folders that Dataflow's workers do not have."""
         if self._job is None or self._job.sees_this_machine:
             return
         places = {"output": output_uri}

@@ -58,7 +58,7 @@ def create_tfrecords(
     source = open_source(options)
     checks.check_apart(source.location, output_uri)
     if engine:
-        engine.check(source, options, output_uri)
+        engine.check(source, output_uri)
     started = time.monotonic()
     with output.locked(output_uri, options.source) as check:
         output.open_folder(output_uri)
