@@ -3,10 +3,13 @@
 https://docs.cloud.google.com/storage/docs/json_api
 """
 
+import base64
 import datetime
+import hashlib
 import json
 import os
 import pathlib
+import re
 import urllib.parse
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -16,6 +19,7 @@ from pipelines.emulator.artifact_registry import parts_of
 from pipelines.emulator.server import HttpRequest
 
 _OBJECTS = r"/storage/v1/b/(?P<bucket>[^/]+)/o"
+_PAGE = 1000
 Buckets = Mapping[str, MutableMapping[str, bytes]]
 
 
@@ -44,9 +48,26 @@ class CloudStorage:
         return {"version": 3, "bindings": []}
 
     def list_objects(self, request: HttpRequest) -> dict[str, Any]:
-        prefix = request.query.get("prefix", "")
-        found = self._bucket(request).items()
-        return {"items": [_object(request, *one) for one in found if one[0].startswith(prefix)]}
+        """Return a page of the objects with a prefix that match a glob, in the order of names."""
+        query, bucket = request.query, self._bucket(request)
+        glob = re.escape(query.get("matchGlob", "**")).replace(r"\*\*", ".*")
+        pattern = re.compile(glob.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"))
+        prefix, begin, end = (query.get(one, "") for one in ("prefix", "startOffset", "endOffset"))
+        names = sorted(
+            name
+            for name in bucket
+            if name.startswith(prefix) and pattern.fullmatch(name)
+            if begin <= name and (not end or name < end)
+        )
+        if "delimiter" in query:
+            inner = {name[: name.find("/", len(prefix)) + 1] for name in names}
+            return {"prefixes": sorted(inner - {"", prefix})[:_PAGE]}
+        first = int(query.get("pageToken", 0))
+        last = first + min(_PAGE, int(query.get("maxResults", _PAGE)))
+        answer: dict[str, Any] = {
+            "items": [_object(request, name, bucket[name]) for name in names[first:last]]
+        }
+        return {**answer, "nextPageToken": str(last)} if last < len(names) else answer
 
     def get_object(self, request: HttpRequest) -> Any:
         name, bucket = _name(request), self._bucket(request)
@@ -137,10 +158,12 @@ def _name(request: HttpRequest) -> str:
 
 def _object(request: HttpRequest, name: str, content: bytes) -> dict[str, Any]:
     updated = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    md5 = hashlib.md5(content, usedforsecurity=False).digest()
     return {
         "bucket": request.match["bucket"],
         "name": name,
         "size": str(len(content)),
         "generation": "1",
+        "md5Hash": base64.b64encode(md5).decode(),
         "updated": updated,
     }
