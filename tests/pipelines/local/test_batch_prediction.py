@@ -2,12 +2,19 @@
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
+from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.test_serving_commands import register
+from tests.trainer.serving.servers import ROOT
 from tests.trainer.serving.test_answers import judged, pixels_of, row_of
 from trainer.data.tables.inputs import columns_of
 
@@ -127,3 +134,31 @@ def test_a_job_that_fails_ends_the_run_with_its_reason(command, untrained_model,
     assert code == 1
     assert "error: Predict: not JSON: Expecting property name" in errors
     assert json.loads(Path("runs/latest/summary.json").read_text())["state"] == "FAILED"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_server(untrained_model, tmp_path, number):
+    register(tmp_path, "digits", untrained_model)
+    Path("scans.jsonl").write_text(f"{json.dumps([[0] * 8] * 8)}\n" * 100_000)
+    words = ["run", "digits", "--local", "--batch", "scans.jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait_for(lambda: list(Path().glob("runs/latest/**/prediction.results-*")), 300)
+        children = psutil.Process(process.pid).children(recursive=True)
+        servers = [one for one in children if "trainer.serving" in one.cmdline()]
+        assert len(servers) == 1
+        process.send_signal(number)
+        shown, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not any(map(is_alive, [one.pid for one in servers])))
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "CANCELLED in" in shown
