@@ -30,6 +30,8 @@ from trainer.machines.worker_pools import IMAGE
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
 LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
+_PLACE: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
+_RUN = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
 RETRIES = 2
 """Further tries of a step that has failed."""
 
@@ -101,9 +103,6 @@ def _add_steps(
     recipe_sets: list[str],
     operation: Operation,
 ) -> None:
-    machines = operation.step_machines
-    place: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
-    run = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
     # Not cached: what the source holds may change under the same name.
     listed = step("List the source", fingerprint_source, parameters)
 
@@ -113,11 +112,11 @@ def _add_steps(
         create_tfrecords,
         parameters,
         cached=True,
-        machine=machines.get("records"),
+        machine=operation.step_machines.get("records"),
         source_digest=listed.outputs["digest"],
         # Compiling names the image that it gives this step.
         image=IMAGE,
-        **place,
+        **_PLACE,
     ).outputs["records"]
 
     # Not cached, as nothing after it: each run has a directory and a model of its own.
@@ -128,9 +127,9 @@ def _add_steps(
         records=records,
         rates=cost.table().rates,
         rates_of=f"{cost.table().region}, {cost.table().date}",
-        run=run,
+        run=_RUN,
         recipe_sets=recipe_sets,
-        **place,
+        **_PLACE,
     )
 
     # KFP leaves the branches of an If without an Else open: those of the gate must come last.
@@ -139,7 +138,7 @@ def _add_steps(
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
         job = (
             CustomTrainingJobOp(
-                display_name=run,
+                display_name=_RUN,
                 worker_pool_specs=plan.outputs["worker_pool_specs"],
                 base_output_directory=plan.outputs["base_output_directory"],
                 strategy=parameters["scheduling_strategy"],
@@ -152,36 +151,47 @@ def _add_steps(
             .set_display_name("Train")
             .set_caching_options(False)
         )
+        _judge(parameters, records, plan, job, own_steps, operation)
 
-        collected = step("Collect model and metrics", collect_training, plan.outputs)
-        artifacts: dict[str, Any] = {
-            "records": records,
-            "model": collected.after(job).outputs["model"],
-            "training": plan.outputs["training"],
-        }
-        judged = step(
-            "Evaluate and compare with the champion",
-            evaluate_model,
-            parameters,
-            machine=machines.get("evaluation"),
-            title=run,
-            **artifacts,
-            **place,
-        )
-        available = {**parameters, **judged.outputs, **artifacts, **place, "run": run}
-        for name, component in own_steps.items():
-            steps.add(name, component, available)
 
-        candidate = {**available, "configuration": plan.outputs["configuration"]}
-        # A model that gets no role stays what it is: files of this run.
-        with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-            champion = step("Register as champion", register_model, candidate, role=CHAMPION)
-            with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712
-                step(
-                    "Deploy the champion",
-                    deploy_champion,
-                    {**candidate, **vars(operation.serving)},
-                    registered=champion.outputs["registered"],
-                )
-        with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-            step("Register as challenger", register_model, candidate, role=CHALLENGER)
+def _judge(
+    parameters: dict[str, Any],
+    records: Any,
+    plan: dsl.PipelineTask,
+    job: dsl.PipelineTask,
+    own_steps: Mapping[str, Any],
+    operation: Operation,
+) -> None:
+    """Add the steps behind training: evaluation, the user's own, registration, deployment."""
+    collected = step("Collect model and metrics", collect_training, plan.outputs)
+    artifacts: dict[str, Any] = {
+        "records": records,
+        "model": collected.after(job).outputs["model"],
+        "training": plan.outputs["training"],
+    }
+    judged = step(
+        "Evaluate and compare with the champion",
+        evaluate_model,
+        parameters,
+        machine=operation.step_machines.get("evaluation"),
+        title=_RUN,
+        **artifacts,
+        **_PLACE,
+    )
+    available = {**parameters, **judged.outputs, **artifacts, **_PLACE, "run": _RUN}
+    for name, component in own_steps.items():
+        steps.add(name, component, available)
+
+    candidate = {**available, "configuration": plan.outputs["configuration"]}
+    # A model that gets no role stays what it is: files of this run.
+    with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
+        champion = step("Register as champion", register_model, candidate, role=CHAMPION)
+        with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712
+            step(
+                "Deploy the champion",
+                deploy_champion,
+                {**candidate, **vars(operation.serving)},
+                registered=champion.outputs["registered"],
+            )
+    with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
+        step("Register as challenger", register_model, candidate, role=CHALLENGER)

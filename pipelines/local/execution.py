@@ -14,19 +14,13 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.console import print_plain, relative
-from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.job_service import JobService
-from pipelines.emulator.model_service import FOLDER_NAME, ModelService
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.server import Emulator
-from pipelines.emulator.serving_processes import ServingProcesses
 from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
 from pipelines.local.journal import Journal
 from pipelines.local.run_rows import rows_of
 from pipelines.local.run_state import Board
+from pipelines.local.services import Services, started_services
 from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
@@ -129,31 +123,11 @@ def execute(
         if engine:
             made = _containers(engine, pipeline.image, record, directory, guardian, console)
             containers = stack.enter_context(made)
-        operations = Operations()
-        # Models outlive the run that has made them: the next one meets its champion there.
-        registry = directory.parent / FOLDER_NAME
-        models = ModelService(registry, operations)
-        servers = stack.enter_context(ServingProcesses(logs / "endpoints", guardian))
-        endpoints = EndpointService(registry, models, operations, servers)
-        service = JobService(logs, guardian, containers)
-        batches = BatchService(logs, guardian, models, operations)
-        emulator = stack.enter_context(
-            Emulator(
-                service,
-                batches,
-                models,
-                endpoints,
-                operations,
-                background=True,
-                guardian=guardian,
-            )
-        )
-        stack.enter_context(service)
-        stack.enter_context(batches)
+        services = stack.enter_context(started_services(directory, guardian, containers))
         tasks = ProcessTasks(
             board=board,
-            emulator=emulator,
-            services=(service, batches),
+            emulator=services.emulator,
+            services=(services.jobs, services.batches),
             launcher=pipeline.launcher,
             guardian=guardian,
             artifacts=artifacts,
@@ -164,12 +138,12 @@ def execute(
         stack.callback(tasks.close)
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
-        rows = functools.partial(rows_of, board, service.jobs)
+        rows = functools.partial(rows_of, board, services.jobs.jobs)
         with view_of(rows, console, relative(directory)) as view:
             call = functools.partial(_call, pipeline, record, directory, tasks)
             state, error = _followed(_Thread("kfp", call), tasks, board, view)
             board.close(state)
-        failure, content = _ended(record, state, error, board, service, batches, directory)
+        failure, content = _ended(record, state, error, board, services, directory)
     seconds = time.monotonic() - board.started
     run_end.show(console, content, board, failure, seconds, directory)
     return Run(directory, state, content)
@@ -180,20 +154,19 @@ def _ended(
     state: str,
     error: str,
     board: Board,
-    service: JobService,
-    batches: BatchService,
+    services: Services,
     directory: pathlib.Path,
 ) -> tuple[run_end.Failure | None, dict[str, Any]]:
     """Return why a run failed, if it did, and its summary, which is written."""
     failure = None
     if state == "FAILED":
-        failure = run_end.failure_of(board, (service, batches), error, directory)
+        failure = run_end.failure_of(board, (services.jobs, services.batches), error, directory)
     content = run_summary.summarize(
         record=record,
         state=state,
         board=board,
-        jobs=service.jobs,
-        batches=batches.jobs,
+        jobs=services.jobs.jobs,
+        batches=services.batches.jobs,
         directory=directory,
         artifacts=artifacts_of(record, directory),
         error=failure.message if failure else "",
@@ -202,7 +175,7 @@ def _ended(
     run_summary.write(content, directory)
     # A full disk has room for neither, and the run's result is told all the same.
     with contextlib.suppress(OSError):
-        run_end.link_tensorboard(service.jobs, directory)
+        run_end.link_tensorboard(services.jobs.jobs, directory)
     return failure, content
 
 
