@@ -13,11 +13,12 @@ _ACCOUNT = f"training-runner@{_PROJECT}.iam.gserviceaccount.com"
 _FIRE_SECONDS = 1.0
 
 
-def emulator(
-    folder: Annotated[
-        str, typer.Option("--folder", metavar="DIR", help="What keeps runs, models and buckets.")
-    ] = "emulated",
-) -> None:
+_Folder = Annotated[
+    str, typer.Option("--folder", metavar="DIR", help="What keeps runs, models and buckets.")
+]
+
+
+def emulator(folder: _Folder = "emulated") -> None:
     """Start a Vertex AI on this machine, and print what leads the other commands to it."""
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService

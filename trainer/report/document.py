@@ -37,14 +37,10 @@ def write_report(
 
     Args:
         uri: of the HTML file.
-        evaluation: of the trained model on the test split.
-        dataset: what it was trained on.
         training: metrics.json of the training; any key may be missing.
         history: rows of history.csv, as numbers or as text; may be empty.
-        title: heading of the page.
         details: parameters of the run, by name.
         recipe_sets: names of those that the recipe sets.
-        verdict: of the gate.
         drifts: of the training data since the champion's.
         price: of the training job's machines; None where it is not known.
         on_vertex: whether they were used, and the run not one of this machine.

@@ -75,15 +75,12 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     values: dict[str, Any] = vars(parser.parse_args(arguments))
     dataset, config = values.pop("dataset"), values.pop("config")
     base = values.pop("base_output_directory")
+    base = base or environment.get("AIP_MODEL_DIR", "").rstrip("/").rpartition("/")[0]
     machine = {name: values.pop(name) for name in ("evaluator_pool", "accelerator_count")}
     if not base:
-        model_directory = environment.get("AIP_MODEL_DIR", "")
-        if not model_directory:
-            raise InputError(
-                "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as "
-                "Vertex AI does"
-            )
-        base = model_directory.rstrip("/").rpartition("/")[0]
+        raise InputError(
+            "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
+        )
     return Job(
         dataset=dataset,
         base_output_directory=base,
