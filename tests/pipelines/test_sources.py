@@ -144,7 +144,7 @@ def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, in_o
     error = in_one_line("source=images:photos")
     assert "has only one class, 'rose'; a classifier needs two or more" in error
     shutil.rmtree(photos / "rose")
-    assert "has no classes: expected a folder" in in_one_line("source=images:photos")
+    assert "has no classes; a classifier needs two or more" in in_one_line("source=images:photos")
 
 
 def test_a_floor_of_no_class_is_found_before_the_start(photos, in_one_line):

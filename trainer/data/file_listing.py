@@ -9,11 +9,9 @@ their content: no object is read. TensorFlow's own way to a bucket takes a reque
 
 import binascii
 import functools
-import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainer.data import storage
@@ -61,16 +59,13 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
         with google_in_one_line(f"{place} can't be listed", remedy):
             listed = matching_objects if matching else _in_bucket
             yield from listed(open_client(), place)
-    elif storage.is_remote(location):
-        yield from _by_tensorflow(location, matching)
     elif matching:
-        for path in sorted(glob.glob(location, recursive=True)):  # noqa: PTH207 - a pattern
-            yield _local(path, path)
-    elif Path(location).is_dir():
+        for path in sorted(storage.matching(location)):
+            yield _file(path, path)
+    elif storage.is_folder(location):
         yield from _below(location, "")
     else:
-        Path(location).stat()
-        yield _local(location, "")
+        yield _file(location, "")
 
 
 def open_client() -> Any:
@@ -154,37 +149,12 @@ def _below(folder: str, prefix: str) -> Iterator[File]:
         if path.endswith("/"):
             yield from _below(join(folder, path[:-1]), f"{prefix}{path}")
         else:
-            yield _local(join(folder, path), f"{prefix}{path}")
+            yield _file(join(folder, path), f"{prefix}{path}")
 
 
-def _local(file: str, path: str) -> File:
-    try:
-        status = os.stat(file)  # noqa: PTH116 - of each of millions of files
-    except OSError:  # A link that leads nowhere counts as it is.
-        status = os.lstat(file)
+def _file(uri: str, path: str) -> File:
+    if storage.is_remote(uri):
+        return File(path, storage.size(uri), "")
+    # A link that leads nowhere counts as it is.
+    status = os.stat(uri, follow_symlinks=os.path.exists(uri))  # noqa: PTH110, PTH116 - of millions
     return File(path, status.st_size, str(status.st_mtime_ns))
-
-
-def _by_tensorflow(location: str, matching: bool) -> Iterator[File]:
-    """Describe files that only TensorFlow can reach, with a request a file."""
-    import tensorflow as tf
-
-    gfile = tf.io.gfile
-    try:
-        if matching:
-            paths = sorted(gfile.glob(location))
-        elif gfile.isdir(location):
-            paths = [
-                join(folder, name)
-                for folder, _, names in gfile.walk(location)
-                for name in sorted(names)
-            ]
-        else:
-            paths = [location]
-        for path in paths:
-            status = gfile.stat(path)
-            yield File(
-                path.removeprefix(location).lstrip("/"), status.length, str(status.mtime_nsec)
-            )
-    except tf.errors.OpError as error:
-        raise OSError(str(error.message).partition("\n")[0]) from None

@@ -179,16 +179,6 @@ def matching(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
 
 
-def holds_a_file(uri: str) -> bool:
-    """Tell if a folder, or one below, has a file; of a local one, no more than that is listed."""
-    folders = []
-    for name, folder in entries(uri):
-        if not folder:
-            return True
-        folders.append(f"{uri.rstrip('/')}/{name}")
-    return any(map(holds_a_file, folders))
-
-
 def exists(uri: str) -> bool:
     return _gfile().exists(uri) if is_remote(uri) else Path(uri).exists()
 

@@ -203,6 +203,7 @@ class ImageSource(SourceKind):
     unit = "images"
     is_spilled = False
     location = ""
+    classes: list[str]
     details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, place: str, options: RecordOptions) -> None:
@@ -218,6 +219,15 @@ class ImageSource(SourceKind):
     @classmethod
     def look(cls, place: str, options: RecordOptions) -> list[str]:
         return cls.open(place, options).classes
+
+    def _check_classes(self, source: str) -> None:
+        """Refuse fewer classes than two."""
+        if len(self.classes) < 2:
+            found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
+            raise InputError(
+                f"source={source!r} has {found}; a classifier needs two or more, as folders in one "
+                "of images"
+            )
 
     def digest(self, fetched: Any) -> bytes:
         return digest(fetched)

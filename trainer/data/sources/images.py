@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainer.data import storage
@@ -67,7 +67,7 @@ class ImageFolder(ImageSource):
         }
         self.classes = sorted(set(self._class_folders.values()))
         self._labels = {name: label for label, name in enumerate(self.classes)}
-        _check_classes(self.classes, options.source)
+        self._check_classes(options.source)
         for part, names in named.items():
             missing = sorted(set(self.classes) - set(names))
             if self._splits.get(part) == "train" and missing:
@@ -113,27 +113,28 @@ class ImageFolder(ImageSource):
         return self._labels.get(name, -1) if slash else -1, split
 
     def _check_folders(self, folders: dict[str, str]) -> None:
-        """Raises InputError for a class without images; lists none beyond its first file."""
+        """Refuses a class that has no file of its own; lists none beyond its first file."""
         for path, name in folders.items():
-            self._check_class(name, path, storage.entries(join(self.location, path)))
+            uri, inner = join(self.location, path), []
+            for entry, is_folder in storage.entries(uri):
+                if is_folder:
+                    inner.append(entry)
+                elif not _is_hidden(entry):
+                    break
+            else:
+                self._refuse(name, path, [one for one in inner if any(list_files(join(uri, one)))])
 
-    def _check_class(self, name: str, path: str, entries: Iterable[tuple[str, bool]]) -> None:
-        """Refuses a class folder that has no file of its own."""
-        uri, folders = join(self.location, path), []
-        for entry, is_folder in entries:
-            if is_folder:
-                folders.append(entry)
-            elif not _is_hidden(entry):
-                return
-        held = [one for one in sorted(folders) if storage.holds_a_file(join(uri, one))]
+    def _refuse(self, name: str, path: str, held: list[str]) -> None:
+        """Say what is wrong with a class folder that has files, if any, in folders alone."""
         if held:
             found = ", ".join(f"{one}/" for one in self._class_folders)
             raise InputError(
                 f"source=images:{self.location} has {_shortened(found)} for classes, but {path}/ "
-                f"holds only folders ({_shortened(', '.join(held))}); {_LAYOUTS}"
+                f"holds only folders ({_shortened(', '.join(sorted(held)))}); {_LAYOUTS}"
             )
         raise InputError(
-            f"class {name!r} is empty: no file in {uri}; add images or remove the folder"
+            f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "
+            "remove the folder"
         )
 
     def _listed(self, file: File) -> Example | Rejection:
@@ -180,14 +181,3 @@ def _is_hidden(name: str) -> bool:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
-
-
-def _check_classes(classes: list[str], source: str) -> None:
-    if not classes:
-        raise InputError(
-            f"source={source!r} has no classes: expected a folder for each class, with its images"
-        )
-    if len(classes) == 1:
-        raise InputError(
-            f"source={source!r} has only one class, {classes[0]!r}; a classifier needs two or more"
-        )

@@ -42,11 +42,7 @@ class PreparedDataset(ImageSource):
         self.location = str(info.data_dir)
         self._image, self._label = _feature_names(info, options.source)
         self.classes = list(info.features[self._label].names)
-        if len(self.classes) < 2:
-            raise InputError(
-                f"source={options.source!r} has only one class, {self.classes[0]!r}; "
-                "a classifier needs two or more"
-            )
+        self._check_classes(options.source)
         self._files = [
             (str(path), split_named(split.name))
             for split in sorted(info.splits.values(), key=lambda split: split.name)

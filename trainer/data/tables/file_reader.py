@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
+from trainer.data.file_listing import list_files
 from trainer.data.schema import join
 from trainer.data.sources import SourceKind
 from trainer.data.tables.columns import TableSchema, read_schema
@@ -73,7 +74,11 @@ class FileReader(TableKind):
         if is_pattern(location):
             found = [uri for uri in storage.matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
-            found = list(_below(location.rstrip("/") or "/", self.endings))
+            found = [
+                join(location, one.path)
+                for one in list_files(location)
+                if one.path.lower().endswith(self.endings) and "/." not in f"/{one.path}"
+            ]
         elif storage.exists(location):
             found = [location]
         else:
@@ -101,16 +106,6 @@ def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None
             raise InputError(f"{place} has no column {name!r}{hint}")
         if header.count(name) > 1:
             raise InputError(f"{place}: its header has {name!r} twice; rename one")
-
-
-def _below(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    for name, inner in storage.scan(folder):
-        if name.startswith("."):
-            continue
-        if inner:
-            yield from _below(join(folder, name), endings)
-        elif name.lower().endswith(endings):
-            yield join(folder, name)
 
 
 def _short_names(uris: list[str]) -> list[str]:

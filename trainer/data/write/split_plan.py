@@ -24,6 +24,9 @@ from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of
 RANKS = ("", *SPLITS)
 """Splits of listed examples by the rank that is stored; of equal content, the highest stays."""
 
+IDENTIFIED_AT_ONCE = 100_000
+"""Examples whose identities, 16 bytes each, are held together."""
+
 
 class Plan:
     """Everything that a source listed, compactly.
@@ -79,7 +82,8 @@ class Plan:
             for label, count in enumerate(np.bincount(labels[order]).tolist()):
                 if count:
                     totals.counts[split, classes[label]] = count
-            totals.content = totals.content + content_of(self.identities(order))
+            for part in np.array_split(order, len(order) // IDENTIFIED_AT_ONCE + 1):
+                totals.content = totals.content + content_of(self.identities(part))
         totals.sample = [self.example(index) for index in self.order["train"][:SAMPLE]]
         totals.pairs = named_pairs(self.contradictions, classes)
         return totals
