@@ -6,7 +6,7 @@ from tests.gcs.bucket import BucketServer
 from tests.gcs.proxy import FaultyProxy
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
     with BucketServer("bucket", tmp_path_factory.mktemp("server") / "log") as server:
         yield server

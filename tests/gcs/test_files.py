@@ -103,22 +103,19 @@ def test_of_two_writers_of_a_folder_the_later_one_has_it(proxy, server, tmp_path
     """Cloud Storage has no locks; a note says which of the two may finish."""
     source, uri = two_classes(tmp_path / "in"), "gs://bucket/contested"
 
-    def options(size):
-        return RecordOptions(source=f"images:{source}", image_size=size, encoding="raw")
-
-    class Interrupted:
-        """Writes the shards only after another writer has begun and ended."""
-
-        def check(self, source, output_uri):
-            """Take any."""
-
-        def write(self, writer, tasks, report):
-            later.append(create_tfrecords(options(24), uri, progress=lambda _: None))
-            return (writer.write(task, report) for task in tasks)
+    def options(size, **others):
+        return RecordOptions(source=f"images:{source}", image_size=size, encoding="raw", **others)
 
     later: list = []
+
+    def interrupted(line):
+        """Lets another writer begin and end before the first shard is written."""
+        if "taken over" in line:
+            later.append(create_tfrecords(options(24), uri, progress=lambda _: None))
+
     with pytest.raises(InputError, match=f"^{uri} is now written by .*; only one can have"):
-        create_tfrecords(options(16), uri, engine=Interrupted(), progress=lambda _: None)
+        store = "gs://bucket/contested-store"
+        create_tfrecords(options(16, records_store=store), uri, progress=interrupted)
     # A writer that was killed leaves its note, which holds up none that comes after it.
     server.put("contested/.unfinished/writer.json", b"{}")
     again = create_tfrecords(options(24), uri, progress=lambda _: None)

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from tests import tables
-from trainer.data.write.writer import create_tfrecords
+from tests.trainer.data.test_tables import of_one_column, write
 from trainer.errors import InputError
 
 NUMBER = {"name": "miles", "type": "numeric"}
@@ -40,7 +40,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
-        ({"source": "digits"}, "but source='digits' is none; use csv:URI"),
+        ({"source": "digits"}, "but source='digits' is none; use bigquery:PROJECT"),
     ],
 )
 def test_a_schema_that_is_not_right_is_refused_in_one_line(changes, message):
@@ -68,7 +68,7 @@ def test_numbers_that_came_as_floats_are_whole_again():
 def test_a_table_that_does_not_fit_its_schema_is_refused(tmp_path, header, rows, message):
     table = tables.write_csv(tmp_path / "t.csv", rows, header)
     with pytest.raises(InputError) as raised:
-        create_tfrecords(tables.options(table), str(tmp_path / "out"), progress=lambda _: None)
+        write(table, tmp_path / "out")
     assert message in str(raised.value)
 
 
@@ -83,6 +83,36 @@ def test_files_that_are_not_there_damaged_or_empty_are_refused(tmp_path):
         ("cut.csv.gz", "is damaged or cut off"),
     ):
         with pytest.raises(InputError, match=message):
-            create_tfrecords(
-                tables.options(tmp_path / source), str(tmp_path / "out"), progress=lambda _: None
-            )
+            write(tmp_path / source, tmp_path / "out")
+
+
+def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
+    header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
+    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
+    changes = of_one_column("miles", column="payment")
+    words = r"has no value; .* the first is t.csv:2: row is not UTF-8: convert the file.*iconv -f"
+    with pytest.raises(InputError, match=words):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+    made[3:] = [f"{n},Bern,{'cash' if n % 2 else 'card'}" for n in range(60)]
+    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
+    words = r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: convert the [^;]*$"
+    with pytest.raises(InputError, match=words):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+    (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"the header, is not UTF-8: convert .*from Latin-1"):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_table_in_utf_16_is_told_by_its_encoding(tmp_path, encoding):
+    (tmp_path / "t.csv").write_bytes("\ufeffmiles,payment\n1,card\n".encode(encoding))
+    with pytest.raises(InputError, match=r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"):
+        write(tmp_path / "t.csv", tmp_path / "out")
+
+
+@pytest.mark.parametrize("classes", [{}, {"classes": ["card", "cash"]}])
+def test_a_table_of_a_header_alone_has_no_rows(tmp_path, classes):
+    (tmp_path / "t.csv").write_text("miles,payment\n")
+    changes = of_one_column("miles", column="payment", **classes)
+    with pytest.raises(InputError, match=r"^source='csv:.*t.csv' has no rows, only columns; add"):
+        write(tmp_path / "t.csv", tmp_path / "out", **changes)

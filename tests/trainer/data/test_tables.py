@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests import tables
+from tests.trainer.data.folders import content
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows
 from trainer.data.tables import table as table_source
@@ -22,6 +23,11 @@ from trainer.errors import InputError
 
 def write(source: Path | str, output: Path, **changes) -> Dataset:
     return create_tfrecords(tables.options(source, **changes), str(output), progress=lambda _: None)
+
+
+def of_one_column(name: str, **label) -> dict:
+    """Options of a table with one column of numbers, and that label."""
+    return {"columns": [{"name": name, "type": "numeric"}], "crosses": [], "label": label}
 
 
 def examples(dataset: Dataset, split: str) -> list[dict]:
@@ -40,14 +46,6 @@ def examples(dataset: Dataset, split: str) -> list[dict]:
 def rejected(dataset: Dataset) -> dict[str, str]:
     text = Path(dataset.uri, "rejected.jsonl").read_text()
     return {one["key"]: one["reason"] for one in map(json.loads, text.splitlines())}
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +73,7 @@ def test_statistics_are_those_of_the_training_split_alone(dataset):
 def test_a_vocabulary_holds_the_commonest_values_of_training_in_order(dataset):
     feature = next(one for one in dataset.features if one.name == "payment")
     found = [one["payment"].decode() for one in examples(dataset, "train")]
-    assert feature.settings["values"] == ["card", "cash", "voucher"] or (
-        feature.settings["values"][0] == "card"
-    )
+    assert feature.settings["values"][0] == "card"
     assert feature.statistics["counts"] == {
         value: found.count(value) for value in feature.settings["values"]
     }
@@ -129,48 +125,12 @@ def test_rows_that_do_not_fit_are_rejected_by_line_and_missing_values_are_kept(t
 def test_a_class_of_unusable_rows_alone_moves_no_other(tmp_path):
     made = ["bad,zebra", *(f"{n},{'cash' if n % 2 else 'card'}" for n in range(60))]
     table = tables.write_csv(tmp_path / "t.csv", made, "miles,payment")
-    columns = [{"name": "miles", "type": "numeric"}]
-    changes = {"columns": columns, "crosses": [], "label": {"column": "payment"}}
+    changes = of_one_column("miles", column="payment")
     dataset = write(table, tmp_path / "out", max_rejected_fraction=0.1, **changes)
     assert dataset.classes == ["card", "cash"]
     kept = [one for split in dataset.splits for one in examples(dataset, split)]
     assert len(kept) == 60
     assert all(one["label"] == one["miles"] % 2 for one in kept)
-
-
-def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
-    header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
-    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
-    columns = [{"name": "miles", "type": "numeric"}]
-    changes = {"columns": columns, "crosses": [], "label": {"column": "payment"}}
-    words = r"has no value; .* the first is t.csv:2: row is not UTF-8: convert the file.*iconv -f"
-    with pytest.raises(InputError, match=words):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
-    made[3:] = [f"{n},Bern,{'cash' if n % 2 else 'card'}" for n in range(60)]
-    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
-    with pytest.raises(
-        InputError, match=r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: convert the [^;]*$"
-    ):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
-    (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"the header, is not UTF-8: convert .*from Latin-1"):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_table_in_utf_16_is_told_by_its_encoding(tmp_path, encoding):
-    (tmp_path / "t.csv").write_bytes("\ufeffmiles,payment\n1,card\n".encode(encoding))
-    with pytest.raises(InputError, match=r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"):
-        write(tmp_path / "t.csv", tmp_path / "out")
-
-
-@pytest.mark.parametrize("classes", [[], ["card", "cash"]])
-def test_a_table_of_a_header_alone_has_no_rows(tmp_path, classes):
-    (tmp_path / "t.csv").write_text("miles,payment\n")
-    columns = [{"name": "miles", "type": "numeric"}]
-    label = {"column": "payment", **({"classes": classes} if classes else {})}
-    with pytest.raises(InputError, match=r"^source='csv:.*t.csv' has no rows, only columns; add"):
-        write(tmp_path / "t.csv", tmp_path / "out", columns=columns, crosses=[], label=label)
 
 
 def test_a_table_that_can_not_be_read_on_is_one_line(tmp_path, monkeypatch):
@@ -190,14 +150,11 @@ def test_a_label_column_of_a_quantity_is_refused(tmp_path, kind):
     values = [n * 0.37 if kind == "fraction" else 3 * n for n in range(40)]
     made = [f"{n},{value}" for n, value in enumerate(values * 5)]
     table = tables.write_csv(tmp_path / "t.csv", made, "a,tips")
-    columns = [{"name": "a", "type": "numeric"}]
-    changes = {"columns": columns, "crosses": [], "label": {"column": "tips"}}
+    changes = of_one_column("a", column="tips")
     with pytest.raises(InputError) as raised:
         write(table, tmp_path / "out", **changes)
     message = str(raised.value)
-    assert (
-        "label column 'tips' holds numbers, not classes: 40 different ones in 200 rows" in message
-    )
+    assert "'tips' holds numbers, not classes: 40 different ones in 200 rows" in message
     assert '"above": 1}' in message and "quantiles" in message
     names = sorted({str(value) for value in values}, key=float)
     assert write(table, tmp_path / "out", **{**changes, "label": {"column": "tips", "above": 9}})
@@ -210,9 +167,7 @@ def test_a_label_column_of_a_quantity_is_refused(tmp_path, kind):
 def test_many_classes_of_whole_numbers_are_classes(tmp_path):
     made = [f"{n},{n % 40}" for n in range(800)]
     table = tables.write_csv(tmp_path / "t.csv", made, "a,shop")
-    columns = [{"name": "a", "type": "numeric"}]
-    changes = {"columns": columns, "crosses": [], "label": {"column": "shop"}}
-    assert len(write(table, tmp_path / "out", **changes).classes) == 40
+    assert len(write(table, tmp_path / "out", **of_one_column("a", column="shop")).classes) == 40
 
 
 def test_too_many_bad_rows_fail_with_the_first_named(tmp_path):
@@ -233,22 +188,17 @@ def test_one_file_gzipped_ones_a_folder_and_a_pattern_hold_the_same_rows(tmp_pat
     part = "\n".join([shuffled, *swapped])
     (folder / "below").mkdir()
     (folder / "below" / "b.csv.gz").write_bytes(gzip.compress(part.encode()))
-    counts = []
-    sources = [tmp_path / "whole.csv", folder, f"{folder}/**/*.csv*"]
-    for number, source in enumerate(sources):
+    found = []
+    for number, source in enumerate((tmp_path / "whole.csv", folder, f"{folder}/**/*.csv*")):
         written = write(source, tmp_path / f"out{number}")
-        counts.append(
-            sorted(
-                (one["label"], one.get("miles", -1), one["hour"], one.get("company", b""))
-                for split in written.splits
-                for one in examples(written, split)
-            )
-        ) if number else counts.append(None)
-        keys = [one["key"].decode() for one in examples(written, "train")]
-        if number:
-            assert any(key.startswith("below/b.csv.gz:") for key in keys)
-    assert counts[1] == counts[2]
-    assert len(counts[1]) == 400
+        read = [one for split in written.splits for one in examples(written, split)]
+        names = {"miles": -1, "hour": None, "company": b""}
+        found.append(
+            sorted([one["label"], *(one.get(*name) for name in names.items())] for one in read)
+        )
+        assert any(one["key"].startswith(b"below/b.csv.gz:") for one in read) == (number > 0)
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 400
 
 
 def test_rows_of_a_remote_table_are_named_by_its_files(tmp_path):
