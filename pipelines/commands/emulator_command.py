@@ -41,10 +41,9 @@ def emulator(folder: _Folder = "emulated") -> None:
 
     place = Path(folder).resolve()
     (place / "buckets").mkdir(parents=True, exist_ok=True)
-    ended = threading.Event()
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
-        clock, operations = Clock(), Operations(seconds=1.0)
+        clock, operations, ended = Clock(), Operations(seconds=1.0), threading.Event()
         engine = PipelineEngine(place, guardian, clock)
         stack.callback(engine.close)
         jobs = CustomJobFiles(place, guardian)

@@ -107,14 +107,14 @@ def run_recipe(
         return _run_here(loaded, given, directory, cache, in_containers, root)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
-    from pipelines.cloud import batches
+    from pipelines.cloud import batch_launch
     from pipelines.cloud.launch import launch
 
     own = settings()
     if not own.project:
         raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
     if batch is not None:
-        return batches.launch(loaded, given, own, name=name or "", detach=detach)
+        return batch_launch.launch(loaded, given, own, name=name or "", detach=detach)
     return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
 
 

@@ -22,11 +22,11 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """
     from pipelines import prediction_values
     from pipelines import recipe as recipes
-    from pipelines.cloud import batches, job_request, schedules
+    from pipelines.cloud import batch_launch, job_request, schedules
 
     own = settings().require("project", "pipeline_root")
     if base := prediction_values.base_of(recipe):
-        applied = batches.apply(settings.connect(), recipes.load(base))
+        applied = batch_launch.apply(settings.connect(), recipes.load(base))
     else:
         loaded = recipes.load(recipe)
         compiled = job_request.compiled(loaded, own)

@@ -86,6 +86,7 @@ def test_a_run_on_what_the_champion_was_trained_on_skips_training_with_a_verdict
         "evaluate-model": "SKIPPED",
         "register-model": "SKIPPED",
         "register-model-2": "SKIPPED",
+        "deploy-champion": "SKIPPED",
         "skip-training": "SUCCEEDED",
     }
     assert summary["verdict"] == "skipped"
