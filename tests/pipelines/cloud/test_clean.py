@@ -148,25 +148,19 @@ def test_a_run_whose_model_somebody_registered_by_hand_stays(vertex, command, ru
     assert deletions(vertex) == []
 
 
-def test_records_that_a_kept_run_took_from_the_cache_stay(vertex, command, run, bucket):
+@pytest.mark.parametrize("of_the_console", [False, True])
+def test_records_that_a_kept_run_took_from_the_cache_stay(
+    vertex, command, run, bucket, of_the_console
+):
     run("first", 60)
     later = run("later", 1)
+    if of_the_console:
+        later.labels.clear()
     records = f"gs://bucket/{folder('first')}create-tfrecords_1/records"
     later.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
     out = command("clean", "--older-than", "30d", "--yes")[1]
     assert "kept: run first: run later uses what it wrote" in out
     assert "first" in vertex.pipeline_jobs
-    assert deletions(vertex) == []
-
-
-def test_records_that_a_run_of_the_console_took_from_the_cache_stay(vertex, command, run, bucket):
-    run("first", 60)
-    other = run("other", 1)
-    other.labels.clear()
-    records = f"gs://bucket/{folder('first')}create-tfrecords_1/records"
-    other.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
-    out = command("clean", "--older-than", "30d", "--yes")[1]
-    assert "kept: run first: run other uses what it wrote" in out
     assert deletions(vertex) == []
 
 

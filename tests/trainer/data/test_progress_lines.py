@@ -25,28 +25,21 @@ def test_a_line_about_every_second_says_how_far_how_fast_and_how_long_still():
     ]
 
 
-def test_the_time_left_is_not_told_before_anything_is_done():
+@pytest.mark.parametrize(
+    ("unit", "total", "done", "line"),
+    [
+        # The time left is not told before anything is done.
+        ("images", {"total": 9}, 0, "0/9 images, 0 images/s"),
+        ("images", {}, 3000, "3,000 images listed, 1,500 images/s"),
+        ("rows", {}, 1, "1 row listed, 0 rows/s"),
+    ],
+)
+def test_the_line_after_two_seconds_says_what_is_known(unit, total, done, line):
     clock, lines = Clock(), []
-    progress = ProgressLines("create_tfrecords", "images", total=9, emit=lines.append, clock=clock)
+    progress = ProgressLines("create_tfrecords", unit, **total, emit=lines.append, clock=clock)
     clock.now = 2.0
-    progress.advance(0)
-    assert lines == ["create_tfrecords: 0/9 images, 0 images/s"]
-
-
-def test_without_a_total_the_line_says_what_was_listed():
-    clock, lines = Clock(), []
-    progress = ProgressLines("create_tfrecords", "images", emit=lines.append, clock=clock)
-    clock.now = 2.0
-    progress.advance(3000)
-    assert lines == ["create_tfrecords: 3,000 images listed, 1,500 images/s"]
-
-
-def test_one_of_a_unit_is_in_the_singular():
-    clock, lines = Clock(), []
-    progress = ProgressLines("create_tfrecords", "rows", emit=lines.append, clock=clock)
-    clock.now = 2.0
-    progress.advance(1)
-    assert lines == ["create_tfrecords: 1 row listed, 0 rows/s"]
+    progress.advance(done)
+    assert lines == [f"create_tfrecords: {line}"]
 
 
 @pytest.mark.parametrize(
