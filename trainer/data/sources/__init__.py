@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -34,17 +33,6 @@ DIGEST_BYTES = 16
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-_SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-    "testing": "test",
-}
-_SET = re.compile(r"[ _-]?(set|data)$")
 
 
 class Reference(NamedTuple):
@@ -301,8 +289,3 @@ def _own(name: str) -> type[SourceKind] | None:
 def digest(content: bytes) -> bytes:
     """Return a digest of an example's content: the first `DIGEST_BYTES` of its sha256."""
     return hashlib.sha256(content).digest()[:DIGEST_BYTES]
-
-
-def split_named(name: str) -> str:
-    """Return the split that a name such as "train" or "Test_Set" stands for; empty if none."""
-    return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")

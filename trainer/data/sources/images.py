@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from trainer.data import storage
 from trainer.data.file_listing import File, list_files
 from trainer.data.schema import join
-from trainer.data.sources import Example, ImageSource, Mapped, Reference, Rejection, split_named
+from trainer.data.sources import Example, ImageSource, Mapped, Reference, Rejection
+from trainer.data.split_names import split_named
 from trainer.errors import InputError
 
 if TYPE_CHECKING:

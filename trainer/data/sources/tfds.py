@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
-from trainer.data.sources import Example, ImageSource, Reference, Rejection, digest, split_named
+from trainer.data.sources import Example, ImageSource, Reference, Rejection, digest
+from trainer.data.split_names import split_named
 from trainer.errors import InputError
 
 if TYPE_CHECKING:

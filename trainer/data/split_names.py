@@ -1,0 +1,19 @@
+"""Names that folders and data sets give to splits."""
+
+import re
+
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "testing": "test",
+}
+_SET = re.compile(r"[ _-]?(set|data)$")
+
+
+def split_named(name: str) -> str:
+    """Return the split that a name such as "train" or "Test_Set" stands for; empty if none."""
+    return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")
