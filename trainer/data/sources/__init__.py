@@ -89,7 +89,7 @@ class Source(Protocol):
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
-        is_spilled: whether it is a Table, which is planned and written in blocks of rows.
+        is_table: whether it is a Table, which is planned and written in blocks of rows.
         classes: names, in the order of label indices.
         features: of its examples; of a table known when it has been listed.
         details: what dataset.json notes of it, besides its options.
@@ -98,7 +98,7 @@ class Source(Protocol):
     name: str
     unit: str
     location: str
-    is_spilled: bool
+    is_table: bool
     classes: list[str]
     features: list[Feature]
     details: dict[str, Any]
@@ -189,7 +189,6 @@ class ImageSource(SourceKind):
     """
 
     unit = "images"
-    is_spilled = False
     location = ""
     classes: list[str]
     details: ClassVar[dict[str, Any]] = {}

@@ -54,7 +54,7 @@ class Table:
     """
 
     unit = "rows"
-    is_spilled = True
+    is_table = True
 
     def __init__(self, reader: TableReader, schema: TableSchema, options: RecordOptions) -> None:
         self._source, self._schema, self._reader = options.source, schema, reader

@@ -95,7 +95,7 @@ class _Sum(beam.CombineFn):
     def add_input(self, totals: Totals, one: Totals) -> Totals:
         with _noting(self._folder):
             totals.merge(one)
-            if self._source.is_spilled:
+            if self._source.is_table:
                 self._source.check(totals)
         return totals
 
@@ -127,7 +127,7 @@ class RecordsPipeline:
 
     def add_to(self, pipeline: Any) -> None:
         """Add all transforms to a pipeline."""
-        parts, totals = (self._tables if self.source.is_spilled else self._images)(pipeline)
+        parts, totals = (self._tables if self.source.is_table else self._images)(pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(_Sum(self.source, self.folder))
         plans = totals | "Plan" >> self._step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
@@ -237,7 +237,7 @@ class RecordsPipeline:
         yield Plan(writer, shard_counts(totals, mean, self.options), creation, is_done)
 
     def _concluded(self, totals: Totals) -> Any:
-        if self.source.is_spilled:
+        if self.source.is_table:
             self.source.conclude(totals)
         return self.source
 
@@ -277,7 +277,7 @@ class RecordsPipeline:
         file = shard_name(split, number, count)
         present = (part for part in parts if part is not None)
         task: ShardTask | RowTask
-        if self.source.is_spilled:
+        if self.source.is_table:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(part), SCHEMA) for part in present]
             rows = in_order(pa.Table.from_batches(batches, SCHEMA))
             task = RowTask(file, split, number, count, rows)

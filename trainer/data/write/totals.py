@@ -103,7 +103,7 @@ class Totals:
 
     def record_cost(self, source: Source) -> tuple[float, float]:
         """Return the mean bytes of a record, and the seconds that one takes."""
-        if source.is_spilled:
+        if source.is_table:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
         started = time.monotonic()
         sizes = []

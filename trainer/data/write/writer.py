@@ -93,7 +93,7 @@ def _create(
         store = RecordsStore(options.records_store, manifest.conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     plan: Any = source  # A table is its own plan.
-    if source.is_spilled:
+    if source.is_table:
         totals = plan.plan(listing, spares)
     else:
         # Beside stored records mostly little is to be written.
