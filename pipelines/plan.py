@@ -131,7 +131,7 @@ class _Plan:
         if self.parameters.pipeline.deploy_champion:
             serving = operation.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
-            yield "endpoint", f"{price}, of a champion, of the one before it, and of its test"
+            yield "endpoint", f"{price}: the champion, and the one before it; one more for a test"
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
         yield from self._cut_off(timeout)

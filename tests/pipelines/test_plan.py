@@ -113,7 +113,7 @@ def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, mon
 def test_an_endpoint_is_priced_by_the_hour_where_a_run_deploys(capsys):
     assert "endpoint" not in shown_by(capsys, "digits")
     (line,) = shown_by(capsys, "digits", "--set", "deploy_champion=true")["endpoint"]
-    assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy, of a champion")
+    assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy: the champion")
 
 
 def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch):
