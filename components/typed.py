@@ -19,7 +19,6 @@ from kfp import dsl
 
 from trainer.errors import exit_on_input_error
 from trainer.fields import build, pick, type_of
-from trainer.machines.worker_pools import IMAGE
 
 RUNTIME = {"_KFP_RUNTIME": "true"}
 """KFP's own sign of a step that runs: it leaves out what only compiling needs, half a second."""
@@ -64,4 +63,7 @@ def component(function: Callable[..., Any]) -> Any:
     )
     if RUNTIME.items() <= os.environ.items():
         return call
+    # The table of machines is read for it, which a step that runs need not wait for.
+    from trainer.machines.worker_pools import IMAGE
+
     return dsl.component(call, base_image=IMAGE, target_image=IMAGE)

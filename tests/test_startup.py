@@ -86,7 +86,7 @@ STEPS = {
     "collect_training": (
         {"training": "Artifact"},
         {"model": "Model", "metrics": "Metrics"},
-        ("numpy", "PIL", "pydantic_core", "google.api_core"),
+        ("numpy", "PIL", "pydantic_core", "google.api_core", "tomllib"),
     ),
 }
 """Inputs, outputs, and libraries that a step has no use for."""
