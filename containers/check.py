@@ -20,6 +20,8 @@ from pathlib import Path
 PACKAGES = ("trainer", "components")
 SERVING = "trainer.serving"
 """What the serving image is for; the other images have no web server."""
+BEAM = "trainer.data.write.beam_pipeline"
+"""Needs Apache Beam, which the layer of Dockerfile.dataflow adds."""
 COMMANDS = {
     "": {"trainer.task": "--base_output_directory", "kfp.dsl.executor_main": "--executor_input"},
     "serving": {SERVING: "--host"},
@@ -31,10 +33,15 @@ DRIVER = "libcuda.so.1"
 
 
 def import_modules(*, serving: bool = False) -> list[str]:
-    """Imports every module of `PACKAGES` but those of `SERVING`, or these alone; returns names."""
+    """Imports every module of `PACKAGES` but those of `SERVING`, or these alone; returns names.
+
+    `BEAM` is imported where Apache Beam is installed.
+    """
     names = []
     for package in map(importlib.import_module, [SERVING] if serving else PACKAGES):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name == BEAM and not importlib.util.find_spec("apache_beam"):
+                continue
             if serving or not module.name.startswith(SERVING):
                 importlib.import_module(module.name)
                 names.append(module.name)

@@ -42,9 +42,10 @@ def monitor(
     directory = runs_folder(runs_directory, local=True)
     version = local_registry.champion(recipe, model_name, directory)
     quiet.import_tensorflow()
+    from pipelines import request_drift
     from trainer.data import schema
     from trainer.evaluation import drift
-    from trainer.serving import request_drift, request_log
+    from trainer.serving import request_log
 
     before = schema.load(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, rows = request_drift.measure(before, request_log.read(log))

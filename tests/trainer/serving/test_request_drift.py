@@ -2,11 +2,12 @@
 
 import pytest
 
+from pipelines import request_drift
 from tests import tables
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation import drift
-from trainer.serving import request_drift, request_log
+from trainer.serving import request_log
 
 HEADER = tables.HEADER.split(",")
 NAMES = [column["name"] for column in tables.COLUMNS]
