@@ -2,8 +2,7 @@
 against the loader of the tutorials: the same JPEG records, in stored order.
 
 All give uint8 or float32 batches of 224x224 pictures from one warm page cache; the folder
-holds the pictures that the records were made of. `decoding` has the stored JPEGs in memory and does
-nothing but decode them on all cores: no reader of them can be faster.
+holds the pictures that the records were made of.
 """
 
 import contextlib
@@ -43,12 +42,10 @@ def rows() -> list[tuple[str, float, float, str]]:
             "jpeg": lambda: _ours(jpeg),
             "tutorial": lambda: _tutorial(jpeg),
         }
-        stored = _stored(jpeg)
         quiet = _rates(
             {
                 "folder": lambda: _folder(photos),
                 "raw": lambda: _ours(raw),
-                "decoding": lambda: _decoding(*stored),
                 **loaders,
             }
         )
@@ -63,7 +60,6 @@ def rows() -> list[tuple[str, float, float, str]]:
         _compared(f"reading raw records / {folder_reader}", quiet, ("raw", "folder"), 8.0),
         _compared(f"reading jpeg records / {folder_reader}", quiet, ("jpeg", "folder"), 3.5),
         _compared(f"reading jpeg records / {tutorial}", quiet, ("jpeg", "tutorial"), 2.0),
-        _compared("reading jpeg records / decoding alone", quiet, ("jpeg", "decoding"), 0.9),
         _compared(
             f"the same beside a busy loop a core / {tutorial}", busy, ("jpeg", "tutorial"), 1.0
         ),
@@ -145,26 +141,6 @@ def _tutorial(dataset: Dataset) -> tf.data.Dataset:
     return (
         tf.data.TFRecordDataset(files)
         .map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
-        .batch(BATCH)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-def _stored(dataset: Dataset) -> tuple[list[bytes], list[int]]:
-    """The JPEGs of records, and a label each."""
-    files = [dataset.shard_uri(shard) for shard in dataset.splits["train"].shards]
-    examples = [tf.train.Example.FromString(one.numpy()) for one in tf.data.TFRecordDataset(files)]
-    images = [example.features.feature["image"].bytes_list.value[0] for example in examples]
-    return images, [0] * len(images)
-
-
-def _decoding(images: list[bytes], labels: list[int]) -> tf.data.Dataset:
-    return (
-        tf.data.Dataset.from_tensor_slices((images, labels))
-        .map(
-            lambda image, label: (tf.io.decode_jpeg(image, channels=3), label),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
         .batch(BATCH)
         .prefetch(tf.data.AUTOTUNE)
     )
