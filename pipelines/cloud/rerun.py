@@ -8,7 +8,7 @@ find their checkpoint there. Training refuses a checkpoint of other records or s
 import datetime
 from typing import Any
 
-from pipelines.cloud import job_request, past_runs, runs
+from pipelines.cloud import job_request, past_runs, runs, watch
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.launch import follow
 from pipelines.cloud.settings import Settings
@@ -17,6 +17,8 @@ from trainer.errors import InputError
 
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
     """Start the run that goes on with an interrupted one; returns the exit code.
+
+    Waits for the end of a run that is being cancelled.
 
     Args:
         recipe: whose latest run is meant, or the ID of a run.
@@ -32,6 +34,8 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     job = runs.get(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
     if run_id and job.display_name != recipe:
         raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
+    if runs.state_of(job) == "CANCELLING":
+        job = watch.wait(connection, runs.id_of(job))
     _check(connection, job)
     new_id = job_request.run_id(job.display_name, name, datetime.datetime.now())
     runs.create(connection, _again(job, new_id), new_id)

@@ -58,6 +58,7 @@ class VertexEmulator(FaultyEmulator):
     def __init__(self, folder):
         clock, operations = Clock(), Operations(seconds=0.001)
         self.outcomes, self.empty_log_pages = [], 0
+        self.polls_of_a_cancellation = 0
         self.pools = [
             {
                 "machineSpec": {"machineType": "n1-standard-4"},
@@ -128,11 +129,12 @@ class VertexEmulator(FaultyEmulator):
         self._polls[_id(job)][1] = left - 1
         if left <= 0:
             self.finish(_id(job), outcome)
-        else:
+        elif job.state != types.PipelineState.PIPELINE_STATE_CANCELLING:
             job.state = types.PipelineState.PIPELINE_STATE_RUNNING
 
     def cancel(self, job):
-        self.finish(_id(job), Outcome("CANCELLED"))
+        self._polls[_id(job)] = [Outcome("CANCELLED"), self.polls_of_a_cancellation]
+        self.update(job)
 
     def finish(self, run_id, outcome):
         """Brings a run to its end, with the tasks and the CustomJob of one."""

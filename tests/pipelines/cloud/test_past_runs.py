@@ -101,6 +101,15 @@ def test_a_run_with_no_training_job_yet_is_resumed_from_the_start(vertex, comman
     assert "resume_from" not in sent(vertex)[1]["runtimeConfig"]["parameterValues"]
 
 
+def test_a_run_that_is_being_cancelled_is_resumed_at_its_end(vertex, command):
+    vertex.outcomes, vertex.polls_of_a_cancellation = [Outcome(polls=99), Outcome()], 3
+    command("run", "digits", "--name", "one", "--detach")
+    command("cancel", "one")
+    code, out, _ = command("run", "digits", "one", "--resume", "--name", "again")
+    assert code == 0 and "CANCELLING" in out
+    assert "resume_from" in sent(vertex)[1]["runtimeConfig"]["parameterValues"]
+
+
 def test_only_a_run_that_has_ended_badly_is_resumed(vertex, command, refused):
     vertex.outcomes = [Outcome(), Outcome(polls=99)]
     command("run", "digits", "--name", "one")
