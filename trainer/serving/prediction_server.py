@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
 import pydantic_core
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -130,13 +131,14 @@ class PredictionServer:
             self._bytes -= len(body)
 
     async def _answer(self, request: Request, body: bytearray) -> bytes:
-        end = asyncio.get_running_loop().time() + DEADLINE
+        loop = asyncio.get_running_loop()
+        end = loop.time() + DEADLINE
         if self._predictor is None:
             raise _RefusedError(503, "the model is not loaded yet; try again")
         if self._requests > MAX_REQUESTS:
             raise _RefusedError(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
-            async with asyncio.timeout_at(end):
+            with anyio.fail_after(end - loop.time()):
                 await self._read(request, body)
         except TimeoutError:
             raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
@@ -144,7 +146,7 @@ class PredictionServer:
         instances = self._predictor.preprocess(content)
         self._log(content["instances"])
         try:
-            async with asyncio.timeout_at(end):
+            with anyio.fail_after(end - loop.time()):
                 answers = await self._batcher.submit(instances, len(instances))
         except QueueFullError:
             raise _RefusedError(429, "too many instances wait; try again") from None
