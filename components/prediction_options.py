@@ -16,8 +16,8 @@ FORMATS = {
 }
 """Vertex AI's instancesFormat of files, by their ending."""
 BIGQUERY = "bq://"
-_TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
-_TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
+TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
+TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class PredictionOptions:
     def __post_init__(self) -> None:
         if self.input:
             format_of(self.input)
-        if self.output.startswith(BIGQUERY) and not _TABLE_PLACE.fullmatch(self.output):
+        if self.output.startswith(BIGQUERY) and not TABLE_PLACE.fullmatch(self.output):
             raise InputError(f"output={self.output!r} is not bq://PROJECT.DATASET.TABLE")
 
 
@@ -72,7 +72,7 @@ class PredictionJobOptions:
 def format_of(input: str) -> str:
     """Return the instancesFormat of `input`; raises InputError where it has none."""
     if input.startswith(BIGQUERY):
-        if not _TABLE.fullmatch(input):
+        if not TABLE.fullmatch(input):
             raise InputError(f"input={input!r} is not bq://PROJECT.DATASET.TABLE")
         return "bigquery"
     for ending, kind in FORMATS.items():

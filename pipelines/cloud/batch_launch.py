@@ -7,7 +7,6 @@ from typing import Any
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.prediction_options import BIGQUERY, format_of
-from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import prediction_values, resource_names
 from pipelines.cloud import job_request, runs, schedules
@@ -118,8 +117,7 @@ def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
 def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
     model, kind = values["model_name"], format_of(values["input"])
     with translated(f"looking for the champion of {model!r}"):
-        registry = ModelRegistry(connection.models, connection.settings.parent)
-        champion = registry.champion(model)
+        champion = connection.registry.champion(model)
         image = ""
         if champion:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri

@@ -138,6 +138,13 @@ class Connection:
         return make_retry(say, sign_in=sign_in, seconds=seconds)
 
     @functools.cached_property
+    def registry(self) -> Any:
+        """The Model Registry of the settings' project and region."""
+        from components.registry.model_registry import ModelRegistry
+
+        return ModelRegistry(self.models, self.settings.parent)
+
+    @functools.cached_property
     def storage(self) -> Any:
         """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
         from google.cloud import storage

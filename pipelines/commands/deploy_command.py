@@ -37,7 +37,6 @@ def deploy(
     """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
-    from components.registry.model_registry import ModelRegistry
     from pipelines.cloud import monitoring
     from pipelines.cloud.connection import Connection
     from pipelines.machines import cost
@@ -52,8 +51,7 @@ def deploy(
         raise InputError(f"{recipe} registers no model: its model_name is empty")
     console = Console()
     connection = Connection(settings().require("project"))
-    registry = ModelRegistry(connection.models, connection.settings.parent)
-    endpoints = Endpoints(connection.endpoints, registry)
+    endpoints = Endpoints(connection.endpoints, connection.registry)
     with translated(f"serving {model!r}"):
         if rollback:
             previous = endpoints.roll_back(model)

@@ -73,10 +73,7 @@ def _registry(settings: GivenSettings, runs_directory: Path | None, model: str) 
     with contextlib.ExitStack() as stack:
         stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
         if runs_directory is None:
-            from components.registry.model_registry import ModelRegistry
-
-            connection = settings.connect()
-            yield ModelRegistry(connection.models, connection.settings.parent)
+            yield settings.connect().registry
         else:
             yield stack.enter_context(local_registry.opened(runs_directory))
 

@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
+from components.prediction_options import TABLE, TABLE_PLACE
 from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.field_rules import check_display_name, check_form, check_region
+from pipelines.emulator.field_rules import check_form, check_key, check_name
 from pipelines.emulator.job_rules import check_machine_spec
 from pipelines.emulator.labels import check_labels
 
@@ -12,8 +13,6 @@ FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list
 """Of instances, for a model that was trained by custom code."""
 _OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
 _WITH_FIELDS = ("jsonl", "bigquery", "tf-record", "tf-record-gzip")
-_TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
-_TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 _LONGEST_URI = 2000
 DEFAULT_MAX_REPLICAS = 10
 _ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -27,13 +26,10 @@ def check(job: Any, parent: str) -> None:
     Args:
         parent: projects/P/locations/L.
     """
-    if not job.display_name:
-        raise invalid("batch_prediction_job.display_name is required")
-    check_display_name(job, "batch_prediction_job")
+    check_name(job, "batch_prediction_job")
     check_labels(job.labels)
     check_form("service_account", job.service_account)
-    check_form("encryption_spec_key_name", job.encryption_spec.kms_key_name)
-    check_region("encryption_spec_key_name", job.encryption_spec.kms_key_name, parent)
+    check_key(job, parent)
     check_model(job, parent)
     check_input(job.input_config)
     check_output(job.output_config)
@@ -59,7 +55,7 @@ def check_input(config: Any) -> None:
     if source not in config:
         raise invalid(f"instances_format {kind} is read from input_config.{source}")
     if kind == "bigquery":
-        _check_uri(config.bigquery_source.input_uri, _TABLE, "bq://PROJECT.DATASET.TABLE")
+        _check_uri(config.bigquery_source.input_uri, TABLE, "bq://PROJECT.DATASET.TABLE")
     elif not config.gcs_source.uris:
         raise invalid("input_config.gcs_source.uris is required")
     for uri in config.gcs_source.uris if kind != "bigquery" else ():
@@ -76,7 +72,7 @@ def check_output(config: Any) -> None:
         raise invalid(f"predictions_format {kind} is written to output_config.{destination}")
     if kind == "bigquery":
         form = "bq://PROJECT, bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE"
-        _check_uri(config.bigquery_destination.output_uri, _TABLE_PLACE, form)
+        _check_uri(config.bigquery_destination.output_uri, TABLE_PLACE, form)
     else:
         prefix = config.gcs_destination.output_uri_prefix
         _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")

@@ -16,6 +16,20 @@ def check_display_name(resource: Any, field: str) -> None:
         raise invalid(f"{field}.display_name has more than {_LONGEST_NAME} characters")
 
 
+def check_name(resource: Any, field: str) -> None:
+    """Refuse no display name, and one that is too long."""
+    if not resource.display_name:
+        raise invalid(f"{field}.display_name is required")
+    check_display_name(resource, field)
+
+
+def check_key(resource: Any, parent: str) -> None:
+    """Refuse a Cloud KMS key that is misnamed, or of another region than that of the resource."""
+    key = resource.encryption_spec.kms_key_name
+    check_form("encryption_spec_key_name", key)
+    check_region("encryption_spec_key_name", key, parent)
+
+
 def check_form(kind: str, value: str) -> None:
     """Refuse the name of a network, key, account or TensorBoard of another form than its field's.
 

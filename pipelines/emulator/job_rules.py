@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines import resource_names
 from pipelines.emulator.api_error import invalid
-from pipelines.emulator.field_rules import check_display_name, check_form, check_region
+from pipelines.emulator.field_rules import check_form, check_key, check_name, check_region
 from pipelines.emulator.labels import check_labels
 from trainer.errors import InputError
 from trainer.machines.machine_types import accelerators, check_disk, check_machine
@@ -26,9 +26,7 @@ def check(job: Any, parent: str) -> None:
     Args:
         parent: projects/P/locations/L.
     """
-    if not job.display_name:
-        raise invalid("custom_job.display_name is required")
-    check_display_name(job, "custom_job")
+    check_name(job, "custom_job")
     check_labels(job.labels)
     check_resources(job, parent)
     pools = list(job.job_spec.worker_pool_specs)
@@ -132,11 +130,10 @@ def check_resources(job: Any, parent: str) -> None:
     https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
     https://cloud.google.com/vertex-ai/docs/experiments/tensorboard-training
     """
-    spec, key = job.job_spec, job.encryption_spec.kms_key_name
+    spec = job.job_spec
     for name in ("network", "service_account", "tensorboard"):
         check_form(name, getattr(spec, name))
-    check_form("encryption_spec_key_name", key)
-    check_region("encryption_spec_key_name", key, parent)
+    check_key(job, parent)
     check_region("tensorboard", spec.tensorboard, parent)
     if spec.tensorboard and not spec.base_output_directory.output_uri_prefix:
         raise invalid("job_spec.base_output_directory is required with a tensorboard")

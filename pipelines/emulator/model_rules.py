@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.field_rules import check_display_name, check_form, check_region
+from pipelines.emulator.field_rules import check_key, check_name
 from pipelines.emulator.labels import check_labels
 
 DEFAULT = "default"
@@ -21,12 +21,9 @@ def check(model: Any, parent: str) -> None:
     Args:
         parent: projects/P/locations/L.
     """
-    if not model.display_name:
-        raise invalid("model.display_name is required")
-    check_display_name(model, "model")
+    check_name(model, "model")
     check_labels(model.labels)
-    check_form("encryption_spec_key_name", model.encryption_spec.kms_key_name)
-    check_region("encryption_spec_key_name", model.encryption_spec.kms_key_name, parent)
+    check_key(model, parent)
 
 
 def check_version(name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.emulator import cron
 from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.field_rules import check_display_name, check_form, check_region
+from pipelines.emulator.field_rules import check_display_name, check_form, check_key
 from pipelines.emulator.labels import check_labels
 
 _ORDER = re.compile(r"(create|update|end|start)(_t|T)ime( asc| desc)?")
@@ -58,11 +58,9 @@ def check_resources(job: Any, parent: str) -> None:
 
     Reference of PipelineJob and of EncryptionSpec.
     """
-    key = job.encryption_spec.kms_key_name
     check_form("network", job.network)
     check_form("service_account", job.service_account)
-    check_form("encryption_spec_key_name", key)
-    check_region("encryption_spec_key_name", key, parent)
+    check_key(job, parent)
 
 
 def check_order(order_by: str) -> None:

@@ -66,7 +66,8 @@ class Totals:
         Raises:
             InputError: a column has too many different values for a vocabulary.
         """
-        self.counts += other.counts
+        # Unlike +=, it goes through the other's counts alone: there may be many parts, and classes.
+        self.counts.update(+other.counts)
         self.rejections += other.rejections
         self.contradictions += other.contradictions
         self.pairs = heapq.nsmallest(NAMED_PAIRS, self.pairs + other.pairs)
