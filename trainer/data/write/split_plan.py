@@ -216,9 +216,13 @@ def assigned(
 
 
 def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
-    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n]."""
-    bounds = [-(-(number << 64) // count) for number in range(1, count)]
-    return np.searchsorted(np.array(bounds, np.uint64), hashes, side="right")
+    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n].
+
+    That is hash * count >> 64, by halves: NumPy has no whole numbers of 128 bits.
+    """
+    half, ranges = np.uint64(32), np.uint64(count)
+    upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)
+    return ((upper * ranges + (lower * ranges >> half)) >> half).astype(np.int64)
 
 
 def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
