@@ -7,13 +7,13 @@ from components.prediction_options import format_of
 from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import Dataset
-from trainer.data.tables.columns import DTYPES
+from trainer.data.tables.columns import columns_in
 from trainer.errors import InputError
 
 
 def columns_of(dataset: Dataset) -> list[str]:
     """Return the columns of a table in the order of the records; none of images."""
-    return [feature.name for feature in dataset.features if feature.kind in DTYPES]
+    return [column.name for column in columns_in(dataset)]
 
 
 def check(input: str, dataset: Dataset | None) -> None:

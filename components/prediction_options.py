@@ -22,7 +22,7 @@ TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """What is predicted, by which model, and where the predictions go."""
+    """Instances to predict, the model that predicts them, and the place of the predictions."""
 
     model_name: str = option(
         "",

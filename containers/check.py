@@ -19,14 +19,14 @@ from pathlib import Path
 
 PACKAGES = ("trainer", "components")
 SERVING = "trainer.serving"
-"""What the serving image is for; the other images have no web server."""
+"""Runs in the serving image alone; the other images have no web server."""
 BEAM = "trainer.data.write.beam_pipeline"
 """Needs Apache Beam, which the layer of Dockerfile.dataflow adds."""
 COMMANDS = {
     "": {"trainer.task": "--base_output_directory", "kfp.dsl.executor_main": "--executor_input"},
     "serving": {SERVING: "--host"},
 }
-"""What `python -m MODULE --help` must show, by the image's target."""
+"""By the image's target, modules and a word that `python -m MODULE --help` must show."""
 UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
 DRIVER = "libcuda.so.1"
 """Comes with the machine, which mounts it into the container."""

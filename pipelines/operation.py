@@ -140,7 +140,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Monitoring:
-    """What Vertex AI's model monitoring looks at and tells."""
+    """Settings of Vertex AI's model monitoring."""
 
     threshold: float = option(
         0.3,

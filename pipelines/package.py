@@ -39,7 +39,7 @@ class Package:
 
     @functools.cached_property
     def bytes(self) -> bytes:
-        """What the file holds; raises InputError where it can't be read."""
+        """Content of the file; raises InputError where it can't be read."""
         try:
             return self.path.read_bytes()
         except OSError as error:

@@ -34,7 +34,7 @@ _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What a check has looked at and found, and what mends it; `ok` is None where it can't tell."""
+    """A check's subject, its result and the remedy; `ok` is None where it can't tell."""
 
     ok: bool | None
     what: str

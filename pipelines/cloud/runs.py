@@ -30,7 +30,7 @@ REQUEST = "request"
 _PAGE = 100
 _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
            "runtime_config.gcs_output_directory")  # fmt: skip
-"""What a list is asked for: a compiled pipeline of 200 KB for each run is not in it."""
+"""Fields that a list is asked for: the compiled pipeline, 200 KB for each run, is not one."""
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 

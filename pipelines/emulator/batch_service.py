@@ -79,7 +79,7 @@ class BatchService:
         except ApiError as error:
             self.refusals.append(str(error))
             raise
-        number = str(max(map(int, self._messages), default=0) + 1)
+        number = self._messages.next_id()
         message.name = f"{request.parent}/batchPredictionJobs/{number}"
         message.model_version_id = model.version_id
         message.create_time = datetime.datetime.now(datetime.timezone.utc)

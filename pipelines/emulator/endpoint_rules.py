@@ -11,7 +11,7 @@ from pipelines.emulator.labels import check_labels
 _ENDPOINT_ID = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?|[1-9][0-9]{0,8}|0")
 _DEPLOYED_ID = re.compile(r"[0-9]{1,10}")
 NEW = "0"
-"""What a traffic split calls the model that its request deploys."""
+"""Name, in a traffic split, of the model that the request deploys."""
 
 
 def check(endpoint: Any, endpoint_id: str) -> None:

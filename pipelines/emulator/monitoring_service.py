@@ -35,7 +35,7 @@ class MonitoringService:
 
         job = types.ModelDeploymentMonitoringJob(request.model_deployment_monitoring_job)
         self._check(job)
-        number = str(max(map(int, self.jobs), default=0) + 1)
+        number = self.jobs.next_id()
         job.name = f"{request.parent}/modelDeploymentMonitoringJobs/{number}"
         job.state = types.JobState.JOB_STATE_RUNNING
         self.jobs[number] = job

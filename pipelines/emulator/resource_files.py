@@ -20,6 +20,10 @@ class ResourceFiles(dict[str, Any]):
 
             super().__setitem__(path.stem, getattr(types, kind).from_json(path.read_text()))
 
+    def next_id(self) -> str:
+        """Return a number that no message has for its ID, as text."""
+        return str(max(map(int, self), default=0) + 1)
+
     def __setitem__(self, resource_id: str, message: Any) -> None:
         """Keep a message; a change of one that is kept is written by setting it again."""
         super().__setitem__(resource_id, message)

@@ -24,7 +24,7 @@ from trainer.data import storage
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
 DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading an entry raises that is not there, or that something has damaged."""
+"""Errors of reading an entry that is not there, or that something has damaged."""
 
 
 class WholeCache(LocalCache):

@@ -17,7 +17,7 @@ PATH = Path(__file__).with_name("prices.toml")
 SPOT_STRATEGIES = ("SPOT",)
 # https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#quota
 PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
-"""What counts against the quota of preemptible machines."""
+"""Strategies that count against the quota of preemptible machines."""
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
     "above), Cloud Storage, images, logs, TensorBoard, network, taxes"

@@ -1,4 +1,4 @@
-"""What the chief has written becomes a Model and Metrics; what it has not, an error."""
+"""Collect what the chief has written as a Model and Metrics; report what it has not as an error."""
 
 import json
 

@@ -247,7 +247,7 @@ def test_labels_are_brought_into_their_alphabet():
 
 
 def served(service, registry, **changes):
-    """How the version of a candidate is served, as the registry has it."""
+    """Return how the registry has the version of a candidate served."""
     made = registry.register("digits", candidate("one", **changes), "champion", "")
     return service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, Dataset, PartialShard, Shard
-from trainer.data.tables.columns import DTYPES, FEATURES
+from trainer.data.tables.columns import FEATURES, columns_in
 from trainer.data.write import records
 from trainer.data.write.process_pool import available_cores
 from trainer.errors import InputError
@@ -74,7 +74,7 @@ def _check_record(dataset: Dataset, uri: str) -> None:
     if not 0 <= label < len(dataset.classes):
         raise _misfit(dataset, uri, f"the label {label}", f"{len(dataset.classes)} classes")
     if dataset.is_table:
-        dtypes = {one.dtype for one in dataset.features if one.kind in DTYPES}
+        dtypes = {one.dtype for one in columns_in(dataset)}
         if not {FEATURES[dtype] for dtype in dtypes} <= example.keys():
             raise _misfit(dataset, uri, "other features", "columns")
         return

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from trainer.data.schema import Dataset
-from trainer.data.tables.columns import DTYPES
+from trainer.data.tables.columns import columns_in
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import Evaluation
@@ -66,7 +66,7 @@ def write_report(
         curves=quality.curves(evaluation),
         calibration=quality.calibration(evaluation),
         per_class=weakest_first if many else evaluation.per_class,
-        columns=[feature for feature in dataset.features if feature.kind in DTYPES],
+        columns=columns_in(dataset),
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
         balance=background.balance(dataset),
         features=background.features(dataset),

@@ -13,14 +13,19 @@
 Nothing of it is ever evaluated: a label is a column, or one comparison of two columns.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import nearest, option
+
+if TYPE_CHECKING:
+    from trainer.data.schema import Dataset, Feature
 
 KEYS = {
     "numeric": ("log", "boundaries", "quantiles", "embedding"),
@@ -155,6 +160,11 @@ class TableSchema:
     def needed(self) -> list[str]:
         """Names that every header must have."""
         return list(dict.fromkeys([*(c.name for c in self.columns), *self.label.columns]))
+
+
+def columns_in(dataset: Dataset) -> list[Feature]:
+    """Return the columns of a table in the order of its records; none of images."""
+    return [feature for feature in dataset.features if feature.kind in DTYPES]
 
 
 def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import DTYPES, FEATURES
+from trainer.data.tables.columns import FEATURES, columns_in
 from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
@@ -51,7 +51,7 @@ def columns_of(dataset: Dataset) -> list[Feature]:
     Raises:
         InputError: the examples are not rows of a table.
     """
-    columns = [feature for feature in dataset.features if feature.kind in DTYPES]
+    columns = columns_in(dataset)
     if not columns:
         raise InputError(
             f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
