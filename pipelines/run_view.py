@@ -23,6 +23,7 @@ _PLAIN_SECONDS = 5.0
 _ECHO = 3
 """Columns that stay free: what a key echoes after the table, such as ^C, must not wrap."""
 _CLOCK_WIDTH = 7
+"""Columns of a clock up to 9:59:59; a longer run has as many as it needs."""
 _MOST_LINES = 3
 _NARROW = 40
 """Columns of text below which it stands under its row instead, from column `_BELOW` on."""
@@ -104,21 +105,22 @@ class LiveView:
             inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)
             for inner in (False, True)
         }
+        clocks = [clock(seconds) if seconds else "" for _, _, seconds, _ in rows]
+        clock_width = max([_CLOCK_WIDTH, *map(len, clocks)])
         lines = []
-        for name, state, seconds, text in rows:
+        for (name, state, _, text), took in zip(rows, clocks, strict=True):
             mark, style = self._mark(state, name)
-            took = clock(seconds) if seconds else ""
             if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
                 text = state.lower().replace("_", " ")
             first = f" {name:{names[name.startswith(' ')]}} "
-            indent = 1 + len(first) + _CLOCK_WIDTH + 1
+            indent = 1 + len(first) + clock_width + 1
             wrapped = _wrapped(text, width - indent, most)
             if len(wrapped) > 1 and width - indent < _NARROW:
                 indent = _BELOW
                 wrapped = ["", *_wrapped(text, width - indent, most)]
             beside = f" {wrapped[0]}" if wrapped else ""
             lines.append(
-                Text.assemble(mark, (first, style), (f"{took:>{_CLOCK_WIDTH}}{beside}", "dim"))
+                Text.assemble(mark, (first, style), (f"{took:>{clock_width}}{beside}", "dim"))
             )
             lines += [Text(" " * indent + rest, "dim") for rest in wrapped[1:]]
         for line in lines:

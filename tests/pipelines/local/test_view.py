@@ -1,6 +1,7 @@
 import io
 import pathlib
 import re
+import time
 import types
 
 import pytest
@@ -26,7 +27,7 @@ def replica(folder, role, index, text="", **changes):
     log.write_text(text)
     values = {
         "role": role, "index": index, "log": log, "state": "RUNNING", "restarts": 0,
-        "started": 1.0, "ended": 0.0,
+        "started": time.monotonic() - 1, "ended": 0.0,
     }  # fmt: skip
     return types.SimpleNamespace(**{**values, **changes})
 
@@ -78,9 +79,13 @@ EPOCH = (
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(board, job, tmp_path, width, height):
+@pytest.mark.parametrize("hours", [0, 11, 160])
+def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(
+    board, job, tmp_path, width, height, hours
+):
+    started = time.monotonic() - hours * 3600
     job.replicas = [
-        replica(tmp_path, "chief", 0, f"{EPOCH}\n"),
+        replica(tmp_path, "chief", 0, f"{EPOCH}\n", started=started),
         *(replica(tmp_path, "worker", n, f"worker {n} serves at 127.0.0.1:8\n") for n in range(4)),
         replica(tmp_path, "evaluator", 0, "step 188: validation loss 0.19, accuracy 0.90, 0.4 s"),
     ]
