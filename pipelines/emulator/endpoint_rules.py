@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.field_rules import check_name
+from pipelines.emulator.field_rules import check_key, check_name
 from pipelines.emulator.labels import check_labels
 
 _ENDPOINT_ID = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?|[1-9][0-9]{0,8}|0")
@@ -14,13 +14,14 @@ NEW = "0"
 """Name, in a traffic split, of the model that the request deploys."""
 
 
-def check(endpoint: Any, endpoint_id: str) -> None:
-    """Refuse an endpoint without a name, or with an ID of another form.
+def check(endpoint: Any, endpoint_id: str, parent: str) -> None:
+    """Refuse an endpoint without a name, with an ID of another form or a key of another region.
 
     https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.endpoints/create
     """
     check_name(endpoint, "endpoint")
     check_labels(endpoint.labels)
+    check_key(endpoint, parent)
     if endpoint_id and not _ENDPOINT_ID.fullmatch(endpoint_id):
         raise invalid(f"endpoint_id {endpoint_id!r} is not up to 63 of a-z, 0-9 and -")
 

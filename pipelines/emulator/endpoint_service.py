@@ -53,7 +53,7 @@ class EndpointService:
         from google.cloud.aiplatform_v1 import types
 
         endpoint = types.Endpoint(request.endpoint)
-        endpoint_rules.check(endpoint, request.endpoint_id)
+        endpoint_rules.check(endpoint, request.endpoint_id, request.parent)
         with self._file.change() as content:
             number = request.endpoint_id or str(len(content) + 1)
             endpoint.name = f"{request.parent}/endpoints/{number}"

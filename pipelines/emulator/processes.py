@@ -159,19 +159,24 @@ class Process:
                 (os.killpg if group else os.kill)(self.pid, number)
 
     def _wait(self) -> None:
-        while not self._has_exited():
-            self._sample_memory()
-            time.sleep(_POLL_SECONDS)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._guardian.release(self.pid)
+        with contextlib.ExitStack() as end:
+            # Each of these is done, the last one first, whichever error comes before it: whoever
+            # waits for a process must not wait for ever.
+            end.callback(self.finished.set)
+            end.callback(self._reap)
+            end.callback(self._guardian.release, self.pid)
+            end.callback(self._signal, signal.SIGKILL, group=True)
+            while not self._has_exited():
+                self._sample_memory()
+                time.sleep(_POLL_SECONDS)
+
+    def _reap(self) -> None:
         self.returncode = self._child.wait()
         if self.stdin:
             with contextlib.suppress(OSError):
                 self.stdin.close()
         if not self.peak_memory:
             self.peak_memory = _children_peak()
-        self.finished.set()
 
     def _has_exited(self) -> bool:
         # WNOWAIT leaves the zombie, so that the group's number stays ours until it is killed.

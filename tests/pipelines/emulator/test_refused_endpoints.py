@@ -3,7 +3,7 @@
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT, changed
+from tests.pipelines.emulator.services import PARENT, PROJECT, changed
 
 DEPLOYED = {
     "id": "1",
@@ -46,6 +46,10 @@ def test_an_endpoint_that_a_page_rules_out_is_refused(services):
         create(services, "digits", display_name="")
     with pytest.raises(exceptions.BadRequest, match="'A' is not a label"):
         create(services, "digits", labels={"A": ""})
+    elsewhere = f"{PROJECT}/locations/europe-west4/keyRings/ring/cryptoKeys/key"
+    for key, reason in (("key", "/cryptoKeys/KEY"), (elsewhere, "in europe-west4")):
+        with pytest.raises(exceptions.BadRequest, match=reason):
+            create(services, "digits", encryption_spec={"kms_key_name": key})
     create(services, "digits")
     with pytest.raises(exceptions.Conflict):
         create(services, "digits")
