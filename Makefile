@@ -6,7 +6,7 @@ READY := $(VENV)/.requirements
 BEAM := $(VENV)/dataflow
 
 .DEFAULT_GOAL := help
-.PHONY: help run check quick test test-all test-training test-pipelines test-gcs dataflow lint format benchmark lock image push clean
+.PHONY: help run check quick test test-all tests test-gcs dataflow lint format benchmark lock image push clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,19 +44,15 @@ check: $(READY) ## Lint, types and the tests that need no TensorFlow, in half a 
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/check.txt
 
-test: $(READY) $(BEAM)/.requirements lint ## Lint, type-check and test: everything under a minute
-	@$(MAKE) --no-print-directory -j2 test-training test-pipelines
+test: $(READY) $(BEAM)/.requirements ## Lint, type-check and test: everything under a minute
+	@$(MAKE) --no-print-directory -j2 lint tests
 
-test-all: $(READY) $(BEAM)/.requirements lint ## The same with the slow tests
-	@$(MAKE) --no-print-directory -j2 WHICH='-m "slow or not slow"' test-training test-pipelines
+test-all: $(READY) $(BEAM)/.requirements ## The same with the slow tests
+	@$(MAKE) --no-print-directory -j2 WHICH='-m "slow or not slow"' lint tests
 
-# Half of the work each, one process a core. The output of the first is shown when it ends.
-test-training:
-	@mkdir -p build; $(BIN)/python -m pytest $(WHICH) tests/trainer --ignore=tests/trainer/data \
-	  > build/test-training.txt 2>&1; code=$$?; cat build/test-training.txt; exit $$code
-
-test-pipelines:
-	@$(BIN)/python -m pytest $(WHICH) --ignore-glob='tests/trainer/[!d]*'
+# A process a core; whoever has no test left takes some of another's.
+tests: $(READY)
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(WHICH)
 
 test-gcs: $(READY) ## A whole run in Cloud Storage, with and without faults, against a server of its own
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/gcs

@@ -1,5 +1,6 @@
 """What tests share: one set of records and one trained model."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -21,21 +22,40 @@ def digit_records(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, digit_records) -> Path:
+def shared(tmp_path_factory):
+    """Makes a folder once for all processes of pytest-xdist: shared(name, make) returns it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name, make) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def trained(shared, digit_records) -> Path:
     """base_output_directory of a job that `trainer.task` has run to its end."""
     from tests import replicas
 
-    folder = tmp_path_factory.mktemp("trained")
-    flags = [
-        f"--dataset={digit_records.uri}",
-        f"--base_output_directory={folder}",
-        "--epochs=6",
-        "--learning_rate=0.002",
-        "--schedule=one_cycle",
-        "--early_stopping_patience=3",
-    ]
-    replicas.run("trainer.task", flags, replicas.ALONE, folder / "replicas")
-    return folder
+    def train(folder):
+        flags = [
+            f"--dataset={digit_records.uri}",
+            f"--base_output_directory={folder}",
+            "--epochs=6",
+            "--learning_rate=0.002",
+            "--schedule=one_cycle",
+            "--early_stopping_patience=3",
+        ]
+        replicas.run("trainer.task", flags, replicas.ALONE, folder / "replicas")
+
+    return shared("trained", train)
 
 
 def _exported(folder, model, dataset, **options):
