@@ -69,7 +69,7 @@ def plan(
     if parameters.machines.accelerator_count:
         settings.load({}, os.environ).check_gpu_image(parameters.machines)
     minutes = minutes or recipe.operation.expected_minutes
-    planning.show(parameters, minutes, rates, Console(), recipe.operation)
+    planning.show(parameters, minutes, rates, recipe.operation)
     return worker_pool_specs(parameters.machines)
 
 

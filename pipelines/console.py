@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from trainer.errors import printable
@@ -22,6 +24,18 @@ def say(*lines: str) -> None:
     """Print lines to the standard output as `print_plain` does."""
     for line in lines:
         print_plain(Console(), line)
+
+
+def show_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()
+) -> None:
+    """Print rows of text below their titles, those of `right` aligned there; nothing is cut off."""
+    table = Table(box=None)
+    for title in titles:
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(cell, row))
+    Console().print(table)
 
 
 def complain(line: str) -> None:

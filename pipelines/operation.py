@@ -34,7 +34,7 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from components.prediction_options import PredictionJobOptions, PredictionOptions
 from components.serving_options import ServingOptions
@@ -43,8 +43,6 @@ from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.machines.worker_pools import MachineOptions
-
-T = TypeVar("T")
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MOST_ADDRESSES = 3
@@ -126,16 +124,22 @@ class StepMachine:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Batch prediction by the champion.
+class StepMachines:
+    """Machines of single steps. They are compiled into the pipeline.
 
-    Attributes:
-        parameters: of its pipeline, by name.
-        schedule: when it runs by itself; None: never.
+    KFP also takes parameters there, by an input that the component does not declare, and no page
+    says that Vertex AI resolves it.
     """
 
-    parameters: dict
-    schedule: Schedule | None
+    records: StepMachine | None = option(None, help="Of the step that writes TFRecords.")
+    evaluation: StepMachine | None = option(None, help="Of the step that evaluates the model.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch(PredictionJobOptions, PredictionOptions):
+    """Batch prediction by the champion: its pipeline's parameters and its schedule."""
+
+    schedule: Schedule | None = option(None, help="When it runs by itself.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,7 @@ class Monitoring:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Options of a recipe's runs on Vertex AI."""
+    """Options of a recipe's runs on Vertex AI; each field but the lists is a number or a table."""
 
     expected_minutes: float = option(
         0.0, help="Expected time of the training job, for its price; 0: unknown.", minimum=0
@@ -167,19 +171,44 @@ class Operation:
     steps: list[str] = option(
         [], help="Components of your own behind the evaluation, each as MODULE:NAME."
     )
-    # Compiled into the pipeline: KFP also takes parameters there, by an input that the component
-    # does not declare, and no page says that Vertex AI resolves it.
-    step_machines: dict = option({}, help="CPUs and memory of the steps records and evaluation.")
-    serving: Any = option(ServingOptions(), help="Machines of its model's endpoint.")
-    batch: Any = option(None, help="Parameters of batch prediction by its champion, and schedule.")
-    monitoring: Any = option(Monitoring(), help="Monitoring of its model's endpoint.")
+    step_machines: StepMachines = option(
+        StepMachines(), help="CPUs and memory of the steps records and evaluation."
+    )
+    serving: ServingOptions = option(ServingOptions(), help="Machines of its model's endpoint.")
+    batch: Batch | None = option(
+        None, help="Parameters of batch prediction by its champion, and schedule."
+    )
+    monitoring: Monitoring = option(Monitoring(), help="Monitoring of its model's endpoint.")
     fallbacks: list = option(
         [], help="Other machines to try, one table after the other, where there are none of these."
     )
-    retraining: Any = option(None, help="When runs start by themselves.")
+    retraining: Schedule | None = option(None, help="When runs start by themselves.")
+
+    def __post_init__(self) -> None:
+        for address in self.notify:
+            if not _ADDRESS.fullmatch(address):
+                raise InputError(
+                    f"notify: {address!r} is no e-mail address, such as team@example.com"
+                )
+        if len(self.notify) > _MOST_ADDRESSES:
+            raise InputError(
+                f"notify names {len(self.notify)} addresses, and Vertex AI writes to "
+                f"{_MOST_ADDRESSES} at most; name a mailing list"
+            )
+        steps.check(self.steps)
+        for number, fallback in enumerate(self.fallbacks, 1):
+            place = f"fallbacks[{number}]"
+            if not isinstance(fallback, dict) or not fallback:
+                raise InputError(
+                    f"{place} is not a table of values; write [[fallbacks]] above them"
+                )
+            for name in fallback:
+                if name not in FALLBACK:
+                    raise InputError(
+                        f"{place}: {name!r} is not about machines{fields.nearest(name, FALLBACK)}"
+                    )
 
 
-_SIZED_STEPS = ("records", "evaluation")
 FALLBACK = sorted(field.name for field in dataclasses.fields(MachineOptions))
 FALLBACK += ["scheduling_strategy"]
 """Parameters that a fallback may set."""
@@ -188,94 +217,13 @@ FALLBACK += ["scheduling_strategy"]
 def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     """Part a recipe's TOML into values of the pipeline's parameters and its operation.
 
-    Returns:
-        The values, and an operation whose step_machines are StepMachines by step, whose serving
-        is ServingOptions and whose retraining is a Schedule, or None.
-
     Raises:
-        InputError: a value of the operation that is none.
+        InputError: a value of the operation is not fit.
     """
     own = fields.pick(Operation, document)
-    values = {name: value for name, value in document.items() if name not in own}
     fields.check_typed(Operation, own)
-    read = fields.build(Operation, own)
-    check_addresses(read.notify)
-    steps.check(read.steps)
-    for name in read.step_machines:
-        if name not in _SIZED_STEPS:
-            raise InputError(
-                f"[step_machines]: {name!r} is no step{fields.nearest(name, _SIZED_STEPS)}"
-            )
-    for number, fallback in enumerate(read.fallbacks, 1):
-        place = f"fallbacks[{number}]"
-        if not isinstance(fallback, dict) or not fallback:
-            raise InputError(f"{place} is not a table of values; write [[fallbacks]] above them")
-        for name in fallback:
-            if name not in FALLBACK:
-                raise InputError(
-                    f"{place}: {name!r} is not about machines{fields.nearest(name, FALLBACK)}"
-                )
-    machines = {
-        name: _table("step_machines", size, StepMachine)
-        for name, size in read.step_machines.items()
-    }
-    tables = {"serving": ServingOptions, "monitoring": Monitoring}
-    made: dict[str, Any] = {
-        name: _table(name, fields.convert(name, own[name], dict), cls)
-        for name, cls in tables.items()
-        if name in own
-    }
-    retraining = None
-    if "retraining" in own:
-        table = fields.convert("retraining", own["retraining"], dict)
-        dated = {name: _text(value) for name, value in table.items()}
-        retraining = _table("retraining", dated, Schedule)
-    made |= {"step_machines": machines, "retraining": retraining}
-    if "batch" in own:
-        made["batch"] = _batch(fields.convert("batch", own["batch"], dict))
-    return values, dataclasses.replace(read, **made)
-
-
-def _batch(table: dict[str, Any]) -> Batch:
-    own = {name: value for name, value in table.items() if name != "schedule"}
-    groups = (PredictionOptions, PredictionJobOptions)
-    known = [field.name for group in groups for field in dataclasses.fields(group)]
-    for name in own:
-        if name not in known:
-            raise InputError(f"[batch]: unknown parameter {name!r}{fields.nearest(name, known)}")
-    for group in groups:
-        _table("batch", fields.pick(group, own), group)
-    schedule = None
-    if "schedule" in table:
-        when = fields.convert("schedule", table["schedule"], dict)
-        dated = {name: _text(value) for name, value in when.items()}
-        schedule = _table("batch.schedule", dated, Schedule)
-    return Batch(parameters=own, schedule=schedule)
-
-
-def _table(place: str, values: Mapping[str, Any], cls: type[T]) -> T:
-    try:
-        fields.check_typed(cls, values)
-        return fields.build(cls, values)
-    except InputError as error:
-        raise InputError(f"[{place}]: {error}") from None
-
-
-def check_addresses(addresses: list[Any]) -> None:
-    """Raise InputError for what is no list of up to three e-mail addresses."""
-    for address in addresses:
-        if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
-            raise InputError(f"notify: {address!r} is no e-mail address, such as team@example.com")
-    if len(addresses) > _MOST_ADDRESSES:
-        raise InputError(
-            f"notify names {len(addresses)} addresses, and Vertex AI writes to "
-            f"{_MOST_ADDRESSES} at most; name a mailing list"
-        )
-
-
-def _text(value: Any) -> Any:
-    """TOML's dates as text; anything else as it is."""
-    return value.isoformat() if isinstance(value, datetime.date) else value
+    values = {name: value for name, value in document.items() if name not in own}
+    return values, fields.build(Operation, own)
 
 
 def _time(text: str) -> datetime.datetime | None:

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_UP, Decimal
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
-from pipelines.console import print_plain
+from pipelines.console import say, show_table
 from pipelines.machines import cost
 from pipelines.operation import Operation
 from pipelines.parameters import ParameterSet
@@ -22,18 +19,14 @@ Line = tuple[str, str]
 
 
 def check_affordable(parameters: ParameterSet) -> None:
-    """Raises InputError where max_cost can't pay for a minute, or for what has no price."""
+    """Raise InputError where max_cost can't pay for a minute, or for what has no price."""
     _Plan(parameters, cost.table()).timeout()
 
 
 def show(
-    parameters: ParameterSet,
-    minutes: float,
-    rates: Sequence[str],
-    console: Console,
-    operation: Operation,
+    parameters: ParameterSet, minutes: float, rates: Sequence[str], operation: Operation
 ) -> None:
-    """Prints machines, quota and price of a run.
+    """Print machines, quota and price of a run.
 
     Args:
         minutes: that the training job is expected to run; 0: not known.
@@ -46,9 +39,27 @@ def show(
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
     lines = list(plan.lines(operation))
-    console.print(plan.table())
-    for label, text in lines:
-        print_plain(console, f"{label:10}{text}".rstrip())
+    plan.show_pools()
+    say(*(f"{label:10}{text}".rstrip() for label, text in lines))
+
+
+def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
+    """Print machines and price of a batch prediction; nobody knows how long it will take.
+
+    Args:
+        values: of its parameters.
+        rates: as `show` takes them.
+    """
+    machine, replicas = values["machine_type"], values["replica_count"]
+    pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
+    prices = cost.table().overridden(cost.parse_rates(rates, pools))
+    hourly = cost.serving_price(machine, replicas, prices, "the job ends")
+    say(
+        f"batch     {hourly}; how long it takes depends on the instances",
+        f"prices    of {prices.region}, {prices.date}, without discounts: "
+        "pipelines/machines/prices.toml",
+        f"excluded  {cost.NOT_INCLUDED}",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,25 +88,20 @@ class _Plan:
             asked, options.max_cost, options.price_per_hour, self.pools, self.prices.rates
         )
 
-    def table(self) -> Table:
-        """Return a row for each pool: its machines and their prices."""
-        right = [Column(title, justify="right") for title in (f"{self.prices.currency}/h", "Spot")]
-        replicas = Column("Replicas", justify="right")
-        table = Table("Role", replicas, "Machine", "Accelerators", "Disk", *right, box=None)
+    def show_pools(self) -> None:
+        """Print a row for each pool: its machines and their prices."""
+        hour, rows = f"{self.prices.currency}/h", []
         for role, pool in zip(self.parameters.machines.replicas, self.pools, strict=True):
             machine, disk = pool["machine_spec"], pool["disk_spec"]
             accelerators = "none"
             if "accelerator_type" in machine:
                 accelerators = f"{machine['accelerator_count']} x {machine['accelerator_type']}"
-            table.add_row(
-                role,
-                str(pool["replica_count"]),
-                machine["machine_type"],
-                accelerators,
-                f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}",
-                *(self._money_or_unknown(pool, spot=spot) for spot in (False, True)),
-            )
-        return table
+            place = f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}"
+            prices = [self._money_or_unknown(pool, spot=spot) for spot in (False, True)]
+            kind = machine["machine_type"]
+            rows.append((role, str(pool["replica_count"]), kind, accelerators, place, *prices))
+        titles = ("Role", "Replicas", "Machine", "Accelerators", "Disk", hour, "Spot")
+        show_table(titles, rows, right=("Replicas", hour, "Spot"))
 
     def _money_or_unknown(self, pool: Mapping[str, Any], *, spot: bool) -> str:
         try:
@@ -112,14 +118,15 @@ class _Plan:
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
-        preemptible = strategy in cost.PREEMPTIBLE_STRATEGIES
-        needed = cost.quotas(self.pools, preemptible=preemptible)
+        needed = cost.quotas(self.pools, strategy)
         width = max((len(str(quota.amount)) for quota in needed), default=0)
         yield "", ""
         yield from (("quota", f"{quota.amount:>{width}} of {quota.metric}") for quota in needed)
         yield "", ""
         yield from priced
-        for step, size in operation.step_machines.items():
+        for step, size in vars(operation.step_machines).items():
+            if not size:
+                continue
             name = cost.closest(size.cpus, size.memory_gb, self.prices)
             hour = cost.money(Decimal(str(self.prices.rates[name])))
             yield (

@@ -7,6 +7,7 @@ from typing import Any
 from components.prediction_options import PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
+from pipelines.operation import Batch
 from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
@@ -41,9 +42,9 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
     Raises:
         InputError: an unknown name, or a value that is not fit.
     """
-    own = recipe.operation.batch.parameters if recipe.operation.batch else {}
-    model = {"model_name": recipe.parameters.registry.model_name}
-    merged = {**model, **own, **given}
+    own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
+    own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
+    merged = {**own, **given}
     try:
         for name in merged:
             if name not in PARAMETERS:

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.prediction_options import PredictionJobOptions, PredictionOptions
-from components.serving_options import ServingOptions
-from pipelines.operation import FALLBACK, Monitoring, Operation, Schedule, StepMachine, split
+from pipelines.operation import FALLBACK, Operation, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
 from trainer import fields
 from trainer.errors import InputError
@@ -60,15 +58,6 @@ def schema() -> dict[str, Any]:
     groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
     own = fields.schema(Operation)["properties"]
-    batch = {
-        name: one
-        for group in (PredictionOptions, PredictionJobOptions)
-        for name, one in fields.schema(group)["properties"].items()
-    }
-    own["step_machines"]["additionalProperties"] = fields.schema(StepMachine)
-    own["batch"] = {"properties": {**batch, "schedule": fields.schema(Schedule)}}
-    own["retraining"], own["serving"] = fields.schema(Schedule), fields.schema(ServingOptions)
-    own["monitoring"] = fields.schema(Monitoring)
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {

@@ -112,7 +112,7 @@ def _add_steps(
         create_tfrecords,
         parameters,
         cached=True,
-        machine=operation.step_machines.get("records"),
+        machine=operation.step_machines.records,
         source_digest=listed.outputs["digest"],
         # Compiling names the image that it gives this step.
         image=IMAGE,
@@ -173,7 +173,7 @@ def _judge(
         "Evaluate and compare with the champion",
         evaluate_model,
         parameters,
-        machine=operation.step_machines.get("evaluation"),
+        machine=operation.step_machines.evaluation,
         title=_RUN,
         **artifacts,
         **_PLACE,

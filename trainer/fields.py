@@ -18,10 +18,12 @@ itself, the import and a TypeAdapter a field take a tenth of a second more.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import functools
 import json
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -35,8 +37,8 @@ T = TypeVar("T")
 
 # KFP carries numbers as doubles, which hold whole numbers up to here.
 _LARGEST = 2**53
+# By pydantic's names.
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
-"""Pydantic's names of bounds, and our words."""
 _NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",
@@ -45,7 +47,6 @@ _NAMES: dict[Any, str] = {
     list: 'a JSON list, such as [0.8, 0.1, 0.1] or ["a", "b"]',
     dict: 'a JSON object, such as {"name": 1}',
 }
-
 _TYPES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -116,7 +117,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def convert(name: str, value: Any, kind: Any) -> Any:
     """Bring `value` to `kind`, or raise InputError naming `name`, the value and the type."""
-    return _validated(name, value, kind, _plain_validator(kind))
+    from pydantic_core import SchemaValidator
+
+    return _validated(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
 
 
 def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
@@ -171,9 +174,10 @@ def schema(cls: type) -> dict[str, Any]:
         name: {
             **GenerateJsonSchema().generate(_of_field(cls, name)),
             "description": field.metadata["help"],
-            "default": default_of(field),
+            "default": vars(value) if dataclasses.is_dataclass(value) else value,
         }
         for name, field in _fields(cls).items()
+        for value in [default_of(field)]
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
@@ -196,13 +200,6 @@ def _field_validator(cls: Any, name: str) -> tuple[Any, SchemaValidator]:
     return _hints(cls)[name], SchemaValidator(_of_field(cls, name))
 
 
-@functools.cache
-def _plain_validator(hint: Any) -> SchemaValidator:
-    from pydantic_core import SchemaValidator
-
-    return SchemaValidator(_core_schema(hint, (), {}))
-
-
 def _of_field(cls: Any, name: str) -> CoreSchema:
     metadata = _fields(cls)[name].metadata
     return _core_schema(_hints(cls)[name], metadata["choices"], metadata["bounds"])
@@ -212,6 +209,12 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
     """Return the conversions and checks of a type."""
     from pydantic_core import core_schema as core
 
+    if get_origin(hint) is types.UnionType:  # with None, for a table that need not be there
+        hint = get_args(hint)[0]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        table = functools.partial(_from_table, hint)
+        declared = {"pydantic_js_functions": [lambda *_: schema(hint)]}
+        return core.no_info_plain_validator_function(table, metadata=declared)
     if get_origin(hint) is list:
         items = core.list_schema(_core_schema(get_args(hint)[0], choices, bounds))
         return core.no_info_before_validator_function(_from_json, items)
@@ -225,20 +228,14 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
         dict: core.dict_schema,
         Any: core.any_schema,
     }
-    schema = plain[hint](metadata=extra)
+    checks = plain[hint](metadata=extra)
     before = {int: _number, float: _number, list: _from_json, dict: _from_json}.get(hint)
     if before:
-        schema = core.no_info_before_validator_function(before, schema)
+        checks = core.no_info_before_validator_function(before, checks)
     if choices:
         check = functools.partial(_check_choice, choices)
-        schema = core.no_info_after_validator_function(check, schema)
-    return schema
-
-
-class _NotAChoiceError(ValueError):
-    def __init__(self, choices: tuple[Any, ...]) -> None:
-        super().__init__("not one of the choices")
-        self.choices = choices
+        checks = core.no_info_after_validator_function(check, checks)
+    return checks
 
 
 def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> Any:
@@ -250,6 +247,10 @@ def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> 
         problem = error.errors(include_url=False)[0]
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
+    except InputError as error:  # of a table in it, which has named its own tables
+        inner = str(error)
+        nested = f"[{name}.{inner[1:]}" if inner.startswith("[") else f"[{name}]: {inner}"
+        raise InputError(nested) from None
     kind, context = hint, problem.get("ctx", {})
     if problem["loc"]:
         kind, value = get_args(hint)[0], problem["input"]
@@ -259,19 +260,30 @@ def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> 
             value = kind(value)
         limit = f"{limit:g}" if isinstance(limit, float) else limit
         raise InputError(f"{name}={value} is out of range: it must be {_BOUNDS[bound]} {limit}")
-    refused = context.get("error")
-    if isinstance(refused, _NotAChoiceError):
-        choices = refused.choices
+    if choices := context.get("choices"):
         close = nearest(value, choices) if isinstance(choices[0], str) else ""
         suffix = close if "did you mean" in close else ""
         raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{suffix}")
-    raise InputError(f"{name}={value!r} is not {_NAMES[get_origin(kind) or kind]}")
+    raise InputError(
+        f"{name}={value!r} is not {_NAMES.get(get_origin(kind) or kind, _NAMES[dict])}"
+    )
 
 
 def _check_choice(choices: tuple[Any, ...], value: Any) -> Any:
+    from pydantic_core import PydanticCustomError
+
     if value not in choices:
-        raise _NotAChoiceError(choices)
+        raise PydanticCustomError("choice", "not a choice", {"choices": choices})
     return value
+
+
+def _from_table(cls: Callable[..., Any], value: Any) -> Any:
+    """Build a dataclass from a table of TOML, whose dates become text."""
+    if not isinstance(value, dict):
+        raise ValueError
+    dates = {name: day.isoformat() for name, day in value.items() if isinstance(day, datetime.date)}
+    check_typed(cls, value | dates)
+    return build(cls, value | dates)
 
 
 def _number(value: Any) -> Any:

@@ -1,8 +1,6 @@
 """Batch prediction on Vertex AI: runs, and schedules of them."""
 
-import datetime
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
@@ -15,7 +13,6 @@ from pipelines.cloud.connection import Connection
 from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
 from pipelines.console import say
-from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import matching_objects
 from trainer.errors import InputError
@@ -24,12 +21,7 @@ _PREBUILT_TAKES = ("jsonl", "bigquery")
 
 
 def launch(
-    recipe: Recipe,
-    given: Mapping[str, Any],
-    settings: Settings,
-    *,
-    name: str = "",
-    detach: bool = False,
+    recipe: Recipe, given: Mapping[str, Any], settings: Settings, *, name: str, detach: bool
 ) -> int:
     """Start a batch prediction and, unless it is detached, wait for its end; return the exit code.
 
@@ -41,15 +33,14 @@ def launch(
         InputError: no champion, no such input, or another mistake, before anything was sent.
     """
     settings.require("project", "pipeline_root")
-    batch = prediction_values.name_of(recipe.name)
-    run_id = job_request.run_id(batch, name, datetime.datetime.now())
+    run_id = job_request.run_id(prediction_values.name_of(recipe.name), name)
     values = prediction_values.values(recipe, given, place="--batch")
     _check_places(values, settings)
     connection = Connection(settings, say)
     _check_champion(connection, values)
     _check_input(connection, values["input"])
-    package = _compiled(recipe, settings)
-    values = _carried(values, settings, package, run_id)
+    package = job_request.compiled(recipe, settings, batch=True)
+    values |= job_request.from_settings(values, settings, package, run_id)
     runs.create(connection, job_request.pipeline_job(package, settings, values), run_id)
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
@@ -66,35 +57,13 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
             f"recipe {recipe.name!r} declares no schedule of batch prediction; add "
             "[batch.schedule] with cron = ... to its file"
         )
-    settings = connection.settings.require("project", "pipeline_root")
+    settings = connection.settings
     place = "[batch.schedule] parameters"
     values = prediction_values.values(recipe, batch.schedule.parameters, place=place)
     _check_places(values, settings)
-    package = _compiled(recipe, settings)
-    values = _carried(values, settings, package, "")
+    package = job_request.compiled(recipe, settings, batch=True)
+    values |= job_request.from_settings(values, settings, package, "")
     return schedules.bring(connection, package, batch.schedule, values)
-
-
-def _compiled(recipe: Recipe, settings: Settings) -> Package:
-    from pipelines import compilation
-
-    package = Package(compilation.write_batch(recipe, Path("build"), settings.image))
-    job_request.require_image(package, settings)
-    return package
-
-
-def _carried(
-    values: dict[str, Any], settings: Settings, package: Package, run_id: str
-) -> dict[str, Any]:
-    """Return the values that a run sends: settings become parameters that the user has not set."""
-    carried = {
-        "service_account": settings.service_account,
-        "encryption_spec_key_name": settings.encryption_key,
-    }
-    own = {"run": run_id} if run_id else {}
-    labels = {**settings.labels, **values["labels"], **package.labels, **own}
-    sent = {**values, "labels": labels}
-    return sent | {name: value for name, value in carried.items() if value and not values[name]}
 
 
 def _check_places(values: Mapping[str, Any], settings: Settings) -> None:

@@ -1,33 +1,25 @@
-"""Find what this project left on Vertex AI and in the bucket, and nobody needs any more.
+"""Find and delete what this project left on Vertex AI and in the bucket, and nobody needs any more.
 
 Labels decide: what does not carry this project's is not deleted. Kept in any case are runs that go
 on, runs whose model has an alias (a champion's) and runs whose records a kept run has taken over
-from the cache.
+from the cache. What is gone already is no error: somebody else cleans up, too, or an answer was
+lost.
 """
 
 import collections
 import concurrent.futures
 import dataclasses
 import datetime
+import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from components.cloud_errors import NOT_FOUND, tolerated, translated
+from components.cloud_errors import FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import runs, schedules
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.deletion import (
-    Item,
-    ended,
-    folder_of,
-    of_custom_job,
-    of_model_version,
-    of_run,
-    of_schedule,
-    version_name,
-)
 
 T = TypeVar("T")
 
@@ -36,24 +28,22 @@ _AT_ONCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """Items in the order of their deletion, and why others stay."""
+class Item:
+    """Something to delete: a resource, a gs:// folder or entries of the cache."""
 
-    items: list[Item]
-    kept: list[str]
+    kind: str
+    name: str
+    detail: str
+    delete: Callable[[], None]
 
 
 def find(
-    connection: Connection,
-    *,
-    before: datetime.datetime,
-    recipe: str = "",
-    keep_last: int = 0,
-) -> Found:
-    """Look for what ended before a time.
+    connection: Connection, *, before: datetime.datetime, recipe: str, keep_last: int
+) -> tuple[list[Item], list[str]]:
+    """Return what ended before a time, in the order of its deletion, and why other things stay.
 
     Args:
-        recipe: only of this one.
+        recipe: only of this one; empty: of all.
         keep_last: that many of a recipe's last successful runs stay, however old.
     """
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
@@ -64,35 +54,51 @@ def find(
     chosen = [job for job in known if runs.has_labels(job, labels)]
     doomed = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
     jobs = _with_tasks(connection, known) if doomed else []
-    old = [job for job in jobs if job.name in doomed]
-    users = [
-        (f"model version {version_name(one)} ({', '.join(one.version_aliases) or 'no alias'})",
-         [one.artifact_uri])
-        for one in versions
-        if one not in unused
-    ]  # fmt: skip
-    users += [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in doomed]
-    free = _free(old, users, kept)
-    items = [of_schedule(connection, one) for one in _ended_schedules(connection, before, labels)]
-    items += [of_model_version(connection, one) for one in unused]
+    # What stays, and the URIs that it uses.
+    users = [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in doomed]
+    for one in versions:
+        if one not in unused:
+            aliases = ", ".join(one.version_aliases) or "no alias"
+            users.append((f"model version {_version_name(one)} ({aliases})", [one.artifact_uri]))
+    items = [
+        _resource(
+            connection,
+            "schedule",
+            one.name,
+            f"completed, {schedules.recipe_of(one)}",
+            connection.schedules.delete_schedule,
+        )
+        for one in _ended_schedules(connection, before, labels)
+    ]
+    # The registry does not delete a version that has an alias, such as default.
+    delete = connection.models.delete_model_version
+    for one in unused:
+        detail = f"{one.display_name}, no alias"
+        items.append(_resource(connection, "model version", _version_name(one), detail, delete))
     custom_jobs = _ended_custom_jobs(connection, before, labels)
-    for job in free:
-        # The run goes last: it alone names its training jobs, of which a schedule's have no label.
-        names = {name.rpartition("/")[2] for name in runs.job_names(job)}
-        own = [
-            one
-            for one in custom_jobs
-            if runs.id_of(one) in names or one.labels.get("run") == runs.id_of(job)
-        ]
-        items += [of_custom_job(connection, one) for one in own]
-        items += of_run(connection, job)
-    ids = {runs.id_of(job) for job in known}
-    orphans = [one for one in custom_jobs if one.labels.get("run", "") not in {"", *ids}]
-    items += [of_custom_job(connection, one) for one in orphans]
-    return Found(items, kept)
+    for job in (one for one in jobs if one.name in doomed):
+        folder = _folder_of(job)
+        user = next((name for name, uris in users if folder and _in(folder, uris)), "")
+        if user:
+            kept.append(f"run {runs.id_of(job)}: {user} uses what it wrote")
+        else:
+            items += _of_run(connection, job, folder, custom_jobs)
+    ids = {"", *map(runs.id_of, known)}
+    orphans = [one for one in custom_jobs if one.labels.get("run", "") not in ids]
+    return [*items, *(_of_custom_job(connection, one) for one in orphans)], kept
 
 
-def _with_tasks(connection: Connection, known: Iterable[Any]) -> list[Any]:
+def progress(connection: Connection, items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """Pass items on; say every few seconds how many there have been."""
+    said = time.monotonic()
+    for number, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() - said >= SILENCE_SECONDS:
+            connection.say(f"{what}: {number:,} of {total:,}")
+            said = time.monotonic()
+
+
+def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
     """Return the runs of a list with what they wrote and took over, which lists do not have.
 
     Runs without this project's label count, too, where they share the cache: that is a
@@ -125,61 +131,28 @@ def _with_tasks(connection: Connection, known: Iterable[Any]) -> list[Any]:
     return jobs
 
 
-def progress(connection: Connection, items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Pass items on; say every few seconds how many there have been."""
-    said = time.monotonic()
-    for number, item in enumerate(items, 1):
-        yield item
-        if time.monotonic() - said >= SILENCE_SECONDS:
-            connection.say(f"{what}: {number:,} of {total:,}")
-            said = time.monotonic()
-
-
 def _old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
-) -> list[Any]:
-    """Return runs that ended before a time, but for the last of each recipe, named in `kept`."""
-    old = []
+) -> Iterator[Any]:
+    """Yield runs that ended before a time, but for the last of each recipe, named in `kept`."""
     succeeded: collections.Counter[str] = collections.Counter()
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
         succeeded[recipe] += state == "SUCCEEDED"
-        if state not in runs.ENDED or ended(job) >= before.timestamp():
+        if state not in runs.ENDED or _ended(job) >= before.timestamp():
             continue
         if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
             kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")
         else:
-            old.append(job)
-    return old
-
-
-def _free(
-    jobs: Sequence[Any], users: Sequence[tuple[str, Sequence[str]]], kept: list[str]
-) -> list[Any]:
-    """Return those runs whose folder nobody uses; name the others in `kept`.
-
-    Args:
-        users: what stays, and the URIs that it uses.
-    """
-    free = []
-    for job in jobs:
-        folder = folder_of(job)
-        used = (name for name, uris in users if any(uri.startswith(folder) for uri in uris))
-        user = next(used, "") if folder else ""
-        if user:
-            kept.append(f"run {runs.id_of(job)}: {user} uses what it wrote")
-        else:
-            free.append(job)
-    return free
+            yield job
 
 
 def _model_versions(connection: Connection) -> list[Any]:
     """Return every version of every model: one that somebody else registered may need a run."""
-    parent = connection.settings.parent
     with translated("listing the models"):
         return [
             version
-            for model in connection.models.list_models(parent=parent)
+            for model in connection.models.list_models(parent=connection.settings.parent)
             for version in connection.models.list_model_versions(name=model.name.partition("@")[0])
         ]
 
@@ -188,7 +161,7 @@ def _idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[
     """Yield the endpoints that are billed for nothing, with the reason."""
     with translated("listing the endpoints"):
         for one in connection.endpoints.list_endpoints(parent=connection.settings.parent):
-            name = one.name.rpartition("/")[2]
+            name = runs.id_of(one)
             if not one.deployed_models or not runs.has_labels(one, labels):
                 continue
             if is_test(name):
@@ -200,24 +173,8 @@ def _idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:
     """Return whether a model version has no alias, serves nowhere, is old enough and ours."""
     created = runs.seconds_of(version.version_create_time or version.create_time)
-    return (
-        not version.version_aliases
-        and not version.deployed_models
-        and created < before.timestamp()
-        and runs.has_labels(version, labels)
-    )
-
-
-def _uris(job: Any) -> list[str]:
-    """Return the URIs of what a run has written, taken over or been given, as `resume_from`."""
-    given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
-    return given + [
-        artifact.uri
-        for detail in job.job_detail.task_details
-        for side in (detail.outputs, detail.inputs)
-        for artifacts in side.values()
-        for artifact in artifacts.artifacts
-    ]
+    used = version.version_aliases or version.deployed_models
+    return not used and created < before.timestamp() and runs.has_labels(version, labels)
 
 
 def _ended_schedules(
@@ -243,5 +200,92 @@ def _ended_custom_jobs(
             for job in connection.jobs.list_custom_jobs(request)
             if runs.has_labels(job, labels)
             and runs.state_of(job) in runs.JOB_ENDED
-            and ended(job) < before.timestamp()
+            and _ended(job) < before.timestamp()
         ]
+
+
+def _of_run(
+    connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
+) -> Iterator[Item]:
+    """Yield a run's training jobs, its folder and what of it is in the cache, and itself.
+
+    The run goes last: it alone names its training jobs, of which a schedule's have no label, and
+    its entries in the cache, by which a later run would take over what is no longer in the folder.
+    """
+    run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
+    for one in custom_jobs:
+        if runs.id_of(one) in names or one.labels.get("run") == run_id:
+            yield _of_custom_job(connection, one)
+    part = f"of the run {run_id}"
+    if folder:
+        yield Item("folder", folder, part, functools.partial(_delete_folder, connection, folder))
+    cached = [one.execution.name for one in job.job_detail.task_details if one.execution.name]
+    if cached:
+        delete = functools.partial(_delete_executions, connection, cached)
+        yield Item("cache", f"{len(cached)} entries", part, delete)
+    day = datetime.datetime.fromtimestamp(_ended(job), datetime.timezone.utc).date()
+    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
+    yield _resource(connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job)
+
+
+def _of_custom_job(connection: Connection, job: Any) -> Item:
+    detail, delete = f"{runs.state_of(job)}, {job.display_name}", connection.jobs.delete_custom_job
+    return _resource(connection, "training job", job.name, detail, delete)
+
+
+def _resource(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
+    return Item(kind, name, detail, functools.partial(_delete, connection, method, name))
+
+
+def _uris(job: Any) -> list[str]:
+    """Return the URIs of what a run has written, taken over or been given, as `resume_from`."""
+    given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
+    return given + [
+        artifact.uri
+        for detail in job.job_detail.task_details
+        for side in (detail.outputs, detail.inputs)
+        for artifacts in side.values()
+        for artifact in artifacts.artifacts
+    ]
+
+
+def _in(folder: str, uris: Sequence[str]) -> bool:
+    return any(uri.startswith(folder) for uri in uris)
+
+
+def _version_name(version: Any) -> str:
+    """Return projects/P/locations/L/models/M@version."""
+    return f"{version.name.partition('@')[0]}@{version.version_id}"
+
+
+def _folder_of(job: Any) -> str:
+    """Return where Vertex AI puts all that a run writes: <root>/<project number>/<run>/."""
+    root = job.runtime_config.gcs_output_directory.rstrip("/")
+    number = job.name.split("/")[1]
+    return f"{root}/{number}/{runs.id_of(job)}/" if root.startswith("gs://") else ""
+
+
+def _ended(resource: Any) -> float:
+    """Return when a run or job ended, in seconds since 1970."""
+    return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
+
+
+def _delete(connection: Connection, method: Any, name: str) -> None:
+    with translated(f"deleting {name}"), tolerated(NOT_FOUND):
+        connection.finish(method(name=name))
+
+
+def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
+    """Take steps out of the cache; without the right to, they stay and their files go."""
+    for name in names:
+        with translated(f"deleting {name}"), tolerated(FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED):
+            connection.metadata.delete_execution(name=name)
+
+
+def _delete_folder(connection: Connection, uri: str) -> None:
+    bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+    retry = connection.retry
+    with translated(f"deleting {uri}"), tolerated(NOT_FOUND):
+        for blob in connection.storage.list_blobs(bucket, prefix=prefix, retry=retry):
+            with tolerated(NOT_FOUND):
+                blob.delete(retry=retry)

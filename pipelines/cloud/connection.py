@@ -3,10 +3,13 @@
 import dataclasses
 import functools
 import os
+import socket
+import urllib.request
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-from components.cloud_errors import translated
+from components.cloud_errors import CloudError, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
     client_class,
@@ -17,7 +20,6 @@ from components.vertex_client import (
     service,
     with_scheme,
 )
-from pipelines.cloud import reachability
 from pipelines.cloud.settings import Settings
 from pipelines.console import complain
 from trainer.errors import InputError
@@ -25,6 +27,8 @@ from trainer.fields import nearest
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
+_CONNECTING_SECONDS = 2.5
+_TRIES = 2
 
 
 def _client(name: str) -> Any:
@@ -33,13 +37,11 @@ def _client(name: str) -> Any:
     def connected(self: "Connection") -> Any:
         settings = self.settings
         host = f"{settings.region}-aiplatform.googleapis.com"
-        credentials = self.credentials
         # Who has no credentials has heard of it by now.
+        credentials = self.credentials
         if not settings.endpoint:
-            self.check_answers(
-                host,
-                f"check the network, HTTPS_PROXY if it needs one, and --region {settings.region}",
-            )
+            advice = "check the network, HTTPS_PROXY if it needs one, and --region "
+            self.check_answers(host, f"{advice}{settings.region}")
         with translated("signing in"):
             return service(
                 client_class(name),
@@ -76,21 +78,24 @@ class Connection:
     metadata = _client("metadata")
 
     def __post_init__(self) -> None:
-        settings = self.settings
-        if settings.endpoint:
-            loopback = is_loopback(settings.endpoint)
-            self.check_answers(
-                with_scheme(settings.endpoint) if loopback else settings.endpoint,
-                f"the setting endpoint is {settings.endpoint}: check it, and that a "
-                "server runs there",
-            )
+        endpoint, region = self.settings.endpoint, self.settings.region
+        if endpoint:
+            advice = f"the setting endpoint is {endpoint}: check it, and that a server runs there"
+            self.check_answers(self._local_endpoint or endpoint, advice)
+        # Imported after that, for it takes seconds.
         from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
 
-        if settings.region not in SUPPORTED_REGIONS:
+        if region not in SUPPORTED_REGIONS:
             raise InputError(
-                f"region={settings.region!r} is none that google-cloud-aiplatform knows"
-                f"{nearest(settings.region, sorted(SUPPORTED_REGIONS))}"
+                f"region={region!r} is none that google-cloud-aiplatform knows"
+                f"{nearest(region, sorted(SUPPORTED_REGIONS))}"
             )
+
+    @property
+    def _local_endpoint(self) -> str:
+        """The setting endpoint as a URL, where it is on this machine; else empty."""
+        endpoint = self.settings.endpoint
+        return with_scheme(endpoint) if is_loopback(endpoint) else ""
 
     def check_answers(self, endpoint: str, advice: str = "") -> None:
         """Raise CloudError where nobody answers at an endpoint; ask each only once.
@@ -101,9 +106,7 @@ class Connection:
         """
         url = endpoint if "://" in endpoint else f"https://{endpoint}"
         if url not in self._answering:
-            reachability.check(
-                url, advice=advice or "check the network, and HTTPS_PROXY if it needs one"
-            )
+            check_server(url, advice or "check the network, and HTTPS_PROXY if it needs one")
             self._answering.add(url)
 
     @functools.cached_property
@@ -116,7 +119,7 @@ class Connection:
         import google.auth
         from google.auth.transport.requests import Request
 
-        if is_loopback(self.settings.endpoint):
+        if self._local_endpoint:
             return local_credentials(os.environ)
         with translated("signing in"):
             credentials = google.auth.default(scopes=_SCOPES)[0]
@@ -149,21 +152,14 @@ class Connection:
         """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
         from google.cloud import storage
 
-        options = None
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-        if is_loopback(self.settings.endpoint) and not emulator:
-            options = {"api_endpoint": with_scheme(self.settings.endpoint)}
+        options: dict[str, Any] = {} if emulator else {"credentials": self.credentials}
+        if self._local_endpoint and not emulator:
+            options["client_options"] = {"api_endpoint": self._local_endpoint}
         with translated("signing in"):
-            if emulator:
-                client = storage.Client(project=self.settings.project)
-            else:
-                client = storage.Client(
-                    project=self.settings.project,
-                    credentials=self.credentials,
-                    client_options=options,
-                )
-        at = f"STORAGE_EMULATOR_HOST is {emulator}: check that it runs there" if emulator else ""
-        self.check_answers(emulator or (options or {}).get("api_endpoint", _STORAGE), at)
+            client = storage.Client(project=self.settings.project, **options)
+        advice = f"STORAGE_EMULATOR_HOST is {emulator}: check that it runs there"
+        self.check_answers(emulator or self._local_endpoint or _STORAGE, advice if emulator else "")
         return client
 
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -178,9 +174,7 @@ class Connection:
             body: JSON.
         """
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
-        if not endpoint and is_loopback(self.settings.endpoint):
-            endpoint = self.settings.endpoint
-        base = with_scheme(endpoint) or f"https://{service}.googleapis.com"
+        base = with_scheme(endpoint) or self._local_endpoint or f"https://{service}.googleapis.com"
         self.check_answers(base)
         return self.ask(method, f"{base}/{path}", body)
 
@@ -225,6 +219,37 @@ class Connection:
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise what it ended with."""
         finish(operation, self.retry)
+
+
+def check_server(url: str, advice: str) -> None:
+    """Raise CloudError where a server takes no connections, before calls that retry for minutes.
+
+    A server behind a proxy is the proxy's business, and left alone.
+
+    Args:
+        url: with a scheme, which stands for a port where there is none.
+        advice: what to check where nobody answers.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        raise CloudError(
+            f"no answer from {parts.netloc}: there is no such port; {advice}"
+        ) from None
+    if urllib.request.getproxies().get(parts.scheme) and not urllib.request.proxy_bypass(host):
+        return
+    for number in range(1, _TRIES + 1):
+        try:
+            socket.create_connection((host, port), timeout=_CONNECTING_SECONDS).close()
+            return
+        except (OSError, UnicodeError) as error:
+            # A name that is not known stays so; whatever else may have been a moment's trouble.
+            if number == _TRIES or isinstance(error, (socket.gaierror, UnicodeError)):
+                why = getattr(error, "strerror", None) or error
+                address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                raise CloudError(f"no answer from {address} ({why}); {advice}") from None
 
 
 def console_link(settings: Settings, path: str) -> str:

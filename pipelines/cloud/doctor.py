@@ -5,8 +5,7 @@ Reads only. What can't be checked, for want of a right perhaps, is said to be so
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from components import vertex_client
 from components.cloud_errors import CloudError, described, is_misread, status_of
@@ -15,29 +14,23 @@ from pipelines.cloud import place_checks, project_checks, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.project_checks import Finding
 from pipelines.machines import cost
+from pipelines.parameters import ParameterSet
 from trainer.errors import InputError, one_line
+from trainer.machines.worker_pools import worker_pool_specs
 
 
-def examine(
-    connection: Connection,
-    pools: Sequence[dict[str, Any]] = (),
-    *,
-    preemptible: bool = False,
-    deploys: bool = False,
-) -> Iterator[Finding]:
-    """Checks one thing after the other; each that goes wrong leaves the others to go on.
+def examine(connection: Connection, parameters: ParameterSet | None = None) -> Iterator[Finding]:
+    """Yield a finding a check; one that goes wrong leaves the others to go on.
 
     Without credentials nothing else can be looked at, and behind a server that does not answer
     nothing in time: one line says so.
 
     Args:
-        pools: worker pools that there must be quota for.
-        preemptible: whether they are spot or flex-start machines.
-        deploys: whether runs deploy their champions.
+        parameters: of runs that there must be quota and rights for.
     """
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in
-    checks = _checks(connection, cost.quotas(pools, preemptible=preemptible), deploys)
+    checks = _checks(connection, parameters)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -56,28 +49,33 @@ def examine(
 
 
 def _checks(
-    connection: Connection, quotas: Sequence[cost.Quota], deploys: bool
+    connection: Connection, parameters: ParameterSet | None
 ) -> dict[str, Callable[[], Finding]]:
     """Return by name all that only who is signed in may look at."""
+    settings = connection.settings
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
     for name in project_checks.APIS:
         checks[f"API {name}"] = functools.partial(project_checks.api, name=name)
-    checks |= {"own rights": project_checks.own_rights, "bucket": place_checks.bucket}
-    checks |= {"pipeline repository": place_checks.pipeline_repository}
-    checks |= {"image": place_checks.image}
-    for name, setting in (("image for GPUs", "gpu_image"), ("serving image", "serving_image")):
-        if getattr(connection.settings, setting):
-            checks[name] = functools.partial(place_checks.image, setting=setting)
-    if connection.settings.template_repository:
+    checks["own rights"] = project_checks.own_rights
+    checks["bucket"] = place_checks.bucket
+    checks["pipeline repository"] = place_checks.pipeline_repository
+    checks["image"] = place_checks.image
+    if settings.gpu_image:
+        checks["image for GPUs"] = functools.partial(place_checks.image, setting="gpu_image")
+    if settings.serving_image:
+        checks["serving image"] = functools.partial(place_checks.image, setting="serving_image")
+    if settings.template_repository:
         checks["own right to upload"] = place_checks.uploads
-    if connection.settings.service_account:
+    if settings.service_account:
         checks["own right to act as the account of runs"] = project_checks.act_as
-        checks["service account"] = functools.partial(
-            project_checks.service_account, deploys=deploys
-        )
-    for quota in quotas:
-        check = functools.partial(project_checks.quota, needed=quota)
-        checks[f"quota {quota.metric.rpartition('/')[2]}"] = check
+        deploys = parameters is not None and parameters.pipeline.deploy_champion
+        account = functools.partial(project_checks.service_account, deploys=deploys)
+        checks["service account"] = account
+    strategy = parameters.pipeline.scheduling_strategy if parameters else ""
+    pools = worker_pool_specs(parameters.machines) if parameters else []
+    for one in cost.quotas(pools, strategy):
+        quota = functools.partial(project_checks.quota, needed=one)
+        checks[f"quota {one.metric.rpartition('/')[2]}"] = quota
     return {name: functools.partial(check, connection) for name, check in checks.items()}
 
 

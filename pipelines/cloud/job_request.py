@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pipelines import plan, resource_names
@@ -21,15 +20,18 @@ from trainer.machines.worker_pools import IMAGE
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
-def compiled(recipe: Recipe, settings: Settings, directory: Path = Path("build")) -> Package:
-    """Compiles a recipe with the image of the settings.
+def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
+    """Compile a recipe with the image of the settings; warn of an image without a digest.
+
+    Args:
+        batch: compile its batch prediction.
 
     Raises:
         InputError: there is no image that Vertex AI could pull.
     """
-    from pipelines import compilation
+    from pipelines import api
 
-    package = Package(compilation.write(recipe, directory, settings.image))
+    package = Package(api.compile(recipe, image=settings.image, batch=batch))
     require_image(package, settings)
     return package
 
@@ -52,9 +54,6 @@ def run_values(
 ) -> dict[str, Any]:
     """Return the values that a run needs beside the defaults compiled into its template.
 
-    Settings become the parameters that carry them to the training job, where the user has
-    not set those.
-
     Raises:
         InputError: a source that Vertex AI can't read, a resource of another region, a max_cost
             that pays for nothing, or a name or type that the template does not have.
@@ -64,23 +63,31 @@ def run_values(
     plan.check_affordable(parameters)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}
+    changed |= from_settings(values, settings, package, run_id)
+    resource_names.check_region(
+        {"encryption_spec_key_name": settings.encryption_key}, settings.region
+    )
+    _check_resources({**values, **changed}, settings.region)
+    settings.check_gpu_image(parameters.machines)
+    package.arguments(changed)
+    return changed
+
+
+def from_settings(
+    values: Mapping[str, Any], settings: Settings, package: Package, run_id: str
+) -> dict[str, Any]:
+    """Return the settings that stand for parameters which the user has not set, and the labels."""
     carried = {
         "service_account": settings.service_account,
         "network": settings.network,
         "tensorboard": settings.tensorboard,
         "encryption_spec_key_name": settings.encryption_key,
         "serving_image": settings.serving_image,
-        "gpu_image_uri": settings.gpu_image if parameters.machines.accelerator_count else "",
+        "gpu_image_uri": settings.gpu_image if values.get("accelerator_count") else "",
     }
-    for name, value in carried.items():
-        if value and not values[name]:
-            changed[name] = value
-    _check_resources({**values, **changed}, settings)
-    settings.check_gpu_image(parameters.machines)
+    found = {name: value for name, value in carried.items() if value and values.get(name) == ""}
     own = {"run": run_id} if run_id else {}
-    changed["labels"] = {**settings.labels, **values["labels"], **package.labels, **own}
-    package.arguments(changed)
-    return changed
+    return {**found, "labels": {**settings.labels, **values["labels"], **package.labels, **own}}
 
 
 def pipeline_job(
@@ -92,9 +99,6 @@ def pipeline_job(
         values: as `run_values` gives them.
         cache: for every task; None: as the pipeline has it.
     """
-    from google.cloud.aiplatform_v1 import types
-    from google.protobuf import json_format
-
     spec = json.loads(json.dumps(package.content))
     if cache is not None:
         for component in [spec["root"], *spec["components"].values()]:
@@ -113,14 +117,42 @@ def pipeline_job(
     }
     if settings.encryption_key:
         document["encryptionSpec"] = {"kmsKeyName": settings.encryption_key}
+    return _parsed(document)
+
+
+def again(job: Any, run_id: str, resume_from: str) -> Any:
+    """Return a PipelineJob like one that has ended, to be sent as another run.
+
+    Args:
+        resume_from: directory of a training job to go on from; empty: none.
+    """
+    from google.protobuf import json_format
+
+    old = json_format.MessageToDict(job._pb)
+    values = old["runtimeConfig"]["parameterValues"]
+    values |= {"labels": {**values.get("labels", {}), "run": run_id}}
+    if resume_from:
+        values["resume_from"] = resume_from
+    kept = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network", "encryptionSpec")
+    root = old["runtimeConfig"]["gcsOutputDirectory"]
+    document = {name: old[name] for name in kept if name in old}
+    document["runtimeConfig"] = {"gcsOutputDirectory": root, "parameterValues": values}
+    return _parsed(document)
+
+
+def _parsed(document: dict[str, Any]) -> Any:
+    from google.cloud.aiplatform_v1 import types
+    from google.protobuf import json_format
+
     job = types.PipelineJob()
     json_format.ParseDict(document, job._pb)
     return job
 
 
-def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
+def run_id(recipe: str, name: str) -> str:
     """Return the ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
     if not name:
+        now = datetime.datetime.now()
         stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
         return f"{stem}-{now:%Y%m%d-%H%M%S}"
     if not _RUN_NAME.fullmatch(name):
@@ -131,14 +163,11 @@ def run_id(recipe: str, name: str, now: datetime.datetime) -> str:
     return name
 
 
-def _check_resources(values: Mapping[str, Any], settings: Settings) -> None:
-    """Raises InputError for resources that the run's region or its other values do not fit."""
-    resource_names.check_region(values, settings.region)
-    resource_names.check_region(
-        {"encryption_spec_key_name": settings.encryption_key}, settings.region
-    )
+def _check_resources(values: Mapping[str, Any], region: str) -> None:
+    """Raise InputError for resources that the run's region or its other values do not fit."""
+    resource_names.check_region(values, region)
     resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
-    resource_names.check_serving_image(values["serving_image"], settings.region)
+    resource_names.check_serving_image(values["serving_image"], region)
     resource_names.check_peering(values["network"], values["accelerator_type"])
 
 

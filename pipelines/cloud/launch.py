@@ -1,20 +1,28 @@
-"""`run` on Vertex AI, from the recipe to the verdict."""
+"""`run` on Vertex AI, from the recipe to the verdict, and `run --resume`."""
 
-import datetime
+import itertools
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rich.console import Console
+
 from components.cloud_errors import CloudError, is_capacity
-from pipelines.cloud import bill, cloud_logging, experiments, job_request, runs, watch
+from pipelines.cloud import bill, cloud_logging, experiments, job_request, past_runs, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import complain, say
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
+from pipelines.run_view import Row, view_of
 from pipelines.startup import INTERRUPTED
-from trainer.errors import InputError
+from trainer.errors import InputError, printable
 
 FAILED = 1
+POLLING_SECONDS = 10.0
+_POLLS_BETWEEN_JOBS = 6
+_PATIENT_SECONDS = 900.0
+"""Time for which a broken connection and a server's faults are waited out."""
 
 
 def launch(
@@ -22,9 +30,9 @@ def launch(
     values: Mapping[str, Any],
     settings: Settings,
     *,
-    name: str = "",
-    detach: bool = False,
-    cache: bool | None = None,
+    name: str,
+    detach: bool,
+    cache: bool | None,
 ) -> int:
     """Start a run and, unless it is detached, wait for its end; return the exit code.
 
@@ -41,18 +49,16 @@ def launch(
         InputError: a mistake, before anything was sent where that can be known.
     """
     settings.require("project", "pipeline_root")
-    first_id = job_request.run_id(recipe.name, name, datetime.datetime.now())
+    first_id = job_request.run_id(recipe.name, name)
     package = job_request.compiled(recipe, settings)
     # All of them, before anything is sent.
-    plans = []
+    plans = {}
     for number, parameters in enumerate(_shapes(recipe, values), 1):
         run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
-        plans.append(
-            (run_id, job_request.run_values(recipe, parameters, settings, package, run_id))
-        )
+        plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
     connection = Connection(settings, say)
-    for run_id, run_values in plans:
-        last = run_id == plans[-1][0] or detach
+    for run_id, run_values in plans.items():
+        last = run_id == [*plans][-1] or detach
         job = job_request.pipeline_job(package, settings, run_values, cache)
         try:
             runs.create(connection, job, run_id)
@@ -68,10 +74,17 @@ def launch(
     return FAILED
 
 
+def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
+    """Yield the run's parameters as asked for, then with each fallback's machines."""
+    yield recipe.with_values(values, place="--set")
+    for number, fallback in enumerate(recipe.operation.fallbacks, 1):
+        yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
+
+
 def follow(
     connection: Connection, recipe: str, run_id: str, *, detach: bool, last: bool = True
 ) -> int | None:
-    """Tell where a run is, put it into its experiment and, unless detached, wait for its end.
+    """Say where a run is, put it into its experiment and, unless detached, wait for its end.
 
     Args:
         recipe: whose experiment it is; empty: it is in none.
@@ -92,7 +105,7 @@ def follow(
         if detach:
             say(f"status    python -m pipelines status {run_id}")
             return 0
-        job = watch.wait(connection, run_id)
+        job = _wait(connection, run_id)
     except KeyboardInterrupt:
         say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
@@ -114,8 +127,72 @@ def follow(
     return FAILED
 
 
-def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
-    """Yield the run's parameters as asked for, then with each fallback's machines."""
-    yield recipe.with_values(values, place="--set")
-    for number, fallback in enumerate(recipe.operation.fallbacks, 1):
-        yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
+def _wait(connection: Connection, run_id: str) -> Any:
+    """Show a run until it ends, or its training job has expired; return the PipelineJob then.
+
+    Raises:
+        CloudError: there was no answer for `_PATIENT_SECONDS`, and the run goes on; or the run
+            was deleted.
+    """
+    rows: list[Row] = []
+    with view_of(lambda: rows, Console(), run_id) as view:
+        patient = connection.retrying(view.note, _PATIENT_SECONDS)
+        for poll in itertools.count(1):
+            try:
+                job = runs.get(connection, run_id, patient)
+            except InputError:
+                raise CloudError(
+                    f"the run {run_id!r} was started, but is no longer there: somebody has "
+                    "deleted it"
+                ) from None
+            state = runs.state_of(job)
+            rows[:] = [
+                (printable(one.name), one.state, one.seconds, printable(one.error))
+                for one in runs.tasks_of(job)
+            ]
+            rows.append(("run", state, 0.0, ""))
+            view.update()
+            looked_after = poll % _POLLS_BETWEEN_JOBS == 0
+            if state in runs.ENDED or (looked_after and runs.expiry(connection, job)):
+                return job
+            time.sleep(POLLING_SECONDS)
+
+
+def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
+    """Go on with an interrupted run; return the exit code.
+
+    A PipelineJob that has ended can't go on. The new one, of the same pipeline and parameters,
+    takes the records from the cache, and its parameter resume_from names the directory of the
+    interrupted training job, whose replicas find their checkpoint there. Training refuses a
+    checkpoint of other records or settings. The end of a run that is being cancelled is waited for.
+
+    Args:
+        recipe: whose latest run is meant, or the ID of a run.
+        run_id: of the interrupted run; empty: see `recipe`.
+        name: of the new run; empty: <recipe>-<time>.
+
+    Raises:
+        InputError: no such run, it has succeeded, or it or its training job has not ended.
+    """
+    connection = Connection(settings.require("project"))
+    latest = [] if run_id else runs.listed(connection, recipe, limit=1)
+    job = runs.get(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
+    if run_id and job.display_name != recipe:
+        raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
+    if runs.state_of(job) == "CANCELLING":
+        job = _wait(connection, runs.id_of(job))
+    run_id, state = runs.id_of(job), runs.state_of(job)
+    if state == "SUCCEEDED":
+        raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
+    if state not in runs.ENDED:
+        raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
+    for training in runs.custom_jobs(connection, job):
+        if runs.state_of(training) not in runs.JOB_ENDED:
+            raise InputError(
+                f"the training job of {run_id!r} is {runs.state_of(training)}, and may still "
+                "write its checkpoint; try again when it has ended"
+            )
+    new_id = job_request.run_id(job.display_name, name)
+    resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)
+    runs.create(connection, job_request.again(job, new_id, resume_from), new_id)
+    return follow(connection, job.display_name, new_id, detach=detach) or 0

@@ -16,9 +16,7 @@ _IMAGE = re.compile(
 
 def bucket(connection: Connection) -> Finding:
     """Check whether the bucket of runs is there, in their region."""
-    settings = connection.settings
-    if not settings.bucket:
-        settings.require("pipeline_root")
+    settings = connection.settings.require("pipeline_root")
     create = (
         f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
         f"--location={settings.region} --uniform-bucket-level-access"

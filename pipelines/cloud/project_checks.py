@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import quote
 
 from pipelines.cloud.connection import Connection, console_link
-from pipelines.cloud.settings import Settings
 from pipelines.machines import cost
 
 APIS = tuple(
@@ -106,30 +105,24 @@ def service_account(connection: Connection, *, deploys: bool = False) -> Finding
         {"options": {"requestedPolicyVersion": 3}},
     )
     held = [one for one in policy.get("bindings", []) if member in one["members"]]
-    missing, conditional = [], []
+    missing, conditional = {}, []
     for role, permission in NEEDED + (DEPLOYING if deploys else ()):
+        place = f"projects add-iam-policy-binding {settings.project}"
         bindings = _giving(connection, held, role, permission)
-        if not bindings and permission.startswith("storage."):
-            bucket = connection.storage.bucket(settings.bucket)
-            own = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
-            of_bucket = [one for one in own.bindings if member in one["members"]]
-            bindings = _giving(connection, of_bucket, role, permission)
+        if permission.startswith("storage."):
+            place = f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
+            if not bindings:
+                bucket = connection.storage.bucket(settings.bucket)
+                own = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
+                of_bucket = [one for one in own.bindings if member in one["members"]]
+                bindings = _giving(connection, of_bucket, role, permission)
         if not bindings:
-            missing += [role] if role not in missing else []
+            missing[role] = f"gcloud {place} --member={member} --role={role}"
         elif all(one.get("condition") for one in bindings):
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
     if missing:
-        places = {
-            role: f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
-            if role.startswith("roles/storage.")
-            else f"projects add-iam-policy-binding {settings.project}"
-            for role in missing
-        }
-        commands = [
-            f"gcloud {place} --member={member} --role={role}" for role, place in places.items()
-        ]
-        return Finding(False, f"{what}: no {', '.join(missing)}", " && ".join(commands))
+        return Finding(False, f"{what}: no {', '.join(missing)}", " && ".join(missing.values()))
     if conditional:
         return Finding(
             None,
@@ -157,35 +150,23 @@ def _giving(
 def quota(connection: Connection, needed: cost.Quota) -> Finding:
     """Check whether the region's limit is as high as machines need it."""
     settings = connection.settings
-    service = needed.metric.partition("/")[0]
-    answer = connection.rest(
-        "serviceusage",
-        "GET",
-        f"v1beta1/projects/{settings.project}/services/{service}/consumerQuotaMetrics/"
-        f"{quote(needed.metric, safe='')}",
-    )
-    limit = _limit(answer, settings)
-    # The API leaves out a limit of 0 and has -1 for none.
-    enough = limit < 0 or limit >= needed.amount
-    shown = "no limit" if limit < 0 else str(limit)
-    return Finding(
-        enough,
-        f"quota {needed.metric.rpartition('/')[2]}: {needed.amount} needed, {shown} in "
-        f"{settings.region}",
-        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or take other "
-        "machines",
-    )
-
-
-def _limit(answer: dict[str, Any], settings: Settings) -> int:
-    """Return the limit of a region, else that of all."""
+    name, project = needed.metric.partition("/")[0], settings.project
+    path = f"v1beta1/projects/{project}/services/{name}/consumerQuotaMetrics/"
+    answer = connection.rest("serviceusage", "GET", path + quote(needed.metric, safe=""))
     buckets = [
         bucket
         for limit in answer.get("consumerQuotaLimits", [])
         for bucket in limit.get("quotaBuckets", [])
     ]
+    # The region's limit, else that of all.
     own = [one for one in buckets if one.get("dimensions", {}).get("region") == settings.region]
-    general = [one for one in buckets if not one.get("dimensions")]
-    for bucket in [*own, *general]:
-        return int(bucket.get("effectiveLimit", 0))
-    return 0
+    own += [one for one in buckets if not one.get("dimensions")]
+    # The API leaves out a limit of 0 and has -1 for none.
+    limit = int(own[0].get("effectiveLimit", 0)) if own else 0
+    return Finding(
+        limit < 0 or limit >= needed.amount,
+        f"quota {needed.metric.rpartition('/')[2]}: {needed.amount} needed, "
+        f"{'no limit' if limit < 0 else limit} in {settings.region}",
+        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or take other "
+        "machines",
+    )

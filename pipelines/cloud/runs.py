@@ -206,12 +206,11 @@ def tasks_of(job: Any) -> list[Task]:
     """Return the tasks of a run in order of their start, groups of tasks left out."""
     from google.protobuf import json_format
 
-    groups = {detail.parent_task_id for detail in job.job_detail.task_details}
+    details = job.job_detail.task_details
+    groups = {detail.parent_task_id for detail in details}
     names = display_names(json_format.MessageToDict(job._pb.pipeline_spec))
     tasks = []
-    for detail in sorted(
-        job.job_detail.task_details, key=lambda one: seconds_of(one.start_time) or 1e12
-    ):
+    for detail in sorted(details, key=lambda one: seconds_of(one.start_time) or 1e12):
         if detail.task_id in groups:
             continue
         start, end = seconds_of(detail.start_time), seconds_of(detail.end_time)

@@ -1,12 +1,13 @@
 """Schedules of Vertex AI, one a recipe, brought to what the recipe declares."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.registry.model_upload import MADE_BY
-from pipelines.cloud import job_request, runs, schedule_fields, upload
+from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
 from pipelines.operation import Schedule
 from pipelines.package import Package
@@ -15,6 +16,11 @@ from trainer.errors import InputError
 
 _ROUNDS = 5
 _REFUSED = (400, 501)
+_PLAIN = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",
+          "allow_queueing", "max_run_count")  # fmt: skip
+_SENT = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network", "encryptionSpec",
+         "templateUri")  # fmt: skip
+_DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _UNSETTABLE = ("max_run_count", "end_time")
 """Fields that no update takes away once they are set."""
 
@@ -38,34 +44,34 @@ class Applied:
 def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
     """Make the recipe's schedule what the recipe declares; do nothing where it is so.
 
-    The schedule holds the compiled pipeline itself: runs keep starting from those bytes until
-    it is applied again. It is looked for before it is created, so that a request whose answer
-    was lost makes no second one; of several, by two who apply at once, one is left.
-
     Raises:
         InputError: the recipe declares no schedule, or one that Vertex AI refuses.
         CloudError: refused for another reason, or no connection.
     """
-    if not recipe.operation.retraining:
+    declared = recipe.operation.retraining
+    if not declared:
         raise InputError(
             f"recipe {recipe.name!r} declares no schedule; add [retraining] with cron = ... to its "
             "file"
         )
-    settings = connection.settings.require("project", "pipeline_root")
-    declared = recipe.operation.retraining
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
-    values = job_request.run_values(recipe, parameters, settings, package, "")
+    values = job_request.run_values(recipe, parameters, connection.settings, package, "")
     return bring(connection, package, declared, values)
 
 
 def bring(
     connection: Connection, package: Package, declared: Schedule, values: Mapping[str, Any]
 ) -> Applied:
-    """Make the schedule of a package as declared, for runs with these values of its parameters."""
+    """Make the schedule of a package as declared, for runs with these values of its parameters.
+
+    The schedule holds the compiled pipeline itself: runs keep starting from those bytes until
+    it is applied again. It is looked for before it is created, so that a request whose answer
+    was lost makes no second one; of several, by two who apply at once, one is left.
+    """
     settings, name = connection.settings, package.recipe
     job = job_request.pipeline_job(package, settings, values)
     job.template_uri = upload.pinned(connection, package)
-    wanted = schedule_fields.schedule(name, declared, job, settings.parent)
+    wanted = _schedule(name, declared, job, settings.parent)
     with translated(f"applying the schedule of {name!r}"):
         action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted)
     return Applied(action, changed, schedule, package.digest)
@@ -97,14 +103,19 @@ def listed(connection: Connection) -> list[Any]:
         ]
 
 
-def pause(connection: Connection, recipe: str) -> None:
-    """Stop a schedule from starting runs, until it is resumed."""
-    _bring(connection, recipe, "PAUSED", connection.schedules.pause_schedule)
-
-
-def resume(connection: Connection, recipe: str) -> None:
-    """Let a schedule start runs again; those it has missed are not made up for."""
-    _bring(connection, recipe, "ACTIVE", connection.schedules.resume_schedule)
+def bring_to(connection: Connection, recipe: str, state: str) -> None:
+    """Bring a recipe's schedule to PAUSED or ACTIVE; runs missed until then are not made up for."""
+    client = connection.schedules
+    method = client.pause_schedule if state == "PAUSED" else client.resume_schedule
+    for name in [one.name for one in find(connection, recipe) if one.state.name != state]:
+        with translated(f"bringing the schedule of {recipe!r} to {state}"):
+            try:
+                method(name=name)
+            except Exception:
+                # Refused, perhaps, because a request whose answer was lost has done it.
+                now = [one.state.name for one in _find(connection, recipe) if one.name == name]
+                if now != [state]:
+                    raise
 
 
 def delete(connection: Connection, recipe: str) -> None:
@@ -126,23 +137,6 @@ def _find(connection: Connection, recipe: str) -> list[Any]:
     ]
 
 
-def _bring(connection: Connection, recipe: str, state: str, method: Callable[..., Any]) -> None:
-    """Bring a recipe's schedules into a state."""
-    for schedule in find(connection, recipe):
-        if schedule.state.name == state:
-            continue
-        with translated(f"bringing the schedule of {recipe!r} to {state}"):
-            try:
-                method(name=schedule.name)
-            except Exception:
-                # Refused, perhaps, because a request whose answer was lost has done it.
-                if not any(
-                    one.name == schedule.name and one.state.name == state
-                    for one in _find(connection, recipe)
-                ):
-                    raise
-
-
 def _delete(connection: Connection, schedules: list[Any]) -> None:
     for schedule in schedules:
         # Gone already, perhaps by a request whose answer was lost.
@@ -162,11 +156,10 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
             # A list may lag behind, or somebody else may have deleted it.
             with tolerated(NOT_FOUND):
                 present.append(connection.schedules.get_schedule(name=name))
-        fitting = [
-            one for one in present if one.name in own or not schedule_fields.changed(one, wanted)
-        ]
+        present.sort(key=lambda one: (runs.seconds_of(one.create_time), one.name))
+        fitting = [one for one in present if one.name in own or not _changed(one, wanted)]
         if fitting:
-            kept = min(fitting, key=_age)
+            kept = fitting[0]
             others = [one for one in present if one.name != kept.name]
             if not others:
                 return action, changed, kept
@@ -175,9 +168,8 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
             _delete(connection, others)
             continue
         if present:
-            oldest = min(present, key=_age)
-            changed = schedule_fields.changed(oldest, wanted)
-            made = _updated(connection, oldest, wanted, changed)
+            changed = _changed(present[0], wanted)
+            made = _updated(connection, present[0], wanted, changed)
             action = "updated" if made else "recreated"
         else:
             action, changed, made = "created", [], None
@@ -203,9 +195,67 @@ def _updated(connection: Connection, present: Any, wanted: Any, changed: list[st
         updated = connection.schedules.update_schedule(
             schedule=schedule, update_mask=field_mask_pb2.FieldMask(paths=changed)
         )
-        return None if "end_time" in schedule_fields.changed(updated, wanted) else updated
+        return None if "end_time" in _changed(updated, wanted) else updated
     return None
 
 
-def _age(schedule: Any) -> tuple[float, str]:
-    return runs.seconds_of(schedule.create_time), schedule.name
+def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
+    """Return the Schedule that a recipe declares, whose runs start from a PipelineJob."""
+    from google.cloud.aiplatform_v1 import types
+
+    return types.Schedule(
+        display_name=recipe,
+        cron=declared.cron_with_zone,
+        # The first limits runs that are being started, the second those that have not ended.
+        max_concurrent_run_count=declared.max_concurrent_runs,
+        max_concurrent_active_run_count=declared.max_concurrent_runs,
+        max_run_count=declared.max_runs,
+        allow_queueing=declared.allow_queueing,
+        create_pipeline_job_request=types.CreatePipelineJobRequest(parent=parent, pipeline_job=job),
+        start_time=declared.start_time,
+        end_time=declared.end_time,
+    )
+
+
+def _changed(present: Any, wanted: Any) -> list[str]:
+    """Return the fields that differ, but for those that the server has filled in."""
+    found = [name for name in _PLAIN if getattr(present, name) != getattr(wanted, name)]
+    if _start(present) != _start(wanted):
+        found.append("start_time")
+    if runs.seconds_of(present.end_time) != runs.seconds_of(wanted.end_time):
+        found.append("end_time")
+    jobs = [one.create_pipeline_job_request.pipeline_job for one in (present, wanted)]
+    if _content(jobs[0]) != _content(jobs[1]):
+        found.append("create_pipeline_job_request")
+    return found
+
+
+def _start(schedule: Any) -> float:
+    """Return the time before which no run starts; 0 for one that is past, or the creation's own."""
+    start = runs.seconds_of(schedule.start_time)
+    return start if start > max(time.time(), runs.seconds_of(schedule.create_time) + 60) else 0.0
+
+
+def _content(job: Any) -> dict[str, Any]:
+    """Return what runs start with. The commit is left out: it alone changes nothing."""
+    from google.protobuf import json_format
+
+    document = json_format.MessageToDict(job._pb)
+    content = {name: document.get(name) for name in _SENT}
+    runtime = document.get("runtimeConfig", {})
+    values = dict(runtime.get("parameterValues", {}))
+    if str(content["serviceAccount"]).endswith(_DEFAULT_ACCOUNT):
+        content["serviceAccount"] = None
+    values["labels"] = _own_labels(values.get("labels"))
+    return {
+        **content,
+        "labels": _own_labels(content["labels"]),
+        "root": runtime.get("gcsOutputDirectory"),
+        "values": values,
+    }
+
+
+def _own_labels(labels: Any) -> dict[str, str]:
+    """Return labels without the commit's and Vertex AI's own."""
+    own = (labels or {}).items()
+    return {key: value for key, value in own if key != "commit" and "vertex-ai-" not in key}

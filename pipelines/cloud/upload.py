@@ -26,11 +26,10 @@ _PRECONDITION = 412
 
 @dataclasses.dataclass(frozen=True)
 class Upload:
-    """The URI of exactly the bytes uploaded, whether they are new there, and tags on them."""
+    """The URI of exactly the bytes uploaded, and whether they are new there."""
 
     uri: str
     is_new: bool
-    tags: list[str]
 
 
 def tags() -> list[str]:
@@ -57,7 +56,7 @@ def _to_registry(connection: Connection, package: Package, repository: str) -> U
     if version:
         for tag in tags():
             registry.move_tag(package.name, version, tag)
-        return Upload(f"{repository}/{package.name}/{version}", False, tags())
+        return Upload(f"{repository}/{package.name}/{version}", False)
     # Content names the version: sent twice, it is still one.
     content = {"content": (package.path.name, package.bytes)}
     answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
@@ -66,7 +65,7 @@ def _to_registry(connection: Connection, package: Package, repository: str) -> U
             f"uploading {package.path} to {repository}: the answer is none of a repository of "
             f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
         )
-    return Upload(f"{repository}/{answer.text.strip()}", True, tags())
+    return Upload(f"{repository}/{answer.text.strip()}", True)
 
 
 class _Registry:
@@ -135,7 +134,7 @@ def _to_bucket(connection: Connection, package: Package, repository: str) -> Upl
             is_new = True
     for tag in tags():
         write(f"{prefix}/{tag}.yaml")
-    return Upload(f"gs://{bucket_name}/{name}", is_new, tags())
+    return Upload(f"gs://{bucket_name}/{name}", is_new)
 
 
 def pinned(connection: Connection, package: Package) -> str:

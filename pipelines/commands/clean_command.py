@@ -5,12 +5,10 @@ import re
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import Recipe, confirm, of_recipe
-from pipelines.console import cell, say
+from pipelines.console import say, show_table
 from trainer.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
@@ -37,26 +35,22 @@ def clean(
 
     only, before = of_recipe(recipe), _before(older_than)
     connection = settings.connect()
-    found = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
-
-    table = Table("What", "Name", "", box=None)
-    for item in found.items:
-        table.add_row(*map(cell, (item.kind, item.name, item.detail)))
-    if found.items:
-        Console().print(table)
-    say(*(f"kept: {reason}" for reason in found.kept))
-    if not found.items:
+    items, kept = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
+    if items:
+        show_table(("What", "Name", ""), [(one.kind, one.name, one.detail) for one in items])
+    say(*(f"kept: {reason}" for reason in kept))
+    if not items:
         say("nothing to delete")
         return
     if dry_run:
-        say(f"{len(found.items)} would be deleted; nothing was (--dry-run)")
+        say(f"{len(items)} would be deleted; nothing was (--dry-run)")
         return
-    if not yes and not confirm(f"Delete these {len(found.items)}?"):
+    if not yes and not confirm(f"Delete these {len(items)}?"):
         say("nothing was deleted")
         return
-    for item in cleaning.progress(connection, found.items, len(found.items), "deleted"):
+    for item in cleaning.progress(connection, items, len(items), "deleted"):
         item.delete()
-    say(f"{len(found.items)} deleted")
+    say(f"{len(items)} deleted")
 
 
 def _before(age: str) -> datetime.datetime:

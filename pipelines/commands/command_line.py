@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from components.cloud_errors import CloudError
 from pipelines import api, parameter_list, startup
@@ -42,7 +41,7 @@ from pipelines.commands.arguments import (
     not_empty,
     parse_settings,
 )
-from pipelines.console import cell
+from pipelines.console import show_table
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
 
@@ -111,8 +110,7 @@ def list_recipes(
     if schema:
         print(json.dumps(recipes.schema(), indent=1))
         return 0
-    table = Table("Recipe", "What it makes", "Model", "Replicas", "Source", box=None)
-    broken = []
+    rows, broken = [], []
     for name in recipes.names():
         try:
             recipe = recipes.load(name)
@@ -120,14 +118,10 @@ def list_recipes(
             broken.append(one_line(error))
             continue
         parameters = recipe.parameters
-        table.add_row(
-            name,
-            cell(recipe.summary),
-            parameters.training.model,
-            str(sum(parameters.machines.replicas.values())),
-            cell(parameters.records.source),
-        )
-    Console().print(table)
+        replicas = str(sum(parameters.machines.replicas.values()))
+        source, model = parameters.records.source, parameters.training.model
+        rows.append((name, recipe.summary, model, replicas, source))
+    show_table(("Recipe", "What it makes", "Model", "Replicas", "Source"), rows)
     for message in broken:
         print(f"error: {message}", file=sys.stderr)
     return EXIT_CODE if broken else 0
@@ -163,10 +157,20 @@ def plan(
         ),
     ] = 0.0,
     rate: Rates = None,
+    batch: run_command.Batch = None,
 ) -> None:
     """Show which machines a run would train on, their quota and their price. Asks no server."""
-    loaded = api.load(recipe)
-    given = parse_settings(set_)
+    loaded, given = api.load(recipe), parse_settings(set_)
+    if batch is not None:
+        if minutes:
+            raise InputError("--minutes is for training; leave it out of --batch")
+        from pipelines import plan as planning
+        from pipelines import prediction_values
+
+        given["input"] = batch
+        values = prediction_values.values(loaded, given, place="--batch")
+        planning.show_batch(values, rate or [])
+        return
     api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")
 
 

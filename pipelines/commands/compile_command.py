@@ -58,4 +58,4 @@ def _upload(path: Path, settings: Settings) -> None:
     require_image(package, settings)
     uploaded = upload.upload(Connection(settings), package)
     print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
-    print(f"tags      {', '.join(uploaded.tags)}")
+    print(f"tags      {', '.join(upload.tags())}")

@@ -1,24 +1,20 @@
 """python -m pipelines deploy: a recipe's champion at an endpoint of Vertex AI."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from pipelines import recipe as recipes
-from pipelines.cloud.flags import with_settings
-from pipelines.cloud.settings import Settings
+from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import RecipeName
 from pipelines.commands.monitor_command import check_rows
-from pipelines.console import cell, say
+from pipelines.console import say, show_table
 from trainer.errors import InputError
 
 
 @with_settings
 def deploy(
-    settings: Callable[[], Settings],
+    settings: GivenSettings,
     recipe: RecipeName,
     traffic: Annotated[
         int | None,
@@ -38,7 +34,6 @@ def deploy(
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
-    from pipelines.cloud.connection import Connection
     from pipelines.machines import cost
 
     if (traffic is not None) + rollback + monitor + undeploy > 1:
@@ -49,8 +44,7 @@ def deploy(
     model = loaded.parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty")
-    console = Console()
-    connection = Connection(settings().require("project"))
+    connection = settings.connect()
     endpoints = Endpoints(connection.endpoints, connection.registry)
     with translated(f"serving {model!r}"):
         if rollback:
@@ -73,14 +67,13 @@ def deploy(
             version = endpoints.champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
-        console.print(_table(model, endpoints.deployed(model)))
-
-
-def _table(model: str, deployed: Iterable[Any]) -> Table:
-    table = Table("Version", Column("Traffic", justify="right"), "Machines", "Since", box=None)
-    for one in deployed:
-        replicas = f"{one.min_replicas} to {one.max_replicas} x {one.machine_type}"
-        table.add_row(
-            *map(cell, (f"{model}@{one.version}", f"{one.traffic}%", replicas, one.since))
-        )
-    return table
+        rows = [
+            (
+                f"{model}@{one.version}",
+                f"{one.traffic}%",
+                f"{one.min_replicas} to {one.max_replicas} x {one.machine_type}",
+                one.since,
+            )
+            for one in endpoints.deployed(model)
+        ]
+        show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from pipelines import local_registry
 from pipelines import recipe as recipes
@@ -15,7 +13,7 @@ from pipelines.commands.arguments import (
     RunsDirectory,
     runs_folder,
 )
-from pipelines.console import cell, say
+from pipelines.console import say, show_table
 from trainer import quiet
 from trainer.errors import InputError
 
@@ -49,7 +47,7 @@ def monitor(
 
     before = schema.load(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, rows = request_drift.measure(before, request_log.read(log))
-    Console().print(_table(drifts))
+    _show(drifts)
     moved = drift.line([one for one in drifts if one.index > limit])
     found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
     if limit and not moved:
@@ -59,11 +57,10 @@ def monitor(
         raise typer.Exit(1)
 
 
-def _table(drifts: Sequence[Any]) -> Table:
+def _show(drifts: Sequence[Any]) -> None:
     titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
-    table = Table("Column", *(Column(title, justify="right") for title in titles), box=None)
+    rows = []
     for one in drifts:
-        figures = (one.index, one.noise, one.distance)
-        shares = (f"{share:.1%}" for share in one.missing)
-        table.add_row(cell(one.name), *(f"{figure:.3f}" for figure in figures), *shares)
-    return table
+        figures = (f"{figure:.3f}" for figure in (one.index, one.noise, one.distance))
+        rows.append((one.name, *figures, *(f"{share:.1%}" for share in one.missing)))
+    show_table(("Column", *titles), rows, right=titles)

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from pipelines import local_registry, prediction_files
 from pipelines import recipe as recipes
@@ -21,7 +19,7 @@ from pipelines.commands.arguments import (
     not_empty,
     runs_folder,
 )
-from pipelines.console import cell
+from pipelines.console import show_table
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
@@ -78,11 +76,11 @@ def predict(
         for name, prediction in zip(names, predictions, strict=True):
             print(json.dumps({"instance": name, **prediction}))
         return
-    table = Table("Instance", "Label", Column("Probability", justify="right"), box=None)
-    for name, prediction in zip(names, predictions, strict=True):
-        probability = f"{max(prediction['probabilities']):.4f}"
-        table.add_row(cell(name), cell(prediction["label"]), probability)
-    Console().print(table)
+    rows = [
+        (name, prediction["label"], f"{max(prediction['probabilities']):.4f}")
+        for name, prediction in zip(names, predictions, strict=True)
+    ]
+    show_table(("Instance", "Label", "Probability"), rows, right=["Probability"])
 
 
 def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:

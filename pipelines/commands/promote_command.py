@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from pipelines import local_registry
 from pipelines.cloud.flags import GivenSettings, with_settings
@@ -22,7 +20,7 @@ from pipelines.commands.arguments import (
     not_empty,
     runs_folder,
 )
-from pipelines.console import cell, say
+from pipelines.console import say, show_table
 from trainer.errors import InputError
 
 
@@ -52,7 +50,6 @@ def promote(
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
     model = local_registry.model_of(recipe, model_name)
-    console = Console()
     with _registry(settings, directory if local else None, model) as registry:
         if version:
             champion = registry.promote(model, version)
@@ -62,7 +59,7 @@ def promote(
             after = f", after {withdrawn.name}" if withdrawn else ""
             say(f"{champion.name} is the champion of {model} again{after}")
         else:
-            _show(console, model, registry.versions(model))
+            _show(model, registry.versions(model))
 
 
 @contextlib.contextmanager
@@ -78,13 +75,12 @@ def _registry(settings: GivenSettings, runs_directory: Path | None, model: str) 
             yield stack.enter_context(local_registry.opened(runs_directory))
 
 
-def _show(console: Console, model: str, versions: list[Any]) -> None:
+def _show(model: str, versions: list[Any]) -> None:
     if not versions:
         say(f"{model} has no version yet")
         return
-    table = Table("Version", "Aliases", "Run", Column("Model", overflow="fold"), box=None)
-    for one in versions:
-        aliases = ", ".join(sorted(one.aliases))
-        values = (one.version, aliases, one.labels.get("run", ""), one.artifact_uri)
-        table.add_row(*map(cell, values))
-    console.print(table)
+    rows = [
+        (one.version, ", ".join(sorted(one.aliases)), one.labels.get("run", ""), one.artifact_uri)
+        for one in versions
+    ]
+    show_table(("Version", "Aliases", "Run", "Model"), rows)

@@ -37,7 +37,7 @@ _InContainers = Annotated[
         help="With --local: components and replicas in containers of the pipeline's image.",
     ),
 ]
-_Batch = Annotated[
+Batch = Annotated[
     str | None,
     typer.Option(
         "--batch",
@@ -68,7 +68,7 @@ def run_recipe(
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
     resume: _Resume = False,
     in_containers: _InContainers = False,
-    batch: _Batch = None,
+    batch: Batch = None,
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,
@@ -84,9 +84,9 @@ def run_recipe(
         _check_resumed(fixed, for_vertex if local else ())
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
-        from pipelines.cloud import rerun
+        from pipelines.cloud import launch as launching
 
-        return rerun.resume(settings(), recipe, run, name or "", detach=detach)
+        return launching.resume(settings(), recipe, run, name or "", detach=detach)
     if run:
         raise InputError(
             f"{run!r} was given beside {recipe!r}; write --set before each parameter, with quotes "

@@ -3,12 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import RecipeName, confirm
-from pipelines.console import cell, say
+from pipelines.console import say, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
 
@@ -48,20 +46,15 @@ def list_schedules(settings: GivenSettings) -> None:
     """List the schedules that this project made."""
     from pipelines.cloud import schedules
 
-    table = Table("Recipe", "State", "Cron", "Next run", "Started", "Template", box=None)
+    rows = []
     for schedule in schedules.listed(settings.connect()):
         labels = schedule.create_pipeline_job_request.pipeline_job.labels
         next_run = f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else ""
-        values = (
-            schedules.recipe_of(schedule),
-            schedule.state.name,
-            schedule.cron,
-            next_run,
-            str(schedule.started_run_count),
-            f"sha256:{labels.get('template', '')}",
-        )
-        table.add_row(*map(cell, values))
-    Console().print(table)
+        started, template = str(schedule.started_run_count), f"sha256:{labels.get('template', '')}"
+        state = schedule.state.name
+        recipe = schedules.recipe_of(schedule)
+        rows.append((recipe, state, schedule.cron, next_run, started, template))
+    show_table(("Recipe", "State", "Cron", "Next run", "Started", "Template"), rows)
 
 
 @app.command()
@@ -70,7 +63,7 @@ def pause(settings: GivenSettings, recipe: RecipeName) -> None:
     """Start no more runs until the schedule is resumed."""
     from pipelines.cloud import schedules
 
-    schedules.pause(settings.connect(), recipe)
+    schedules.bring_to(settings.connect(), recipe, "PAUSED")
     say(f"the schedule of {recipe} is paused")
 
 
@@ -80,7 +73,7 @@ def resume(settings: GivenSettings, recipe: RecipeName) -> None:
     """Start runs again; those that were missed are not made up for."""
     from pipelines.cloud import schedules
 
-    schedules.resume(settings.connect(), recipe)
+    schedules.bring_to(settings.connect(), recipe, "ACTIVE")
     say(f"the schedule of {recipe} is active")
 
 

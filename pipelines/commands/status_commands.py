@@ -137,23 +137,17 @@ def doctor(
     from pipelines import recipe as recipes
     from pipelines.cloud import doctor as examination
     from pipelines.cloud.connection import Connection
-    from pipelines.machines import cost
-    from trainer.machines.worker_pools import worker_pool_specs
 
     if set_ and not recipe:
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
-    pools, preemptible, deploys = [], False, False
+    parameters = None
     if recipe:
         parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
-        pools = worker_pool_specs(parameters.machines)
-        preemptible = parameters.pipeline.scheduling_strategy in cost.PREEMPTIBLE_STRATEGIES
-        deploys = parameters.pipeline.deploy_champion
     own = settings().require("project")
-    if recipe:
+    if parameters:
         own.check_gpu_image(parameters.machines)
     worst = 0
-    asked = {"preemptible": preemptible, "deploys": deploys}
-    for finding in examination.examine(Connection(own), pools, **asked):
+    for finding in examination.examine(Connection(own), parameters):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
         say(f"{mark} {finding.what}{mend}")

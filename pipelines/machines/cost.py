@@ -1,5 +1,6 @@
 """The cost of a run: worker pools, the price table of prices.toml, and the quota they need."""
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,8 @@ from trainer.machines.price import hourly_price, part_names
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
-SPOT_STRATEGIES = ("SPOT",)
 # https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#quota
-PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
+_PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
 """Strategies that count against the quota of preemptible machines."""
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
@@ -130,13 +130,15 @@ def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool 
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 
 
-def serving_price(machine_type: str, replicas: int, prices: PriceTable) -> str:
-    """Return what a deployed version costs an hour, in words."""
+def serving_price(
+    machine_type: str, replicas: int, prices: PriceTable, until: str = "--undeploy"
+) -> str:
+    """Return what machines that predict cost an hour until something, in words."""
     machines = f"{replicas} x {machine_type}"
     if machine_type not in prices.rates:
         return f"{machines} has no price in pipelines/machines/prices.toml"
     hour = money(Decimal(str(prices.rates[machine_type])) * replicas)
-    return f"{machines}: {hour} {prices.currency} an hour until --undeploy"
+    return f"{machines}: {hour} {prices.currency} an hour until {until}"
 
 
 def closest(cpus: int, memory_gb: int, prices: PriceTable) -> str:
@@ -150,33 +152,27 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
-def quotas(pools: Sequence[Mapping[str, Any]], *, preemptible: bool = False) -> list[Quota]:
+def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> list[Quota]:
     """Return the quota metrics of Vertex AI that a job of these pools counts against, by name.
 
     https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
 
     Args:
-        preemptible: whether the job is provisioned by one of PREEMPTIBLE_STRATEGIES.
+        strategy: by which the machines are provided.
     """
-    prefix = f"{_SERVICE}/custom_model_training_{'preemptible_' if preemptible else ''}"
-    amounts: dict[str, int] = {}
-
-    def add(metric: str, amount: int) -> None:
-        amounts[metric] = amounts.get(metric, 0) + amount
-
+    training = f"{_SERVICE}/custom_model_training_"
+    prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
+    amounts: collections.Counter[str] = collections.Counter()
     for pool in pools:
         machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
         machine_type = types()[machine["machine_type"]]
         if machine_type.quota:
-            add(f"{prefix}{machine_type.quota}", replicas * machine_type.vcpus)
+            amounts[f"{prefix}{machine_type.quota}"] += replicas * machine_type.vcpus
         if machine.get("accelerator_count"):
             accelerator = accelerators()[machine["accelerator_type"]]
-            add(f"{prefix}{accelerator.quota}", replicas * machine["accelerator_count"])
+            amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
         kind = disk["boot_disk_type"].replace("-", "_")
-        add(
-            f"{_SERVICE}/custom_model_training_{kind}",
-            replicas * disk["boot_disk_size_gb"],
-        )
+        amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
     return [Quota(metric, amount) for metric, amount in sorted(amounts.items())]
 
 

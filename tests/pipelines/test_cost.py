@@ -169,7 +169,7 @@ def test_quota_is_named_as_vertex_ai_names_it():
         (f"{service}_nvidia_t4_gpus", 8),
         (f"{service}_pd_ssd", 400),
     }
-    assert {one.metric for one in cost.quotas(pools(**values), preemptible=True)} == {
+    assert {one.metric for one in cost.quotas(pools(**values), "SPOT")} == {
         f"{service}_preemptible_cpus",
         f"{service}_preemptible_nvidia_t4_gpus",
         f"{service}_pd_ssd",

@@ -48,15 +48,15 @@ parameters = {epochs = 5}
         ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
         (
             "[step_machines]\nrecord = {cpus = 8}",
-            "mine.toml: [step_machines]: 'record' is no step;",
+            "mine.toml: [step_machines]: unknown parameter 'record'; did you mean 'records'?",
         ),
         (
             "[step_machines]\nrecords = {cpus = 97}",
-            "mine.toml: [step_machines]: cpus=97 is out of range: it must be at most 96",
+            "mine.toml: [step_machines.records]: cpus=97 is out of range: it must be at most 96",
         ),
         (
             "[step_machines]\nevaluation = {memory_gb = 625}",
-            "[step_machines]: memory_gb=625 is out of range: it must be at most 624",
+            "[step_machines.evaluation]: memory_gb=625 is out of range: it must be at most 624",
         ),
         ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),

@@ -116,6 +116,17 @@ def test_an_endpoint_is_priced_by_the_hour_where_a_run_deploys(capsys):
     assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy: the champion")
 
 
+def test_a_batch_prediction_is_priced_by_the_hour(capsys):
+    batch = ["plan", "digits", "--batch", "gs://bucket/*.jsonl", "--set", "replica_count=3"]
+    assert command_line.run(command_line.app, batch) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")
+    assert command_line.run(command_line.app, [*batch, "--rate", "n1-standard-4=1"]) == 0
+    assert "3 x n1-standard-4: 3.00 USD an hour" in capsys.readouterr().out
+    assert command_line.run(command_line.app, [*batch, "--minutes", "3"]) == 2
+    assert "--minutes is for training" in capsys.readouterr().err
+
+
 def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()

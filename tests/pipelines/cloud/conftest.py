@@ -5,7 +5,7 @@ import pytest
 from components import vertex_client
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation
-from pipelines.cloud import watch
+from pipelines.cloud import launch
 from tests.pipelines.cloud.emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
@@ -36,7 +36,7 @@ def elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(watch, "POLLING_SECONDS", 0.01)
+    monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
 
 
 @pytest.fixture(autouse=True, scope="session")

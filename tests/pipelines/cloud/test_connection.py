@@ -10,8 +10,7 @@ from google.api_core import exceptions
 from components import vertex_client
 from components.cloud_errors import CloudError, is_capacity
 from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
-from pipelines.cloud import reachability
-from pipelines.cloud.connection import Connection
+from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
 from tests.pipelines.cloud.conftest import IMAGE
 
@@ -88,10 +87,10 @@ def test_a_bucket_or_repository_at_which_nobody_answers_is_named(vertex, nobody,
 
 def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
-    reachability.check("http://server.invalid", advice="")
+    check_server("http://server.invalid", advice="")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(CloudError, match="no answer from"):
-        reachability.check(f"http://{nobody}", advice="")
+        check_server(f"http://{nobody}", advice="")
 
 
 def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused):
