@@ -31,7 +31,7 @@ class PipelineOptions:
     resume_from: str = option(
         "",
         help="base_output_directory of an interrupted training job of equal records and "
-        "configuration, from whose checkpoint training goes on; empty: training starts anew.",
+        "configuration, whose checkpoint training continues from; empty: training starts from scratch.",
     )
     deploy_champion: bool = option(
         False,

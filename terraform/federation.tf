@@ -6,7 +6,7 @@ resource "google_iam_workload_identity_pool" "github" {
 }
 
 resource "google_iam_workload_identity_pool_provider" "github" {
-  #checkov:skip=CKV_GCP_125:it wants assertion.sub, whose form hangs on the repository's age
+  #checkov:skip=CKV_GCP_125:it wants assertion.sub, whose form depends on the repository's age
   workload_identity_pool_id          = google_iam_workload_identity_pool.github.workload_identity_pool_id
   workload_identity_pool_provider_id = "release"
   display_name                       = "Releases"
