@@ -155,6 +155,15 @@ def test_progressive_jpeg_is_read():
     assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_jpeg_has_the_pixels_that_pillow_decodes(mode):
+    data = saved(picture(2).resize((75, 75)).convert(mode), "JPEG", comment="left out")
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(pixels(data, 75), expected)
+    spec = PixelFormat.of(RecordOptions(image_size=75, resize_method="bicubic"))
+    assert b"left out" not in spec.encode(spec.decode(data))
+
+
 @pytest.mark.parametrize("method", ["bicubic", "area", "lanczos3"])
 def test_resizing_agrees_with_tensorflow_with_antialias(method):
     import tensorflow as tf
@@ -228,6 +237,7 @@ def test_a_tiff_of_a_giant_tile_is_rejected_before_it_is_unpacked():
         (b"", "empty file"),
         (b"hello, world", "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
         (saved(picture(1).resize((64, 64)), "JPEG")[:-200], "damaged image: .*truncated"),
+        (saved(picture(1), "JPEG")[:-20] + saved(picture(1), "JPEG"), "damaged image: broken"),
         (saved(quadrants(), "PNG")[:-60], "damaged image"),
         (saved(quadrants(), "GIF")[:-40], "damaged image"),
         (saved(quadrants(), "BMP")[:-3000], "damaged image"),

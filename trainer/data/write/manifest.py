@@ -13,7 +13,7 @@ from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 """Part of the fingerprint: raised when equal options come to give other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")

@@ -7,6 +7,9 @@ takes five times as long. The other methods are Pillow's; all but `nearest` filt
 shrink, as `tf.image.resize(..., antialias=True)` does.
 """
 
+import functools
+from typing import Any
+
 import numpy as np
 from PIL import Image
 
@@ -22,19 +25,28 @@ _FILTERS = {
 }
 
 
-def resize(image: Image.Image, target: tuple[int, int], method: str) -> Image.Image:
-    """Return an image of mode L or RGB in the size `target`, (width, height) in pixels.
+@functools.cache
+def opencv() -> Any:
+    """Return cv2, imported by processes that write images alone."""
+    import cv2
+
+    # The processes that write are parallel, an image's rows need not be.
+    cv2.setNumThreads(1)
+    return cv2
+
+
+def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarray:
+    """Return an image of mode L or RGB, uint8 [height, width] or [height, width, 3].
 
     Args:
+        target: (width, height) in pixels.
         method: of `trainer.data.record_options.RESIZE_METHODS`.
     """
-    if image.size == target:
-        return image
     if method != "bilinear":
-        return image.resize(target, _FILTERS[method])
+        return np.asarray(image.resize(target, _FILTERS[method]))
     while (factors := halvings(image.size, target)) != (1, 1):
         image = image.reduce(factors)
-    return image if image.size == target else _sampled(image, target)
+    return sampled(np.asarray(image), target)
 
 
 def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
@@ -48,14 +60,6 @@ def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
     return 1 + (width >= least * target_width), 1 + (height >= least * target_height)
 
 
-def _sampled(image: Image.Image, target: tuple[int, int]) -> Image.Image:
-    import cv2  # Where no image is resized, as in reading, nobody needs it.
-
-    # The processes that write are parallel, an image's rows need not be.
-    cv2.setNumThreads(1)
-    # Pillow holds RGB in four bytes a pixel: so it needs no packing, and none afterwards.
-    layout, depth = ("L", 1) if image.mode == "L" else ("RGBX", 4)
-    pixels = np.frombuffer(image.tobytes("raw", layout), np.uint8)
-    pixels = pixels.reshape(image.height, image.width, depth)
-    sampled = cv2.resize(pixels, target, interpolation=cv2.INTER_LINEAR)
-    return Image.frombuffer(image.mode, target, sampled, "raw", layout, 0, 1)
+def sampled(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
+    """Return pixels in the size `target`, each made of four neighbors."""
+    return opencv().resize(pixels, target)
