@@ -31,7 +31,8 @@ class PipelineOptions:
     resume_from: str = option(
         "",
         help="base_output_directory of an interrupted training job of equal records and "
-        "configuration, whose checkpoint training continues from; empty: training starts from scratch.",
+        "configuration, whose checkpoint training continues from; empty: training starts from "
+        "scratch.",
     )
     deploy_champion: bool = option(
         False,
