@@ -8,7 +8,7 @@ from trainer.data import storage
 from trainer.data.record_options import AUGMENTATIONS, OPERATIONS
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import MODELS, open_model, options_in_short
+from trainer.models import MODELS, model_class, open_model, options_in_short
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -214,6 +214,20 @@ class TrainingConfig:
                 f"warmup_steps={self.warmup_steps}, but schedule='one_cycle' warms up by itself; "
                 "set warmup_steps=0"
             )
+
+
+def phases(config: TrainingConfig) -> list[TrainingConfig]:
+    """Return the config of each phase of a run; a second one fine-tunes the backbone."""
+    if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
+        return [config]
+    second = dataclasses.replace(
+        config,
+        epochs=config.fine_tune_epochs,
+        learning_rate=config.fine_tune_learning_rate,
+        plateau_patience=config.fine_tune_plateau_patience,
+        early_stopping_patience=config.fine_tune_early_stopping_patience,
+    )
+    return [config, second]
 
 
 def check_for_parameter_servers(config: TrainingConfig) -> None:

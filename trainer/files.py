@@ -6,7 +6,13 @@ between them. In a folder, /gcs/ too, what a killed process had written stays: t
 its name last.
 """
 
+import contextlib
+import csv
+import io
 import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +30,7 @@ def write_text(uri: str, text: str) -> None:
 
 
 def copy_here(file: str, uri: str) -> None:
-    """Copies a local file to `uri`, where it appears only when it is whole."""
+    """Copy a file (local or any URI) to `uri`, where it appears only when it is whole."""
     if storage.is_object(uri):
         tf.io.gfile.copy(file, uri, overwrite=True)
         return
@@ -33,9 +39,28 @@ def copy_here(file: str, uri: str) -> None:
     tf.io.gfile.rename(f"{uri}.partial", uri, overwrite=True)
 
 
+@contextlib.contextmanager
+def uploaded(uri: str) -> Iterator[str]:
+    """Yield the name of a local file; what is written there then appears whole at `uri`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, uri.rpartition("/")[2]))
+        yield file
+        copy_here(file, uri)
+
+
 def write_json(uri: str, content: Any) -> None:
     """Writes `content` as JSON, indented; NaN and infinity raise ValueError."""
     write_text(uri, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def write_csv(uri: str, rows: list[dict[str, Any]]) -> None:
+    """Write rows, each of which may lack some of the columns."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(uri, text.getvalue())
 
 
 def read_text(uri: str) -> str | None:

@@ -3,7 +3,7 @@
     python -m trainer.task --dataset=URI --base_output_directory=URI --config=URI --epochs=10 ...
 
 Flags override single values of the config, as a trial of hyperparameter tuning gives them. Role
-and strategy come from TF_CONFIG or CLUSTER_SPEC, as Vertex AI sets them. Exit codes: 0 done, 2 a
+and strategy come from TF_CONFIG, as Vertex AI sets it. Exit codes: 0 done, 2 a
 mistake of the user's (one line says which), 134 worth another try (told to stop, a peer that did
 not come back, storage that does not answer: the same command goes on from the checkpoint), 1
 anything else.

@@ -60,20 +60,16 @@ def _fed_by_records(dataset: Dataset, folder: Path) -> tuple[str, float, float, 
         config=TrainingConfig(batch_size=BATCH, epochs=100),
     )
     run = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-    steps = EXAMPLES // BATCH
+    steps, told = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
     rates: dict[str, list[float]] = {"records": [], "memory": []}
     for _ in range(ROUNDS):
         batches = iter(run.training_input())
         batch = next(batches)
         for _ in range(2):  # The first ones of each kind hold the tracing.
-            run.train_step(*batch, float(BATCH), 0.0).numpy()
-            run.take_step(iter(run.training_input()), float(BATCH), 0.0)[0].numpy()
-        rates["records"].append(
-            _rate(steps - 1, lambda b=batches: run.take_step(b, float(BATCH), 0.0)[0])
-        )
-        rates["memory"].append(
-            _rate(steps - 1, lambda b=batch: run.train_step(*b, float(BATCH), 0.0))
-        )
+            run.train_step(*batch, *told).numpy()
+            run.train_step(*next(iter(run.training_input())), *told).numpy()
+        rates["records"].append(_rate(steps - 1, lambda b=batches: run.train_step(*next(b), *told)))
+        rates["memory"].append(_rate(steps - 1, lambda b=batch: run.train_step(*b, *told)))
     fed, memory = (statistics.median(rates[name]) for name in ("records", "memory"))
     return (
         "training on records / on one batch in memory",

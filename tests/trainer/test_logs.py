@@ -13,7 +13,7 @@ from trainer.training.progress import Progress, Sums
 @pytest.fixture
 def chief(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "SECONDS_BETWEEN_LINES", 0.0)
-    return logs.for_replica(str(tmp_path), Cluster(), 10, TrainingConfig(epochs=3))
+    return logs.Log(str(tmp_path), Cluster(), 10, TrainingConfig(epochs=3))
 
 
 def row(epoch: int, **more: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ parameter servers; every replica is told, by --evaluator_pool, to take it for wh
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.errors import InputError
@@ -169,31 +169,36 @@ def check_gpu_image(machines: MachineOptions, remedy: str) -> None:
         )
 
 
-def check_strategy(strategy: str, machines: MachineOptions) -> None:
-    """Raises InputError where a value of config.STRATEGIES does not fit the replicas."""
-    servers, workers = machines.ps_count, machines.worker_count
-    if strategy == "parameter_server":
-        for name, count in (("ps_count", servers), ("worker_count", workers)):
-            if not count:
-                raise InputError(
-                    f"strategy='parameter_server' with {name}=0: it needs at least one; set "
-                    f"{name}=1 or more, or take another strategy"
-                )
-    if strategy == "parameter_server" or (strategy == "auto" and servers):
-        if machines.accelerator_count > 1:
-            raise InputError(
-                f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
-                f"{machines.accelerator_count}: a worker beside parameter servers computes on "
-                "one; set accelerator_count=1 and a larger worker_count"
-            )
-    elif servers:
+def check_strategy(strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0) -> None:
+    """Raise InputError where a value of config.STRATEGIES does not fit the replicas.
+
+    Args:
+        replicas: how many, by role.
+        accelerator_count: accelerators of each.
+    """
+    servers = replicas.get("ps", 0)
+    trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
+    missing = [role for role in ("chief", "worker", "ps") if not replicas.get(role)]
+    if strategy == "parameter_server" and missing:
+        raise InputError(
+            "strategy='parameter_server' needs a chief, workers and parameter servers, but there "
+            f"is no {missing[0]}; set worker_count and ps_count to 1 or more, or take another "
+            "strategy"
+        )
+    if servers and strategy not in ("auto", "parameter_server"):
         raise InputError(
             f"strategy={strategy!r} has no use for parameter servers, but ps_count={servers}; "
             "use parameter_server, or ps_count=0"
         )
-    elif workers and strategy in ("one_device", "mirrored"):
+    if servers and accelerator_count > 1:
         raise InputError(
-            f"strategy={strategy!r} trains on one replica, but worker_count={workers}; use "
+            f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
+            f"{accelerator_count}: a worker beside parameter servers computes on one; set "
+            "accelerator_count=1 and a larger worker_count"
+        )
+    if trainers > 1 and strategy in ("one_device", "mirrored"):
+        raise InputError(
+            f"strategy={strategy!r} trains on one replica, but the job has {trainers}; use "
             "multi_worker_mirrored, or worker_count=0"
         )
 

@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from trainer.fields import option
-from trainer.models.model import Model, check_halvings
+from trainer.models.model import Model, check_halvings, image_classifier
 
 if TYPE_CHECKING:
     import keras
@@ -34,19 +34,11 @@ class FlowersCnn(Model):
     def build(self, dataset: Dataset) -> keras.Model:
         import keras
 
-        image = dataset.feature("image")
-        layers: list[keras.Layer] = [
-            keras.Input(image.shape, dtype=image.dtype, name=image.name),
-            keras.layers.Rescaling(1 / 255),
-        ]
+        layers: list[keras.Layer] = []
         for size in self.filters:
             layers += [
                 keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
                 keras.layers.MaxPooling2D(),
             ]
-        layers += [
-            keras.layers.Flatten(),
-            keras.layers.Dense(self.units, activation="relu"),
-            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
-        ]
-        return keras.Sequential(layers, name="flowers_cnn")
+        layers += [keras.layers.Flatten(), keras.layers.Dense(self.units, activation="relu")]
+        return image_classifier("flowers_cnn", dataset, layers)

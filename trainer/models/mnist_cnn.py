@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models.model import Model
+from trainer.models.model import Model, image_classifier
 
 if TYPE_CHECKING:
     import keras
@@ -37,16 +37,10 @@ class MnistCnn(Model):
     def build(self, dataset: Dataset) -> keras.Model:
         import keras
 
-        image = dataset.feature("image")
-        return keras.Sequential(
-            [
-                keras.Input(image.shape, dtype=image.dtype, name=image.name),
-                keras.layers.Rescaling(1 / 255),
-                keras.layers.Conv2D(self.filters, 3, activation="relu"),
-                keras.layers.MaxPooling2D(),
-                keras.layers.Flatten(),
-                keras.layers.Dense(self.units, activation="relu"),
-                keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
-            ],
-            name="mnist_cnn",
-        )
+        layers = [
+            keras.layers.Conv2D(self.filters, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(self.units, activation="relu"),
+        ]
+        return image_classifier("mnist_cnn", dataset, layers)

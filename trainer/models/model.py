@@ -75,6 +75,22 @@ class Model:
         raise NotImplementedError
 
 
+def image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:
+    """Return a model of images whose `layers` lie between the scaling of pixels and the logits."""
+    import keras
+
+    image = dataset.feature("image")
+    return keras.Sequential(
+        [
+            keras.Input(image.shape, dtype=image.dtype, name=image.name),
+            keras.layers.Rescaling(1 / 255),
+            *layers,
+            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
+        ],
+        name=name,
+    )
+
+
 def check_halvings(filters: list[int], size: int) -> None:
     """Raise InputError where images of `size` pixels do not survive a pooling a filter size."""
     least = 2 ** len(filters)

@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from trainer.fields import option
-from trainer.models.model import Model, check_halvings
+from trainer.models.model import Model, check_halvings, image_classifier
 
 if TYPE_CHECKING:
     import keras
@@ -38,11 +38,7 @@ class SmallCnn(Model):
     def build(self, dataset: Dataset) -> keras.Model:
         import keras
 
-        image = dataset.feature("image")
-        layers: list[keras.Layer] = [
-            keras.Input(image.shape, dtype=image.dtype, name=image.name),
-            keras.layers.Rescaling(1 / 255),
-        ]
+        layers: list[keras.Layer] = []
         for size in self.filters:
             layers += [
                 keras.layers.Conv2D(size, 3, padding="same", activation="relu"),
@@ -54,6 +50,5 @@ class SmallCnn(Model):
             keras.layers.Dropout(self.dropout),
             keras.layers.Dense(self.units, activation="relu"),
             keras.layers.Dropout(self.dropout),
-            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
         ]
-        return keras.Sequential(layers, name="small_cnn")
+        return image_classifier("small_cnn", dataset, layers)

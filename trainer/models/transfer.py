@@ -130,11 +130,13 @@ class Transfer(Model):
         # One process does so before training; then every replica reads the weights from there.
         if self.weights == NO_WEIGHTS:
             return self
+        from trainer import files
         from trainer.models import backbones
 
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):
-            backbones.save(backbones.create(self, self._shape(dataset)), copy)
+            with files.uploaded(copy) as file:
+                backbones.create(self, self._shape(dataset)).save_weights(file)
         return dataclasses.replace(self, weights=copy)
 
     def build(self, dataset: Dataset) -> keras.Model:
@@ -164,12 +166,8 @@ class Transfer(Model):
     def unfreeze(self, model: keras.Model, layers: int) -> None:
         """Let the last `layers` layers of the backbone learn, but for BatchNorm, as the head does.
 
-        Args:
-            model: as `build` returned it.
-            layers: of the backbone, counted as Keras' summary lists them.
-
         Raises:
-            InputError: the backbone has fewer, or none of those has weights to train.
+            InputError: the backbone has fewer, as a minimalistic one than the catalog says.
         """
         import keras
 
@@ -184,11 +182,6 @@ class Transfer(Model):
             for part in _parts(layer):
                 normalizes = isinstance(part, keras.layers.BatchNormalization)
                 part.trainable = position >= count - layers and not normalizes
-        if not base.trainable_variables:
-            raise InputError(
-                f"fine_tune_layers={layers}: the last {layers} layers of {base.name} have no "
-                "weights to train, BatchNorm apart; use more"
-            )
 
     def _shape(self, dataset: Dataset) -> tuple[int, int, int]:
         """Return the shape of what the backbone gets."""

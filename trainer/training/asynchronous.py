@@ -1,26 +1,20 @@
-"""Asynchronous training: workers that wait for nobody, and servers that hold the weights.
+"""Asynchronous training: workers take steps one by one, parameter servers hold the weights.
 
-The chief hands out steps. A worker takes one, reads the weights from the parameter
-servers, computes the gradient of a batch of its own and applies it there at once, whatever
-the others have changed meanwhile. So a batch is one worker's, of `batch_size` examples.
+The chief schedules steps. A worker takes one, reads the weights from the parameter servers,
+computes the gradient of a batch of its own (`batch_size` examples) and applies it there at once.
 
-Exact is the number of steps: the chief counts those that were reported done. Who dies:
+The number of steps is exact: the chief counts those that are reported done. When one dies:
 
-* a worker: its step goes to another one; with no restart the others carry on, restarted
-  it joins again (once all are there that are gone: TensorFlow admits them together). A step
-  that it had applied but not reported is done twice, counted once. One that is frozen is
-  taken for gone (trainer/training/liveness.py).
-* a parameter server: its weights are gone; the chief starts again in its own place, waits for
-  the server and goes on from the newest checkpoint. One that is frozen ends the try.
-* the chief: started again it goes on from the newest checkpoint, with the same others.
+* a worker: its step goes to another one; restarted, it joins again once all that are gone are
+  there. A step that it had applied but not reported is done twice and counted once. One that is
+  frozen is taken for gone (trainer/training/liveness.py).
+* a parameter server: the chief restarts itself, waits for the server and resumes from the newest
+  checkpoint. A frozen one ends the try.
+* the chief: restarted, it resumes from the newest checkpoint.
 
-What synchronous training promises does not hold by nature: neither is each example seen once
-an epoch, nor does a seed fix the result.
-
-What a model and a run may have: variables of any optimizer, made before the first step; no
-hash table or other resource outside of variables, since it would live on the chief and a
-worker can't reach it there (look strings up while reading the records); no xla, which
-can't reach variables of another machine; one accelerator a worker.
+Each example is not seen exactly once an epoch, and a seed does not fix the result. Variables must
+exist before the first step; hash tables would live on the chief, out of a worker's reach (look
+strings up while reading the records); a worker uses one accelerator.
 """
 
 import collections
@@ -69,10 +63,10 @@ def train(job: Job, cluster: Cluster) -> Trained:
 
 
 def _tell_of_workers(record: logging.LogRecord) -> bool:
-    """Filters TensorFlow's log: who is gone, who is back, and real errors; says so in a line.
+    """Filter TensorFlow's log: print in a line who is gone and who is back; keep real errors.
 
-    The rest are warnings that each checkpoint's function is traced anew, and in many lines the
-    errors of steps: those that matter come to the chief as its own.
+    The rest warns that each checkpoint's function is retraced, and repeats the errors of steps,
+    which come to the chief as its own where they matter.
     """
     text = record.msg if isinstance(record.msg, str) else ""
     if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
@@ -99,7 +93,7 @@ class AsynchronousRun(Run):
         super().__init__(job, cluster, strategy, dataset)
         self.twin = build_model(self.config.model, self.dataset, self.model_options)
         own_device = create_strategy("one_device", Cluster())
-        self.validation = steps.Validation(own_device, self.twin, self.dataset, self.share)
+        self.validation = steps.validation(own_device, self.twin, self.dataset, self.share)
 
     def set_share(self) -> None:
         self.replicas = len(self.cluster.addresses["worker"])
@@ -150,12 +144,8 @@ class AsynchronousRun(Run):
         # By the step too: who starts again does not begin with what was seen at first.
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
         seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
-        return endless_batches(
-            self.dataset,
-            self.share,
-            seed=seed,
-            shuffle_megabytes=self.config.shuffle_megabytes,
-        )
+        megabytes = self.config.shuffle_megabytes
+        return endless_batches(self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes)
 
     def train_epoch(self) -> None:
         """Hands out the steps that are left of the epoch, and takes their reports.
@@ -218,7 +208,7 @@ class AsynchronousRun(Run):
             mine.assign(theirs.numpy())
 
     def validate(self) -> dict[str, float]:
-        """Metrics of the validation split by the chief; empty where the evaluator's will do."""
+        """Return the validation split's metrics; none where the evaluator's come in time."""
         if self.cluster.has_evaluator and not self._decides_by_validation:
             return {}
         self._update_twin()
@@ -226,24 +216,23 @@ class AsynchronousRun(Run):
 
     @property
     def _decides_by_validation(self) -> bool:
-        """Return whether an epoch's metrics are waited for, since what follows hangs on them."""
+        """Return whether an epoch's metrics are waited for, since what follows depends on them."""
         return bool(self.keeps_best or self.phase.plateau_patience)
 
-    def _scored(self) -> dict[int, dict[str, Any]]:
-        """Return the evaluator's rows by step; it is shut down with the job: await its last."""
-        expected = self.cluster.has_evaluator and self.dataset.splits["validation"].examples > 0
-        awaited = expected and not self._decides_by_validation
-        seconds = EVALUATOR_SECONDS if awaited else 0.0
-        return evaluator.scored(self.base, self.optimizer_step, seconds)
-
     def _complete_history(self) -> None:
-        """Adds the evaluator's metrics to the epochs that it has scored, and the last one's."""
+        """Add the evaluator's metrics to the epochs that it has scored, and the last one's.
+
+        The evaluator is shut down with the job: its last row is waited for.
+        """
         progress, history = self.progress, self.progress.history
-        scored = self._scored()
+        awaited = self.cluster.has_evaluator and self.dataset.splits["validation"].examples
+        awaited = awaited and not self._decides_by_validation
+        seconds = EVALUATOR_SECONDS if awaited else 0.0
+        scored = evaluator.scored(self.base, self.optimizer_step, seconds)
         for row in history:
             found = scored.get(row["epoch"] * self.steps)
-            if "validation_loss" not in row and found:
-                row.update({f"validation_{name}": found[name] for name in ("loss", "accuracy")})
+            if found and "validation_loss" not in row:
+                row.update({f"validation_{one}": float(found[one]) for one in ("loss", "accuracy")})
         if "validation_loss" not in history[-1]:
             history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
         monitored = f"validation_{self.config.monitor}"

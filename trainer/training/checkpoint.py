@@ -41,32 +41,30 @@ class Checkpoints:
 
     def __init__(
         self,
-        *,
         directory: str,
         cluster: Cluster,
         progress: Progress,
-        model: Sequence[keras.Variable],
+        model: keras.Model,
         variables: Sequence[keras.Variable],
         factor: tf.Variable,
     ) -> None:
+        self._directory = directory
         self._progress = progress
         self._factor = factor
-        values = [variable.value for variable in variables]
-        self._directory = directory
-        target = directory
         self._temporary = None
+        self._target = directory
         if not cluster.is_chief:
             self._temporary = tempfile.TemporaryDirectory(prefix="checkpoints-")
-            target = join(self._temporary.name, "copy")
-        self._target = target
+            self._target = join(self._temporary.name, "copy")
+        values = [variable.value for variable in variables]
         self._latest = tf.train.CheckpointManager(
-            tf.train.Checkpoint(variables=values, factor=factor, progress=_State(progress)),
-            target,
+            tf.train.Checkpoint(variables=values, factor=factor, progress=progress),
+            self._target,
             max_to_keep=KEPT,
         )
         self._best = tf.train.CheckpointManager(
-            tf.train.Checkpoint(variables=[variable.value for variable in model]),
-            join(target, "best"),
+            tf.train.Checkpoint(variables=[variable.value for variable in model.variables]),
+            join(self._target, "best"),
             max_to_keep=1,
         )
 
@@ -106,7 +104,7 @@ class Checkpoints:
 
 
 def mend_lists(directory: str) -> None:
-    """Makes the lists of checkpoints, of the run and of its best, end in one that can be read.
+    """Make the lists of checkpoints, of the run and of its best, end in one that can be read.
 
     The chief calls this before any replica reads a list: all must go on from the same one. The
     files decide, since a list may be damaged, too.
@@ -117,47 +115,45 @@ def mend_lists(directory: str) -> None:
     for folder in (directory, join(directory, "best")):
         if not tf.io.gfile.exists(join(folder, _LIST)):
             continue
-        names = _present(folder)
-        whole = len(names)
-        while whole and not _is_whole(join(folder, names[whole - 1])):
-            whole -= 1
+        paths = _present(folder)
+        whole = [*paths]
+        while whole and not _is_whole(whole[-1]):
+            whole.pop()
         if not whole:
             raise InputError(
-                f"no checkpoint in {folder} can be read ({', '.join(names) or 'none is there'}); "
+                f"no checkpoint in {folder} can be read ({', '.join(paths) or 'none is there'}); "
                 f"remove {directory} to train from the start"
             )
-        newest = join(folder, names[whole - 1])
-        if _newest_listed(folder) == newest:
+        if _newest_listed(folder) == whole[-1]:
             continue
-        lines = [f'model_checkpoint_path: "{names[whole - 1]}"']
-        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names[:whole]]
-        files.write_text(join(folder, _LIST), "\n".join(lines) + "\n")
-        found = f"{join(folder, names[-1])} is damaged"
-        if whole == len(names):
+        tf.compat.v1.train.update_checkpoint_state(folder, whole[-1], whole)
+        found = f"{paths[-1]} is damaged"
+        if whole == paths:
             found = f"{join(folder, _LIST)} does not name the newest checkpoint"
-        print(f"{found}; going on from {newest}", flush=True)
+        print(f"{found}; going on from {whole[-1]}", flush=True)
 
 
 def _present(directory: str) -> list[str]:
-    """Return the names of the checkpoints whose index is in a folder, the oldest first."""
+    """Return the checkpoints whose index is in a folder, the oldest first."""
     found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory)]
-    return [f"ckpt-{number}" for number in sorted(int(match[1]) for match in found if match)]
+    numbers = sorted(int(match[1]) for match in found if match)
+    return [join(directory, f"ckpt-{number}") for number in numbers]
 
 
 def _is_whole(path: str) -> bool:
     """Return whether each value of a checkpoint can be read, which checks its checksum."""
-    graph = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+    def restore(name: str, dtype: tf.DType) -> None:
+        # The reader's own get_tensor tells a checksum from no other error.
+        tf.raw_ops.RestoreV2(
+            prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
+        )
+
     try:
         # Before the reader, whose error of a damaged index is of no kind.
-        tf.raw_ops.RestoreV2(
-            prefix=path, tensor_names=[graph], shape_and_slices=[""], dtypes=[tf.string]
-        )
-        kinds = tf.train.load_checkpoint(path).get_variable_to_dtype_map()
-        for name, dtype in kinds.items():
-            # The reader's own get_tensor tells a checksum from no other error.
-            tf.raw_ops.RestoreV2(
-                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
-            )
+        restore("_CHECKPOINTABLE_OBJECT_GRAPH", tf.string)
+        for name, dtype in tf.train.load_checkpoint(path).get_variable_to_dtype_map().items():
+            restore(name, dtype)
     except _DAMAGED:
         return False
     return True
@@ -169,7 +165,7 @@ def progress_in(directory: str) -> Progress:
     newest = _newest(directory)
     if newest is not None:
         # By it the run knows of which variables the rest of the checkpoint is.
-        tf.train.Checkpoint(progress=_State(progress)).restore(newest).expect_partial()
+        tf.train.Checkpoint(progress=progress).restore(newest).expect_partial()
     return progress
 
 
@@ -215,27 +211,13 @@ def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
     """
     progress = Progress()
     values = [variable.value for variable in variables]
-    content = tf.train.Checkpoint(variables=values, progress=_State(progress))
+    content = tf.train.Checkpoint(variables=values, progress=progress)
     try:
         status = content.restore(path)
     except (tf.errors.OpError, IndexError):  # A short file is an IndexError to its reader.
         return None
     status.assert_existing_objects_matched().expect_partial()
     return progress
-
-
-class _State(tf.train.experimental.PythonState):
-    """Progress as a part of tf.train.Checkpoint."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def serialize(self) -> str:
-        return self._progress.serialize()
-
-    def deserialize(self, string_value: bytes | str) -> None:
-        text = string_value.decode() if isinstance(string_value, bytes) else string_value
-        self._progress.deserialize(text)
 
 
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:

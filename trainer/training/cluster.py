@@ -1,16 +1,14 @@
-"""Read TF_CONFIG or CLUSTER_SPEC: this replica's role, and the others'.
+"""Read TF_CONFIG: this replica's role, and the others'.
 
-Vertex AI sets TF_CONFIG on each replica of a job with several, with the keys chief, worker
-and ps (in older images master stands for chief); on a single replica it sets none. It sets
-CLUSTER_SPEC, by worker pool, on every replica. Elsewhere TF_CONFIG often has no chief: then
-worker 0 is the chief.
+Vertex AI sets it on each replica of a job with several, with the keys chief, worker and ps (in
+older images master stands for chief), and on a single replica not at all. Elsewhere it often has
+no chief: then worker 0 is the chief.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from trainer.errors import InputError
 from trainer.machines.worker_pools import ROLES
@@ -56,7 +54,7 @@ class Cluster:
 
 
 def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) -> Cluster:
-    """Reads TF_CONFIG, else CLUSTER_SPEC, else takes this process for a single replica.
+    """Read TF_CONFIG; without it, take this process for a single replica.
 
     Args:
         environment: of the process.
@@ -65,59 +63,37 @@ def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) ->
             calls the evaluator a worker or a ps.
 
     Raises:
-        InputError: either is not what Vertex AI or TensorFlow would set.
+        InputError: it is not what Vertex AI or TensorFlow would set.
     """
-    for variable, read in (("TF_CONFIG", _from_tf_config), ("CLUSTER_SPEC", _from_cluster_spec)):
-        text = environment.get(variable, "")
-        if not text:
-            continue
-        try:
-            return _set_apart(read(json.loads(text)), evaluator_pool)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise InputError(
-                f"{variable} can't be understood ({error!r}): {text[:200]}; it must be JSON with "
-                "the keys cluster and task"
-            ) from None
-    return Cluster()
-
-
-def _set_apart(cluster: Cluster, evaluator_pool: int) -> Cluster:
-    """`cluster` without the evaluator among its addresses."""
+    text = environment.get("TF_CONFIG", "")
+    try:
+        cluster = _parsed(text) if text else Cluster()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"TF_CONFIG can't be understood ({error!r}): {text[:200]}; it must be JSON with "
+            "the keys cluster and task"
+        ) from None
     if not evaluator_pool:
         return cluster
     there = ROLES[evaluator_pool]
     addresses = {role: hosts for role, hosts in cluster.addresses.items() if role != there}
-    return Cluster(
+    return dataclasses.replace(
+        cluster,
         role="evaluator" if cluster.role == there else cluster.role,
-        index=cluster.index,
         addresses=addresses if sum(map(len, addresses.values())) > 1 else {},
         has_evaluator=True,
     )
 
 
-def _from_tf_config(config: dict[str, Any]) -> Cluster:
+def _parsed(text: str) -> Cluster:
+    config = json.loads(text)
     addresses = {
         "chief" if role == "master" else role: list(hosts)
         for role, hosts in config.get("cluster", {}).items()
     }
     task = config.get("task", {})
     role = "chief" if task.get("type") in (None, "master") else task["type"]
-    return _checked(role, int(task.get("index", 0)), addresses)
-
-
-def _from_cluster_spec(spec: dict[str, Any]) -> Cluster:
-    addresses = {
-        ROLES[int(pool.removeprefix("workerpool"))]: list(hosts)
-        for pool, hosts in spec["cluster"].items()
-    }
-    addresses.pop("evaluator", None)
-    role = ROLES[int(spec["task"]["type"].removeprefix("workerpool"))]
-    if sum(map(len, addresses.values())) == 1:
-        addresses = {}
-    return _checked(role, int(spec["task"]["index"]), addresses)
-
-
-def _checked(role: str, index: int, addresses: dict[str, list[str]]) -> Cluster:
+    index = int(task.get("index", 0))
     if role not in ROLES:
         raise ValueError(f"task type {role!r} is none of {', '.join(ROLES)}")
     if addresses and role != "evaluator" and index >= len(addresses[role]):

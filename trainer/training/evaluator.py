@@ -30,7 +30,6 @@ from trainer.training.strategies import create_strategy
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
 _WAIT_SECONDS = 0.2
-_COLUMNS = {"epoch": int, "step": int, "loss": float, "accuracy": float, "seconds": float}
 
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
@@ -39,33 +38,30 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
-    scorer = None
+    scorer, seen = None, set()
     while True:
         # Read first: whatever was saved before the results is among the checkpoints below.
         done = tf.io.gfile.exists(results)
-        paths = checkpoint.listed(checkpoints)
-        if paths and scorer is None:
-            scorer = _Scorer(job, dataset)
-        new = scorer.score_new(paths) if scorer else 0
+        new = [path for path in checkpoint.listed(checkpoints) if path not in seen]
+        for path in new:
+            scorer = scorer or _Scorer(job, dataset)
+            scorer.score(path)
         if done and not new:
             return
+        seen.update(new)
         time.sleep(POLL_SECONDS)
 
 
-def load(base: str) -> list[dict[str, Any]]:
-    """Return rows of `<base>/evaluations.csv`, ordered by step; none where nothing was scored."""
-    text = files.read_text(join(base, FILE_NAME)) or ""
-    rows = csv.DictReader(io.StringIO(text))
-    return [{name: kind(row[name]) for name, kind in _COLUMNS.items()} for row in rows]
-
-
-def scored(base: str, step: int, seconds: float) -> dict[int, dict[str, Any]]:
-    """Return rows by step, as soon as that of `step` is there, or `seconds` have passed."""
+def scored(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, Any]]:
+    """Return the rows of evaluations.csv by step; wait `seconds` at most for that of `step`."""
     deadline = time.monotonic() + seconds
     while True:
-        rows = {row["step"]: row for row in load(base)}
-        if step in rows or time.monotonic() >= deadline:
-            return rows
+        text = files.read_text(join(base, FILE_NAME)) or ""
+        by_step: dict[int, dict[str, Any]] = {
+            int(row["step"]): row for row in csv.DictReader(io.StringIO(text))
+        }
+        if step in by_step or time.monotonic() >= deadline:
+            return by_step
         time.sleep(_WAIT_SECONDS)
 
 
@@ -82,36 +78,25 @@ class _Scorer:
         options = prepare_model(config.model, dataset, config.model_options, self._base)
         model, network = build_network(config, dataset, options, strategy)
         self._variables = network.variables
-        self._validation = steps.Validation(
-            strategy, model, dataset, reader.InputShare(batch_size=config.batch_size)
-        )
-        self._rows = load(self._base)
-        self._seen: set[str] = set()
+        share = reader.InputShare(batch_size=config.batch_size)
+        self._validate = steps.validation(strategy, model, dataset, share)
+        self._rows = scored(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
-    def score_new(self, paths: list[str]) -> int:
-        """Scores those of `paths` that were not here before; returns how many that were."""
-        new = [path for path in paths if path not in self._seen]
-        for path in new:
-            self._seen.add(path)
-            self._score(path)
-        return len(new)
-
-    def _score(self, path: str) -> None:
+    def score(self, path: str) -> None:
+        """Score a checkpoint, unless that was done before or a newer one has taken its place."""
         started = time.monotonic()
         progress = checkpoint.read(path, self._variables)
         if progress is None:
-            return  # A newer one has taken its place.
-        step = progress.epoch * self._steps + progress.step
-        if any(row["step"] == step for row in self._rows):
             return
-        means = self._validation()
+        step = progress.epoch * self._steps + progress.step
+        means = {} if step in self._rows else self._validate()
         if not means:
             return
         seconds = time.monotonic() - started
-        self._rows.append({"epoch": progress.epoch, "step": step, **means, "seconds": seconds})
-        self._rows.sort(key=lambda row: row["step"])
-        self._write()
+        self._rows[step] = {"epoch": progress.epoch, "step": step, **means, "seconds": seconds}
+        rows = [self._rows[one] for one in sorted(self._rows)]
+        files.write_csv(join(self._base, FILE_NAME), rows)
         with self._writer.as_default(step):
             for name, value in means.items():
                 tf.summary.scalar(name, value)
@@ -121,10 +106,3 @@ class _Scorer:
             f"accuracy {means['accuracy']:.4f}, {seconds:.1f} s",
             flush=True,
         )
-
-    def _write(self) -> None:
-        text = io.StringIO()
-        table = csv.DictWriter(text, fieldnames=list(_COLUMNS), lineterminator="\n")
-        table.writeheader()
-        table.writerows(self._rows)
-        files.write_text(join(self._base, FILE_NAME), text.getvalue())

@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
     parser.add_argument(
         "--base_output_directory",
-        default="",
+        default=environment.get("AIP_MODEL_DIR", "").rstrip("/").rpartition("/")[0],
         help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
     )
     parser.add_argument(
@@ -73,20 +73,14 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
             help=f"{field.metadata['help']} Default: {shown}.",
         )
     values: dict[str, Any] = vars(parser.parse_args(arguments))
-    dataset, config = values.pop("dataset"), values.pop("config")
-    base = values.pop("base_output_directory")
-    base = base or environment.get("AIP_MODEL_DIR", "").rstrip("/").rpartition("/")[0]
-    machine = {name: values.pop(name) for name in ("evaluator_pool", "accelerator_count")}
-    if not base:
+    config = values.pop("config")
+    own = {one.name: values.pop(one.name) for one in dataclasses.fields(Job) if one.name in values}
+    if not own["base_output_directory"]:
         raise InputError(
             "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
-    return Job(
-        dataset=dataset,
-        base_output_directory=base,
-        config=fields.build(TrainingConfig, {**(_read(config) if config else {}), **values}),
-        **machine,
-    )
+    given = {**(_read(config) if config else {}), **values}
+    return Job(config=fields.build(TrainingConfig, given), **own)
 
 
 def _read(uri: str) -> dict[str, Any]:

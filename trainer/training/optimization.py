@@ -84,7 +84,9 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
         options["weight_decay"] = config.weight_decay
     optimizer = _takes_reduced_gradients(_CLASSES[config.optimizer])(**options)
     if wide:
-        optimizer = WideAndDeepOptimizer(optimizer, _ftrl(config, schedule), config)
+        optimizer = WideAndDeepOptimizer(
+            optimizer, _ftrl(config, schedule), config.gradient_clip_norm
+        )
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -113,7 +115,7 @@ class _Reduced(keras.optimizers.schedules.LearningRateSchedule):
         return {"rate": self.rate}
 
 
-class WideAndDeepOptimizer(keras.optimizers.Optimizer):
+class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
     """Two optimizers as one: variables of the layer WIDE_LAYER go to `wide`, others to `deep`.
 
     Gradients are clipped by their norm over both parts. To what handles it (loss scaling,
@@ -124,20 +126,11 @@ class WideAndDeepOptimizer(keras.optimizers.Optimizer):
         self,
         deep: keras.optimizers.Optimizer,
         wide: keras.optimizers.Optimizer,
-        config: TrainingConfig,
+        clip_norm: float,
     ) -> None:
-        super().__init__(learning_rate=config.learning_rate)
-        self.deep, self.wide = deep, wide
-        self.clip_norm = config.gradient_clip_norm
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        for optimizer, places in self._parts(variables):
-            optimizer.build([variables[place] for place in places])
-        self.built = True
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        return [*self.deep.variables, *self.wide.variables]
+        super().__init__(lambda one: wide if WIDE_LAYER in one.path.split("/") else deep)
+        self.deep = deep
+        self.clip_norm = clip_norm
 
     @property
     def iterations(self) -> keras.Variable:
@@ -146,18 +139,7 @@ class WideAndDeepOptimizer(keras.optimizers.Optimizer):
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         if self.clip_norm:
             grads, _ = tf.clip_by_global_norm(grads, self.clip_norm)
-        for optimizer, places in self._parts(trainable_variables):
-            optimizer.apply(
-                [grads[place] for place in places], [trainable_variables[p] for p in places]
-            )
-
-    def _parts(
-        self, variables: list[keras.Variable]
-    ) -> list[tuple[keras.optimizers.Optimizer, list[int]]]:
-        """Return each optimizer that has variables, and their places among `variables`."""
-        wide = [i for i, one in enumerate(variables) if WIDE_LAYER in one.path.split("/")]
-        deep = [i for i in range(len(variables)) if i not in set(wide)]
-        return [(one, places) for one, places in ((self.deep, deep), (self.wide, wide)) if places]
+        super().apply(grads, trainable_variables)
 
 
 def _takes_reduced_gradients(cls: type) -> type:

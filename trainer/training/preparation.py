@@ -17,7 +17,7 @@ MOST_PADDING = 0.9
 
 def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
     """Raises InputError where these machines can't train with this config."""
-    check_strategy(config.strategy, machines)
+    check_strategy(config.strategy, machines.replicas, machines.accelerator_count)
     check_batch_size(config.batch_size, machines.batch_shares)
     if machines.ps_count:
         check_for_parameter_servers(config)

@@ -11,6 +11,8 @@ import json
 import math
 from typing import Any
 
+import tensorflow as tf
+
 from trainer.config import TrainingConfig
 
 
@@ -34,7 +36,7 @@ class Sums:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Progress:
+class Progress(tf.train.experimental.PythonState):
     """State of a run, all of it in the checkpoint.
 
     Attributes:
@@ -72,8 +74,8 @@ class Progress:
     def serialize(self) -> str:
         return json.dumps(dataclasses.asdict(self))
 
-    def deserialize(self, text: str) -> None:
-        for name, value in json.loads(text).items():
+    def deserialize(self, string_value: bytes | str) -> None:
+        for name, value in json.loads(string_value).items():
             setattr(self, name, Sums(**value) if name == "sums" else value)
 
     def begin_phase(self) -> None:

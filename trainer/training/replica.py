@@ -5,7 +5,6 @@ import platform
 import statistics
 import sys
 import time
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -95,7 +94,8 @@ def run(job: Job) -> int:
 
 def _train(job: Job, cluster: Cluster) -> None:
     """Trains, or serves the chief that does; the chief writes the results."""
-    has_servers = strategies.resolve(job.config.strategy, cluster) == "parameter_server"
+    strategy = strategies.resolve(job.config.strategy, cluster)
+    has_servers = strategy == "parameter_server"
     if has_servers and not cluster.is_chief:
         parameter_server.serve(cluster)
     if not has_servers:
@@ -103,26 +103,22 @@ def _train(job: Job, cluster: Cluster) -> None:
     started = time.monotonic()
     trained = (asynchronous if has_servers else synchronous).train(job, cluster)
     if cluster.is_chief:
-        _write_results(trained, job, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        _write_results(trained, job, strategy, seconds)
     if not has_servers:
         _part(trained.strategy, join(job.base_output_directory, METRICS))
 
 
-def _write_results(trained: Trained, job: Job, seconds: float) -> None:
-    """Writes model.keras, model/, and last metrics.json, by which a later step knows the rest."""
+def _write_results(trained: Trained, job: Job, strategy: str, seconds: float) -> None:
+    """Write model.keras, model/, and last metrics.json, by which a later step knows the rest."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
     export(trained.model, trained.dataset, join(base, "model"))
-    files.write_json(join(base, METRICS), _metrics(trained, job, seconds))
-    print(f"model exported to {join(base, 'model')}", flush=True)
-
-
-def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch holds the tracing of the step.
     steady = [epoch["images_per_second"] for epoch in history[1:] or history]
-    return {
+    metrics = {
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
         "stopped": trained.progress.stopped,
@@ -130,7 +126,7 @@ def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
         "steps": trained.steps,
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
-        "strategy": strategies.name_of(trained.strategy),
+        "strategy": strategy,
         "replicas": trained.replicas,
         "model": job.config.model,
         "parameters": trained.model.count_params(),
@@ -147,6 +143,8 @@ def _metrics(trained: Trained, job: Job, seconds: float) -> dict[str, Any]:
             "keras": keras.__version__,
         },
     }
+    files.write_json(join(base, METRICS), metrics)
+    print(f"model exported to {join(base, 'model')}", flush=True)
 
 
 def _part(strategy: tf.distribute.Strategy, results: str) -> None:

@@ -8,11 +8,13 @@ import abc
 import dataclasses
 import math
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from trainer.config import phases
 from trainer.data.read.reader import InputShare
 from trainer.data.schema import Dataset, join, limited
 from trainer.errors import InputError
@@ -22,9 +24,8 @@ from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.network import build_network
 from trainer.training.optimization import Schedule, create_optimizer
-from trainer.training.phases import phases
 from trainer.training.progress import Progress
-from trainer.training.strategies import barrier, name_of
+from trainer.training.strategies import barrier, resolve
 
 
 class TerminatedError(Exception):
@@ -64,10 +65,12 @@ class Run(abc.ABC):
         model: from the records' inputs to logits.
         network: what learns: the model, perhaps behind augmentation.
         phase: the config of the phase that the run is in.
+        validation: scores the validation split; set by `prepare_steps`.
     """
 
     replicas: int
     share: InputShare
+    validation: Callable[[], dict[str, float]]
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
@@ -88,7 +91,7 @@ class Run(abc.ABC):
         self.model, self.network = build_network(config, dataset, self.model_options, strategy)
         self.phases = phases(config)
         self._enter_phase()
-        self.log = logs.for_replica(job.base_output_directory, cluster, self.steps, config)
+        self.log = logs.Log(job.base_output_directory, cluster, self.steps, config)
         self.told_to_stop = False
 
     @abc.abstractmethod
@@ -107,9 +110,9 @@ class Run(abc.ABC):
             TerminatedError: `told_to_stop`; a checkpoint is saved.
         """
 
-    @abc.abstractmethod
     def validate(self) -> dict[str, float]:
-        """Metrics of the validation split; empty where there are none."""
+        """Return the metrics of the validation split; empty where there are none."""
+        return self.validation()
 
     def run(self) -> Trained:
         """Goes on from the newest checkpoint, if there is one, to the end of the last phase."""
@@ -153,7 +156,7 @@ class Run(abc.ABC):
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
         self.log.line(
             f"{self.config.model} with {self.model.count_params():,} weights, "
-            f"{name_of(self.strategy)} over {self.replicas} replicas, "
+            f"{resolve(self.config.strategy, self.cluster)} over {self.replicas} replicas, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:
@@ -215,12 +218,12 @@ class Run(abc.ABC):
             self.optimizer.build(self.model.trainable_variables)
         self.prepare_steps()
         self.checkpoints = checkpoint.Checkpoints(
-            directory=self.directory,
-            cluster=self.cluster,
-            progress=self.progress,
-            model=self.model.variables,
-            variables=[*self.network.variables, *self.optimizer.variables],
-            factor=self.schedule.factor,
+            self.directory,
+            self.cluster,
+            self.progress,
+            self.model,
+            [*self.network.variables, *self.optimizer.variables],
+            self.schedule.factor,
         )
 
     def _restore_best(self) -> None:

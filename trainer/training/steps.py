@@ -4,7 +4,6 @@ Sums are float32 [3]: cross-entropy in nats, right predictions, examples. Neithe
 smoothing nor class weights enter them, so that training and validation compare.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -83,120 +82,58 @@ def training_step(
         reports = strategy.run(replica_step, args=(inputs, labels, weights))
         return strategy.experimental_local_results(reports)[0]
 
-    return lambda inputs, labels, weights, examples, stop: step(
-        inputs, labels, weights, tf.convert_to_tensor(examples), tf.convert_to_tensor(stop)
-    )
+    return step
 
 
-def fed(
-    strategy: tf.distribute.Strategy, step: Callable[..., Any]
-) -> Callable[[Any, float, float], tuple[tf.Tensor, float]]:
-    """Return a function of (an iterator over `distributed` batches, examples, stop flag).
+def validation(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    dataset: Dataset,
+    share: reader.InputShare,
+) -> Callable[[], dict[str, float]]:
+    """Return a function that scores the validation split with the weights that `model` has then.
 
-    It takes the next batch and then `step`, one of `training_step`, and returns what that
-    does and the seconds that it waited for the batch. On a lone CPU both are one call:
-    two cost a third more time of a small model's step.
+    Its loss and accuracy are the same on every replica; none where the split has no example.
     """
-    if not _is_lone_cpu(strategy) or not _graphs_tell_time():
-
-        def take(batches: Any, examples: float, stop: float) -> tuple[tf.Tensor, float]:
-            started = time.monotonic()
-            batch = next(batches)
-            waited = time.monotonic() - started
-            return step(*batch, examples, stop), waited
-
-        return take
+    count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
+    if not count:
+        return dict
+    batches = distributed(strategy, reader.evaluation_batches(dataset, "validation", share))
 
     @tf.function
-    def both(batches: Any, examples: tf.Tensor, stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        started = tf.timestamp()
-        with tf.control_dependencies([started]):
-            inputs, labels, weights = next(batches)
-        with tf.control_dependencies([weights]):
-            waited = tf.timestamp() - started
-        return step(inputs, labels, weights, examples, stop), waited
-
-    def take_at_once(batches: Any, examples: float, stop: float) -> tuple[tf.Tensor, float]:
-        report, waited = both(batches, tf.constant(examples), tf.constant(stop))
-        return report, float(waited)
-
-    return take_at_once
-
-
-def _is_lone_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether this process computes gradients on a CPU that is one device."""
-    devices = strategy.extended.worker_devices
-    return len(devices) == 1 and "CPU:" in devices[0]
-
-
-def _graphs_tell_time() -> bool:
-    """Return whether an operation may read the clock: not where only deterministic ones may run."""
-    try:
-        tf.timestamp()
-    except tf.errors.FailedPreconditionError:
-        return False
-    return True
-
-
-def evaluation_step(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[..., Any]:
-    """Return a function of (inputs, labels, weights) to the sums over the global batch."""
-
-    @tf.function
-    def step(inputs: Any, labels: Any, weights: Any) -> Any:
+    def step(*batch: Any) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
             local = sums(model(inputs, training=False), labels, weights)
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
 
-        reports = strategy.run(replica_step, args=(inputs, labels, weights))
-        return strategy.experimental_local_results(reports)[0]
+        return strategy.experimental_local_results(strategy.run(replica_step, args=batch))[0]
 
-    return step
-
-
-class Validation:
-    """The validation split, to be scored with the weights that a model has at each call."""
-
-    def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        model: keras.Model,
-        dataset: Dataset,
-        share: reader.InputShare,
-    ) -> None:
-        self._step = evaluation_step(strategy, model)
-        self._steps = reader.steps_per_epoch(dataset, "validation", share.batch_size)
-        self._batches: Any = None
-        if self._steps:
-            batches = reader.evaluation_batches(dataset, "validation", share)
-            self._batches = distributed(strategy, batches)
-
-    def __call__(self) -> dict[str, float]:
-        """Loss and accuracy, the same on every replica; empty where the split has no example."""
-        if not self._steps:
-            return {}
-        batches = iter(self._batches)
+    def score() -> dict[str, float]:
         total = Sums()
-        for _ in range(self._steps):
-            total.add(*self._step(*next(batches)).numpy().tolist())
+        for _, batch in zip(range(count), batches, strict=False):
+            total.add(*step(*batch).numpy().tolist())
         return total.means()
+
+    return score
 
 
 def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
-    """Hands the elements of `batches` to this worker's replicas.
+    """Hand the elements of `batches` to this worker's replicas.
 
     The number of steps is known, so the data set is called infinite: otherwise each step
     of a multi-worker job would begin with a collective that asks who still has data.
     A lone CPU takes them as they are: handing them over costs half a step of a small model.
     """
-    if _is_lone_cpu(strategy):
+    devices = strategy.extended.worker_devices
+    if len(devices) == 1 and "CPU:" in devices[0]:
         return batches
     infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
 
 
 def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    """Sum over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
     return tf.stack(
@@ -205,7 +142,7 @@ def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
-    """Weight of each class in the objective.
+    """Return the weight of each class in the objective.
 
     balanced is scikit-learn's rule: examples / (classes x examples of the class). Plain
     numbers, which a step that runs on another machine can hold as its own constant.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from trainer.errors import InputError
+from trainer.machines.worker_pools import check_strategy
 from trainer.training.cluster import Cluster
 
 LOGICAL_CPUS = "LOGICAL_CPUS"
@@ -19,42 +20,17 @@ def resolve(name: str, cluster: Cluster) -> str:
     Raises:
         InputError: it does not fit the replicas that there are.
     """
-    if name == "auto":
-        name = _automatic(cluster)
-    servers = len(cluster.addresses.get("ps", []))
-    if name == "parameter_server":
-        for role, words in (
-            ("chief", "a chief"),
-            ("worker", "worker_count of at least 1"),
-            ("ps", "ps_count of at least 1"),
-        ):
-            if not cluster.addresses.get(role):
-                raise InputError(
-                    f"strategy='parameter_server' needs {words}, but the cluster has no {role}"
-                )
-    elif servers:
-        raise InputError(
-            f"strategy={name!r} has no use for parameter servers, but the job has {servers}; "
-            "use parameter_server, or ps_count=0"
-        )
-    elif name != "multi_worker_mirrored" and cluster.trainers > 1:
-        raise InputError(
-            f"strategy={name!r} trains on one replica, but the job has {cluster.trainers}; use "
-            "multi_worker_mirrored, or worker_count=0"
-        )
+    if name == "auto" and cluster.addresses.get("ps"):
+        name = "parameter_server"
+    elif name == "auto" and cluster.trainers > 1:
+        name = "multi_worker_mirrored"
+    elif name == "auto":
+        gpus = tf.config.list_physical_devices("GPU")
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        divided = len(tf.config.get_logical_device_configuration(cpu) or ()) > 1
+        name = "mirrored" if gpus or divided else "one_device"
+    check_strategy(name, {role: len(hosts) for role, hosts in cluster.addresses.items()})
     return name
-
-
-def _automatic(cluster: Cluster) -> str:
-    """Return the strategy that suits the replicas, and the devices of a single one."""
-    if cluster.addresses.get("ps"):
-        return "parameter_server"
-    if cluster.trainers > 1:
-        return "multi_worker_mirrored"
-    gpus = tf.config.list_physical_devices("GPU")
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    divided = len(tf.config.get_logical_device_configuration(cpu) or ()) > 1
-    return "mirrored" if gpus or divided else "one_device"
 
 
 def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
@@ -67,18 +43,24 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
         InputError: the strategy does not fit the replicas that there are.
     """
     name = resolve(name, cluster)
+    gpus = tf.config.list_physical_devices("GPU")
     if name == "one_device":
-        gpus = tf.config.list_physical_devices("GPU")
         return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(_local_devices())
+        devices = tf.config.list_logical_devices("GPU" if gpus else "CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
     if name == "parameter_server":
         return tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.SimpleClusterResolver(
                 tf.train.ClusterSpec(cluster.addresses), task_type="chief", task_id=0
             )
         )
-    return _multi_worker_mirrored(cluster)
+    # TensorFlow reads the variable by itself, and would count an evaluator among the workers.
+    os.environ.pop("TF_CONFIG", None)
+    if cluster.addresses:
+        task = {"type": cluster.role, "index": cluster.index}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster.addresses, "task": task})
+    return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def divide_cpu(environment: Mapping[str, str]) -> None:
@@ -133,36 +115,3 @@ def barrier(strategy: tf.distribute.Strategy) -> None:
 
     total = strategy.run(sum_up)
     strategy.experimental_local_results(total)[0].numpy()
-
-
-def name_of(strategy: tf.distribute.Strategy) -> str:
-    """Return the value of config.STRATEGIES for `strategy`, whose class has an older name."""
-    for name, cls in (
-        ("one_device", tf.distribute.OneDeviceStrategy),
-        ("mirrored", tf.distribute.MirroredStrategy),
-        ("multi_worker_mirrored", tf.distribute.MultiWorkerMirroredStrategy),
-        ("parameter_server", tf.distribute.ParameterServerStrategy),
-    ):
-        if isinstance(strategy, cls):
-            return name
-    return type(strategy).__name__
-
-
-def _local_devices() -> list[str] | None:
-    """Return all GPUs (None lets TensorFlow find them), or else all logical CPUs."""
-    if tf.config.list_physical_devices("GPU"):
-        return None
-    return [device.name for device in tf.config.list_logical_devices("CPU")]
-
-
-def _multi_worker_mirrored(cluster: Cluster) -> tf.distribute.Strategy:
-    # TensorFlow reads the variable by itself, and would count an evaluator among the workers.
-    os.environ.pop("TF_CONFIG", None)
-    if cluster.addresses:
-        os.environ["TF_CONFIG"] = json.dumps(
-            {
-                "cluster": cluster.addresses,
-                "task": {"type": cluster.role, "index": cluster.index},
-            }
-        )
-    return tf.distribute.MultiWorkerMirroredStrategy()

@@ -52,11 +52,7 @@ class SynchronousRun(Run):
         self.train_step = steps.training_step(
             self.strategy, self.network, self.optimizer, self.dataset, self.config
         )
-        self.take_step = steps.fed(self.strategy, self.train_step)
-        self.validation = steps.Validation(self.strategy, self.model, self.dataset, self.share)
-
-    def validate(self) -> dict[str, float]:
-        return self.validation()
+        self.validation = steps.validation(self.strategy, self.model, self.dataset, self.share)
 
     def train_epoch(self) -> None:
         """Takes the steps that are left of the epoch.
@@ -69,10 +65,10 @@ class SynchronousRun(Run):
         running = None
         while progress.step < self.steps:
             started = time.monotonic()
-            step, waited = self.take_step(
-                batches, self.examples_at(progress.step), float(self.told_to_stop)
-            )
-            progress.waited += waited
+            batch = next(batches)
+            progress.waited += time.monotonic() - started
+            examples = tf.constant(self.examples_at(progress.step))
+            step = self.train_step(*batch, examples, tf.constant(float(self.told_to_stop)))
             stop = running is not None and self._finish(running)
             running = step
             progress.step += 1

@@ -6,8 +6,6 @@ load(model, start)
 """
 
 import re
-import tempfile
-from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -28,10 +26,8 @@ _MISMATCH = re.compile(
 
 def save(model: keras.Model, uri: str) -> None:
     """Write a model, from the records' inputs to logits, whole or not at all."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = str(Path(folder, FILE_NAME))
+    with files.uploaded(uri) as file:
         model.save(file)
-        files.copy_here(file, uri)
 
 
 def keep(start: str, directory: str) -> str:
@@ -51,10 +47,7 @@ def keep(start: str, directory: str) -> str:
     suffix = next(suffix for suffix in _SUFFIXES if found.endswith(suffix))
     copy = join(directory, f"{_KEPT}{suffix}")
     if not tf.io.gfile.exists(copy):
-        with tempfile.TemporaryDirectory() as folder:
-            file = str(Path(folder, Path(copy).name))
-            tf.io.gfile.copy(found, file)
-            files.copy_here(file, copy)
+        files.copy_here(found, copy)
     return copy
 
 
@@ -64,22 +57,17 @@ def load(model: keras.Model, uri: str) -> None:
     Raises:
         InputError: they are of a model of another shape.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = str(Path(folder, uri.rpartition("/")[2]))
-        tf.io.gfile.copy(uri, file)
-        try:
-            model.load_weights(file)
-        except (ValueError, KeyError, OSError) as error:
-            found = _MISMATCH.search(str(error))
-            reason = (
-                f"{found[1]!r} has weights of the shape {found[2]}, there {found[3]}"
-                if found
-                else one_line(error)[:300]
-            )
-            raise InputError(
-                f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
-                "train with the model, the options and the classes that they are of"
-            ) from None
+    try:
+        model.load_weights(uri)
+    except (ValueError, KeyError, OSError) as error:
+        found = _MISMATCH.search(str(error))
+        reason = one_line(error)[:300]
+        if found:
+            reason = f"{found[1]!r} has weights of the shape {found[2]}, there {found[3]}"
+        raise InputError(
+            f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
+            "train with the model, the options and the classes that they are of"
+        ) from None
 
 
 def load_model(directory: str, name: str) -> keras.Model:
@@ -97,10 +85,7 @@ def load_model(directory: str, name: str) -> keras.Model:
         raise InputError(
             f"there is no {uri}: the training did not finish, or was before such files"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        file = str(Path(folder, FILE_NAME))
-        tf.io.gfile.copy(uri, file)
-        return keras.saving.load_model(file)
+    return keras.saving.load_model(uri)
 
 
 def _file(start: str) -> str:

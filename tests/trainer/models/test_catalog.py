@@ -53,7 +53,7 @@ def test_its_layers_and_the_smallest_image_are_those_of_keras(name):
     assert len(backbone.layers) == said.layers
     model = keras.Sequential([backbone])
     if said.tail:
-        with pytest.raises(InputError, match="have no weights to train"):
-            Transfer().unfreeze(model, said.tail)
+        Transfer().unfreeze(model, said.tail)
+        assert not backbone.trainable_variables
     Transfer().unfreeze(model, said.tail + 1)
     assert backbone.trainable_variables

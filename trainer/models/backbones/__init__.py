@@ -16,7 +16,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import files
 from trainer.errors import InputError, first_line
 from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
@@ -85,14 +84,6 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     if options.weights_file:
         _load(backbone, name, options.weights_file)
     return backbone
-
-
-def save(backbone: keras.Model, uri: str) -> None:
-    """Writes a backbone's weights to `uri` (*.weights.h5), whole or not at all."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = str(Path(folder, "backbone.weights.h5"))
-        backbone.save_weights(file)
-        files.copy_here(file, uri)
 
 
 def _load(backbone: keras.Model, name: str, uri: str) -> None:
