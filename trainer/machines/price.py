@@ -50,19 +50,19 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
             f"--rate {missing[0]}=PRICE to plan and status, or that of the whole job as the "
             "parameter price_per_hour"
         )
-    return sum((pool_price(pool, rates) for pool in pools), Decimal(0))
+    return sum(
+        (
+            pool["replica_count"] * amount * Decimal(str(rates[name]))
+            for pool in pools
+            for name, amount in _parts(pool)
+        ),
+        Decimal(0),
+    )
 
 
 def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Machine types, accelerators and disk types of `pools` that have rates, each once."""
+    """Return the machine types, accelerators and disk types of `pools`, each once."""
     return list(dict.fromkeys(name for pool in pools for name, _ in _parts(pool)))
-
-
-def pool_price(pool: Mapping[str, Any], rates: Mapping[str, float]) -> Decimal:
-    """Return the price of one pool's replicas for an hour; raises KeyError for what has no rate."""
-    return pool["replica_count"] * sum(
-        (amount * Decimal(str(rates[name])) for name, amount in _parts(pool)), Decimal(0)
-    )
 
 
 def job_price(
@@ -96,9 +96,8 @@ def machines_in(pools: Sequence[Mapping[str, Any]]) -> str:
         if machine.get("accelerator_count"):
             name += f" with {machine['accelerator_count']} x {machine['accelerator_type']}"
         replicas[name] += pool["replica_count"]
-    each = {True: " each", False: ""}
     return " and ".join(
-        f"{count} x {name}{each[' with ' in name and count > 1]}"
+        f"{count} x {name}{' each' if ' with ' in name and count > 1 else ''}"
         for name, count in replicas.items()
         if count
     )
@@ -111,7 +110,7 @@ def affordable_timeout(
     pools: Sequence[Mapping[str, Any]],
     rates: Mapping[str, float],
 ) -> str:
-    """`timeout`, shortened so that a job which runs that long costs `max_cost` at most.
+    """Return `timeout`, shortened so that a job which runs that long costs `max_cost` at most.
 
     Args:
         timeout: seconds, as "3600s".
@@ -137,11 +136,11 @@ def affordable_timeout(
 
 
 def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Yield what a replica consists of: names and amounts."""
+    """Return what a replica consists of: names and amounts."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]
-    comes_with = machine["machine_type"] in types() and types()[machine["machine_type"]].accelerator
-    if machine.get("accelerator_count") and not comes_with:
+    known = types().get(machine["machine_type"])
+    if machine.get("accelerator_count") and not (known and known.accelerator):
         parts.append((machine["accelerator_type"], int(machine["accelerator_count"])))
     if disk.get("boot_disk_size_gb"):
         parts.append((disk["boot_disk_type"], int(disk["boot_disk_size_gb"])))

@@ -56,7 +56,7 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
     """
     for role in machines.replicas:
-        name = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
+        name = machines.machine_type(role)
         provided = types()[name].strategies
         if provided and strategy not in provided:
             raise InputError(
@@ -75,7 +75,7 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     for role in machines.replicas:
         if role == "chief" and machines.has_accelerators(role):
             continue
-        other = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
+        other = machines.machine_type(role)
         if not machines.has_accelerators(role) or other != machines.chief_machine_type:
             raise InputError(
                 f"{what} with {role}_machine_type={other!r}: it provides the same machines, with "

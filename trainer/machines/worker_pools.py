@@ -92,20 +92,17 @@ class MachineOptions:
                 f"accelerator_type={self.accelerator_type!r} with accelerator_count="
                 f"{self.accelerator_count}: give both, or neither ('' and 0)"
             )
-        machines = {"chief_machine_type": self.chief_machine_type}
-        if self.worker_machine_type or self.ps_count:
-            machines["worker_machine_type"] = self.worker_machine_type or self.chief_machine_type
-        if self.ps_count:
-            if not self.worker_count:
-                raise InputError(
-                    f"ps_count={self.ps_count} with worker_count=0: parameter servers need "
-                    "workers; set worker_count=1 or more, or ps_count=0"
-                )
-            machines["ps_machine_type"] = self.ps_machine_type
-        if self.evaluator_count:
-            machines["evaluator_machine_type"] = self.evaluator_machine_type
-        for name, machine_type in machines.items():
-            role = name.removesuffix("_machine_type")
+        if self.ps_count and not self.worker_count:
+            raise InputError(
+                f"ps_count={self.ps_count} with worker_count=0: parameter servers need "
+                "workers; set worker_count=1 or more, or ps_count=0"
+            )
+        machines = {}
+        for role in ROLES:
+            if role not in self.replicas and not (role == "worker" and self.worker_machine_type):
+                continue
+            name, machine_type = f"{role}_machine_type", self.machine_type(role)
+            machines[name] = machine_type
             if self.has_accelerators(role):
                 check_machine(name, machine_type, self.accelerator_type, self.accelerator_count)
             elif check_type(name, machine_type).accelerator:
@@ -132,6 +129,11 @@ class MachineOptions:
         if self.ps_count:
             return 1
         return max(1, self.accelerator_count) * (1 + self.worker_count)
+
+    def machine_type(self, role: str) -> str:
+        """Return the machine type of the replicas of a role; workers may share the chief's."""
+        own = getattr(self, f"{role}_machine_type")
+        return own or (self.chief_machine_type if role == "worker" else "")
 
     def has_accelerators(self, role: str) -> bool:
         """Return whether replicas of `role` compute gradients, and so get accelerators."""
@@ -206,8 +208,7 @@ def check_strategy(strategy: str, replicas: Mapping[str, int], accelerator_count
 def _pool(
     machines: MachineOptions, role: str, replicas: int, flags: Sequence[str]
 ) -> dict[str, Any]:
-    machine_type = getattr(machines, f"{role}_machine_type") or machines.chief_machine_type
-    machine: dict[str, Any] = {"machine_type": machine_type}
+    machine: dict[str, Any] = {"machine_type": machines.machine_type(role)}
     image = machines.image_uri
     if machines.accelerator_count and machines.has_accelerators(role):
         image = machines.gpu_image_uri or image

@@ -139,14 +139,9 @@ def _signature(name: str) -> tuple[dict[str, Any], set[str]]:
             "(dataset, *, units: int = 64)"
         )
     without = len(positional) - len(arguments.defaults)
-    required = {one.arg for one in positional[1:without]}
-    required |= {
-        one.arg
-        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None
-    }
-    members = {}
-    for one in [*positional[1:], *arguments.kwonlyargs]:
+    defaults = [*[None] * without, *arguments.defaults, *arguments.kw_defaults]
+    members, required = {}, set()
+    for one, default in [*zip([*positional, *arguments.kwonlyargs], defaults, strict=True)][1:]:
         kind = ast.unparse(one.annotation) if one.annotation else ""
         if kind not in _TYPES:
             raise InputError(
@@ -154,4 +149,6 @@ def _signature(name: str) -> tuple[dict[str, Any], set[str]]:
                 f"of {', '.join(_TYPES)}"
             )
         members[one.arg] = _TYPES[kind]
+        if default is None:
+            required.add(one.arg)
     return members, required

@@ -18,7 +18,6 @@ strings up while reading the records); a worker uses one accelerator.
 """
 
 import collections
-import dataclasses
 import logging
 import math
 import time
@@ -35,7 +34,7 @@ from trainer.models import build_model
 from trainer.training import evaluator, liveness, steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
-from trainer.training.run import Run, TerminatedError, Trained
+from trainer.training.run import Run, TerminatedError
 from trainer.training.strategies import create_strategy
 
 STEPS_AHEAD = 2
@@ -45,8 +44,8 @@ EVALUATOR_SECONDS = 30.0
 """How long the chief waits at the end for the evaluator, before it validates by itself."""
 
 
-def train(job: Job, cluster: Cluster) -> Trained:
-    """Trains as `job` says, as the chief, going on from the newest checkpoint if there is one.
+def train(job: Job, cluster: Cluster) -> Run:
+    """Train as `job` says, as the chief, resuming from the newest checkpoint; return the run.
 
     Raises:
         InputError: the data set, the model or an option can't be used.
@@ -106,11 +105,12 @@ class AsynchronousRun(Run):
         self.worker_step = self._worker_step()
         self.batches: Any = None
 
-    def run(self) -> Trained:
-        trained = super().run()
+    def run(self) -> Run:
+        super().run()
         self._update_twin()
         self._complete_history()
-        return dataclasses.replace(trained, model=self.twin)
+        self.model = self.twin
+        return self
 
     def _worker_step(self) -> Any:
         """Return a function of a worker's iterator to float32 [4]: its sums, seconds of waiting."""

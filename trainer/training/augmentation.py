@@ -1,4 +1,4 @@
-"""Augmentation as Keras layers: afresh each time, active in training alone."""
+"""Augmentation as Keras layers: drawn anew each time, active in training alone."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class _Random(keras.layers.Layer):
         return self.changed(images) if training else images
 
     def changed(self, images: tf.Tensor) -> tf.Tensor:
-        """`images`, each changed by what was drawn for it."""
+        """Return `images`, each changed by what is drawn for it."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -65,23 +65,21 @@ class RandomShift(_Random):
         return images
 
 
-def augmentation_layers(operations: list[str], seed: int) -> list[keras.layers.Layer]:
-    """Return the layers of `operations` (of options.OPERATIONS), in a fixed order."""
+def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
+    """Return `model` behind the layers of `operations` (of record_options.OPERATIONS).
+
+    Its weights are shared, its input is the same.
+    """
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
         "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),
         "quarter_turn": lambda s: RandomQuarterTurn(seed=s),
         "shift": lambda s: RandomShift(seed=s),
     }
-    return [layers[name](seed + 1 + i) for i, name in enumerate(OPERATIONS) if name in operations]
-
-
-def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
-    """`model` behind the layers of `operations`; its weights are shared, its input the same."""
-    inputs = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
-    features = inputs
-    for layer in augmentation_layers(operations, seed):
-        features = layer(features)
+    inputs = features = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
+    for number, name in enumerate(OPERATIONS, 1):
+        if name in operations:
+            features = layers[name](seed + number)(features)
     # Flips may hand on floats: the model takes what it was built for.
     features = keras.ops.cast(features, model.inputs[0].dtype)
     return keras.Model(inputs, model(features), name=f"augmented_{model.name}")

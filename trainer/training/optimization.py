@@ -22,7 +22,6 @@ ONE_CYCLE_START = 0.04
 """Learning rate, as a share of its peak, that a one-cycle run starts from: 1/25."""
 
 
-@keras.saving.register_keras_serializable("trainer")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate by optimizer step: a warm-up, a curve, and a factor for plateaus.
 
@@ -58,9 +57,6 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = tf.where(step < warmup, peak * (step + 1.0) / warmup, rate)
         return rate * self.factor
 
-    def get_config(self) -> dict[str, Any]:
-        return {"total_steps": self.total_steps}
-
 
 def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
     """Half a cosine wave from `start` to `end` over `progress` 0 to 1."""
@@ -93,26 +89,12 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
 
 
 def _ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
-    """McMahan et al. (2013), "Ad Click Prediction": its rate falls for each weight by itself."""
+    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"), whose rate plateaus reduce."""
     return _takes_reduced_gradients(keras.optimizers.Ftrl)(
-        learning_rate=_Reduced(config.wide_learning_rate, schedule.factor),
+        learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
         l2_regularization_strength=config.wide_l2,
     )
-
-
-@keras.saving.register_keras_serializable("trainer")
-class _Reduced(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant rate that plateaus reduce as they do the schedule's."""
-
-    def __init__(self, rate: float, factor: tf.Variable) -> None:
-        self.rate, self.factor = rate, factor
-
-    def __call__(self, step: Any) -> tf.Tensor:
-        return self.rate * self.factor
-
-    def get_config(self) -> dict[str, Any]:
-        return {"rate": self.rate}
 
 
 class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):

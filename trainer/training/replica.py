@@ -23,7 +23,7 @@ from trainer.training import (
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
-from trainer.training.run import PeerTerminatedError, TerminatedError, Trained
+from trainer.training.run import PeerTerminatedError, Run, TerminatedError
 
 METRICS = "metrics.json"
 RETRIED = "retry attempts failed"
@@ -109,7 +109,7 @@ def _train(job: Job, cluster: Cluster) -> None:
         _part(trained.strategy, join(job.base_output_directory, METRICS))
 
 
-def _write_results(trained: Trained, job: Job, strategy: str, seconds: float) -> None:
+def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> None:
     """Write model.keras, model/, and last metrics.json, by which a later step knows the rest."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
@@ -123,7 +123,7 @@ def _write_results(trained: Trained, job: Job, strategy: str, seconds: float) ->
         "best_epoch": trained.progress.best_epoch,
         "stopped": trained.progress.stopped,
         "stopped_phases": [*trained.progress.stops, trained.progress.stopped],
-        "steps": trained.steps,
+        "steps": trained.optimizer_step,
         "seconds": seconds,
         "images_per_second": statistics.median(steady),
         "strategy": strategy,

@@ -5,26 +5,23 @@ in: trainer/training/synchronous.py and trainer/training/asynchronous.py.
 """
 
 import abc
-import dataclasses
 import math
 import signal
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from trainer.config import phases
 from trainer.data.read.reader import InputShare
 from trainer.data.schema import Dataset, join, limited
 from trainer.errors import InputError
-from trainer.models import model_class, open_model, prepare_model
+from trainer.models import open_model, prepare_model
 from trainer.training import checkpoint, logs, steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.network import build_network
 from trainer.training.optimization import Schedule, create_optimizer
-from trainer.training.progress import Progress
 from trainer.training.strategies import barrier, resolve
 
 
@@ -34,25 +31,6 @@ class TerminatedError(Exception):
 
 class PeerTerminatedError(Exception):
     """Another replica was told to stop; all have saved a checkpoint to go on from."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """The result of a run: the model with its final weights, and how it went.
-
-    Attributes:
-        replicas: devices that computed gradients.
-        steps: that were taken.
-        kept_epoch: from 1, whose weights the model has.
-    """
-
-    model: keras.Model
-    dataset: Dataset
-    progress: Progress
-    strategy: tf.distribute.Strategy
-    replicas: int
-    steps: int
-    kept_epoch: int
 
 
 class Run(abc.ABC):
@@ -65,12 +43,14 @@ class Run(abc.ABC):
         model: from the records' inputs to logits.
         network: what learns: the model, perhaps behind augmentation.
         phase: the config of the phase that the run is in.
+        kept_epoch: from 1, whose weights the model has at the end.
         validation: scores the validation split; set by `prepare_steps`.
     """
 
     replicas: int
     share: InputShare
     validation: Callable[[], dict[str, float]]
+    kept_epoch: int
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
@@ -83,15 +63,18 @@ class Run(abc.ABC):
         self.set_share()
         self.directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
+        base = job.base_output_directory
         if cluster.is_chief:
             checkpoint.mend_lists(self.directory)
+            # Fetches what the model needs, for all replicas to read.
+            prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
         self.progress = checkpoint.progress_in(self.directory)
-        self.model_options = self._prepared_options(job.base_output_directory)
+        self.model_options = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.model_options, strategy)
         self.phases = phases(config)
         self._enter_phase()
-        self.log = logs.Log(job.base_output_directory, cluster, self.steps, config)
+        self.log = logs.Log(base, cluster, self.steps, config)
         self.told_to_stop = False
 
     @abc.abstractmethod
@@ -114,8 +97,8 @@ class Run(abc.ABC):
         """Return the metrics of the validation split; empty where there are none."""
         return self.validation()
 
-    def run(self) -> Trained:
-        """Goes on from the newest checkpoint, if there is one, to the end of the last phase."""
+    def run(self) -> "Run":
+        """Resume from the newest checkpoint, if there is one, and train to the last phase's end."""
         self._announce(self.checkpoints.restore())
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
@@ -125,19 +108,11 @@ class Run(abc.ABC):
                 self._epochs()
         finally:
             signal.signal(signal.SIGTERM, previous)
-        kept = len(self.progress.history)
+        self.kept_epoch = len(self.progress.history)
         if self.phase.early_stopping_patience and self.progress.best_epoch:
-            kept = self.progress.best_epoch
+            self.kept_epoch = self.progress.best_epoch
             self._restore_best()
-        return Trained(
-            model=self.model,
-            dataset=self.dataset,
-            progress=self.progress,
-            strategy=self.strategy,
-            replicas=self.replicas,
-            steps=self.optimizer_step,
-            kept_epoch=kept,
-        )
+        return self
 
     @property
     def optimizer_step(self) -> int:
@@ -196,15 +171,6 @@ class Run(abc.ABC):
                 f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
             )
         return row
-
-    def _prepared_options(self, base: str) -> dict[str, Any]:
-        """Options of the model, once the chief has fetched what it needs, for all to read."""
-        config = self.config
-        if model_class(config.model).has_backbone:
-            if self.cluster.is_chief:
-                prepare_model(config.model, self.dataset, config.model_options, base)
-            barrier(self.strategy)
-        return prepare_model(config.model, self.dataset, config.model_options, base)
 
     def _enter_phase(self) -> None:
         """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""

@@ -17,12 +17,12 @@ from trainer.data.schema import load_to_train
 from trainer.training import steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
-from trainer.training.run import PeerTerminatedError, Run, TerminatedError, Trained
+from trainer.training.run import PeerTerminatedError, Run, TerminatedError
 from trainer.training.strategies import create_strategy
 
 
-def train(job: Job, cluster: Cluster) -> Trained:
-    """Trains as `job` says, going on from its newest checkpoint where there is one.
+def train(job: Job, cluster: Cluster) -> Run:
+    """Train as `job` says, resuming from its newest checkpoint if there is one; return the run.
 
     Every replica that computes gradients calls this, and gets the same weights.
 
