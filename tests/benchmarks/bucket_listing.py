@@ -96,7 +96,7 @@ def _plan(photos: int) -> None:
     from trainer.data.sources import open_source
     from trainer.data.write.listing import listed
     from trainer.data.write.process_pool import Spares
-    from trainer.data.write.split_plan import Plan
+    from trainer.data.write.split_plan import plan
     from trainer.data.write.writing_progress import ProgressLines
 
     client = cloud_storage.Client(
@@ -113,9 +113,9 @@ def _plan(photos: int) -> None:
     source = open_source(RecordOptions(source="images:gs://bucket/photos"))
     lines = ProgressLines("listed", source.unit, emit=lambda _: None)
     with Spares() as spares:
-        plan = Plan(listed(source, lines, spares, 0, 1.0), (0.8, 0.1, 0.1))
-    totals = plan.totals(source.classes)
-    assert sum(totals.counts.values()) == photos, plan.rejections[:3]
+        found = listed(source, lines, spares, 0, 1.0)
+        totals, _ = plan(found, source.classes, (0.8, 0.1, 0.1))
+    assert sum(totals.counts.values()) == photos, totals.rejections[:3]
     seconds = time.process_time() - started
     print(json.dumps({"seconds": seconds, "gigabytes": gigabytes(), "idle": idle}))
 

@@ -1,7 +1,9 @@
 import json
 import random
+import tracemalloc
 
 import numpy as np
+import pyarrow
 
 from tests.trainer.data.folders import (
     all_records,
@@ -12,11 +14,11 @@ from tests.trainer.data.folders import (
     write,
     write_pictures,
 )
-from trainer.data.record_options import RecordOptions
+from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import load
 from trainer.data.sources import Example, Reference, digest, open_source
 from trainer.data.write.records import parse, read_records
-from trainer.data.write.split_plan import Plan
+from trainer.data.write.split_plan import plan
 from trainer.data.write.writer import create_tfrecords
 
 
@@ -29,19 +31,22 @@ def listed(numbers, split=""):
     return [Example(Reference(f"k{n}", n), n % 2, digest(str(n).encode()), split) for n in numbers]
 
 
-def keys(plan):
-    return {s: [plan.example(i).reference.key for i in order] for s, order in plan.order.items()}
+def planned(examples, fractions=(0.8, 0.1, 0.1)):
+    """Keys by split, in their order."""
+    _, rows = plan(iter(examples), ["a", "b"], fractions)
+    return {
+        split: [key for part in rows.shard(split, 0, 1) for key in part["key"].to_pylist()]
+        for split in SPLITS
+    }
 
 
 def test_splits_have_the_shares_asked_for():
-    plan = Plan(listed(range(20_000)), [0.7, 0.2, 0.1])
-    sizes = [len(plan.order[split]) for split in ("train", "validation", "test")]
+    sizes = [len(keys) for keys in planned(listed(range(20_000)), [0.7, 0.2, 0.1]).values()]
     np.testing.assert_allclose(np.array(sizes) / 20_000, [0.7, 0.2, 0.1], atol=0.01)
 
 
 def test_new_examples_never_move_old_ones():
-    before = keys(Plan(listed(range(500)), [0.8, 0.1, 0.1]))
-    after = keys(Plan(listed(range(-500, 1000)), [0.8, 0.1, 0.1]))
+    before, after = planned(listed(range(500))), planned(listed(range(-500, 1000)))
     for split, names in before.items():
         kept = set(names)
         assert [name for name in after[split] if name in kept] == names
@@ -63,33 +68,36 @@ def test_a_shard_is_a_range_of_digests(tmp_path):
 
 
 def test_neighbors_in_the_source_are_not_neighbors_in_the_records():
-    order = Plan(listed(range(10_000)), [0.8, 0.1, 0.1]).order["train"]
+    order = [int(key[1:]) for key in planned(listed(range(10_000)))["train"]]
     assert abs(np.corrcoef(np.arange(len(order)), order)[0, 1]) < 0.05
 
 
 def test_the_order_of_listing_changes_neither_splits_nor_order():
     examples = listed(range(300))
-    before = keys(Plan(examples, [0.8, 0.1, 0.1]))
+    before = planned(examples)
     random.Random(0).shuffle(examples)
-    assert keys(Plan(examples, [0.8, 0.1, 0.1])) == before
+    assert planned(examples) == before
 
 
-def test_a_plan_takes_a_hundred_bytes_an_example():
-    import tracemalloc
-
-    # Counted by Python and NumPy both; the generator itself holds one example at a time.
+def test_a_plan_takes_little_memory_whatever_the_number_of_examples():
+    # Counted by Python and NumPy, and by Arrow; the generator itself holds one example at a time.
     number = 200_000
     examples = (
         Example(Reference(f"class/{n:08}.jpg", 0), 0, digest(n.to_bytes(8, "big")), "")
         for n in range(number)
     )
+    default = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(default)
+    pyarrow.set_memory_pool(pool)
     tracemalloc.start()
-    plan = Plan(examples, [0.8, 0.1, 0.1])
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert sum(map(len, plan.order.values())) == number
-    assert kept / number < 100
-    assert peak / number < 160
+    try:
+        totals, _ = plan(examples, ["a"], [0.8, 0.1, 0.1])
+        peak = tracemalloc.get_traced_memory()[1] + pool.max_memory()
+    finally:
+        tracemalloc.stop()
+        pyarrow.set_memory_pool(default)
+    assert totals.given == number
+    assert peak < 40 * 10**6
 
 
 def test_exact_duplicates_never_straddle_splits(tmp_path):

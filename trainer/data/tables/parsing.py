@@ -1,8 +1,6 @@
 """A block of rows to records, digests, labels and statistics: what every core does at once."""
 
-import collections
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -11,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.columns import COMPARISONS, Column, Label, TableSchema
 from trainer.data.tables.row_records import entries
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.write.split_plan import drawn_ranks
-from trainer.data.write.totals import Totals
+from trainer.data.write.split_plan import drawn_splits
+from trainer.data.write.totals import Totals, counted_classes
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 _SHOWN = 40
@@ -106,7 +103,7 @@ class BlockParser:
             chosen = pa.array(kept)
             values = {one: _taken(given, kept, chosen) for one, given in values.items()}
         halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-        ranks = drawn_ranks(halves[:, 1], self.fractions)
+        ranks = drawn_splits(halves[:, 1], self.fractions)
         statistics = [ColumnStatistics(column) for column in columns]
         for one in statistics:
             one.add(values[one.column.name], ranks, halves[:, 0])
@@ -124,11 +121,9 @@ class BlockParser:
                 "entries": entries(columns, values, keys),
             }
         )
-        places = np.bincount(ranks.astype(np.int64) * len(labels) + codes[kept])
-        named = itertools.product(SPLITS, labels)
         weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
         totals = Totals(
-            counts=collections.Counter(dict(zip(named, places.tolist(), strict=False))),
+            counts=counted_classes(ranks, codes[kept], labels),
             rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
             content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
             statistics=statistics,

@@ -1,7 +1,7 @@
 """A table as a source of records: what its reader reads, parsed on all cores.
 
 The table is read once, whatever its size. All cores parse it in blocks, statistics are gathered
-on the way, and the encoded rows wait in partitions (spill.py) for the shards that they belong
+on the way, and the encoded rows wait in partitions (write/spill.py) for the shards that they belong
 to. A row's split depends on a digest of its content: copies stay together, and another choice of
 columns moves no row. What does not fit (a number that is none, no label) is rejected by the
 row's key; a missing value of a column is none of that, it is known as missing.
@@ -9,23 +9,21 @@ row's key; a missing value of a column is none of that, it is known as missing.
 
 import itertools
 import math
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from trainer.data.record_options import SPLITS, RecordOptions
+from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import Cross, TableSchema
 from trainer.data.tables.parsing import BlockParser, ParsedBlock, TableReader
 from trainer.data.tables.row_records import frames
-from trainer.data.tables.spill import PARTITIONS, Spill, digest_halves
 from trainer.data.write.listing import map_in_processes
 from trainer.data.write.process_pool import Spares, available_cores
-from trainer.data.write.shards import Piece, RowTask
-from trainer.data.write.split_plan import shard_numbers
+from trainer.data.write.shards import Piece
+from trainer.data.write.spill import Spill
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted
 from trainer.errors import InputError
@@ -63,24 +61,22 @@ class Table:
         self.classes = list(schema.label.classes)
         self.features: list[Feature] = []
         self.label_order: list[int] = []
-        self._spill = Spill()
-        weakref.finalize(self, self._spill.remove)
 
-    def plan(self, lines: ProgressLines, spares: Spares) -> Totals:
-        """Reads every row; then classes, features and label_order are known."""
-        totals = Totals()
+    def plan(self, lines: ProgressLines, spares: Spares) -> tuple[Totals, Spill]:
+        """Return totals and all rows; then classes, features and label_order are known."""
+        totals, rows = Totals(), Spill()
         known: dict[str, int] = {}
         for parsed in self._parsed(spares):
             codes = [known.setdefault(name, len(known)) for name in parsed.labels]
-            self._spill.add(with_labels(parsed.rows, codes))
+            rows.add(with_labels(parsed.rows, codes))
             totals.merge(parsed.totals)
             self.check(totals)
             lines.advance(parsed.totals.given)
-        self._spill.finish()
+        rows.finish()
         self.conclude(totals)
         places = {name: place for place, name in enumerate(self.classes)}
         self.label_order = [places.get(name, -1) for name in known]
-        return totals
+        return totals, rows
 
     def file_numbers(self) -> range:
         """Return the indices of the table's files."""
@@ -119,39 +115,16 @@ class Table:
             for one in totals.statistics
         ] + [_crossed(cross) for cross in self._schema.crosses]
 
-    def cut(self, _: str, count: int, __: Any) -> list[tuple[int, int]]:
-        """Return the number of each shard, and how many there are."""
-        return [(number, count) for number in range(count)]
-
-    def task(self, file: str, split: str, chosen: tuple[int, int], _: int) -> RowTask:
-        """Return the task of the shard `file`."""
-        return RowTask(file, split, *chosen)
-
-    def pieces(self, task: RowTask) -> Iterator[Piece]:
-        """Yield the records of a task, partition by partition."""
-        tables = self._rows(task) if task.rows is None else [task.rows]
-        for rows in (part for table in tables for part in table.to_batches(PIECE_ROWS)):
-            labels = np.array(self.label_order)[rows["label"].to_numpy()]
-            records = frames(rows["entries"], labels)
+    def pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
+        """Yield the records of rows."""
+        for part in (part for table in rows for part in table.to_batches(PIECE_ROWS)):
+            labels = np.array(self.label_order)[part["label"].to_numpy()]
+            records = frames(part["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
             # TensorFlow's files take no memoryview.
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
-
-    def _rows(self, task: RowTask) -> Iterator[pa.Table]:
-        split, width = SPLITS.index(task.split), (1 << 64) // PARTITIONS
-        ends = [-(-(n << 64) // task.count) for n in (task.number, task.number + 1)]
-        for partition in range(ends[0] // width, -(-ends[1] // width)):
-            if not self._spill.counts[split, partition]:
-                continue
-            rows = self._spill.read(split, partition)
-            numbers = shard_numbers(digest_halves(rows["digest"])[:, 0], task.count)
-            begin, end = np.searchsorted(numbers, (task.number, task.number + 1)).tolist()
-            yield rows.slice(begin, end - begin)
-            # No other shard has rows of it.
-            if ends[0] <= partition * width and (partition + 1) * width <= ends[1]:
-                self._spill.forget(split, partition)
 
     def __getstate__(self) -> dict[str, Any]:
         # Writing processes need neither statistics nor vocabularies.

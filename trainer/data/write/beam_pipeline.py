@@ -1,8 +1,8 @@
 """The pipeline of Apache Beam that creates a data set: every pass over the source is a transform.
 
-    images   list -> digest -> group equal content -> judge it        \\
-                                                                        examples of a shard -> write
-    tables   cut into blocks -> parse, encode                         /
+    images   list -> digest -> group equal content -> judge it   \\
+                                                                   rows of a shard -> write
+    tables   cut into blocks -> parse, encode                    /
     totals   summed up on the way -> number of shards, fingerprint -> dataset.json
 
 What decides on a byte is what one machine calls, too. The launcher keeps nothing of an example.
@@ -11,7 +11,7 @@ What decides on a byte is what one machine calls, too. The launcher keeps nothin
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -21,21 +21,14 @@ import pyarrow as pa
 from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import join
-from trainer.data.sources import DIGEST_BYTES, Example, Rejection
-from trainer.data.tables.spill import SCHEMA, digest_halves, in_order
+from trainer.data.sources import Example, Rejection
 from trainer.data.tables.table import with_labels
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.layout import shard_counts, shard_name, variants
-from trainer.data.write.shards import RowTask, ShardResult, ShardTask, ShardWriter
-from trainer.data.write.split_plan import (
-    RANKS,
-    assigned,
-    identity,
-    judge_copies,
-    named_pairs,
-    shard_numbers,
-)
-from trainer.data.write.totals import Totals, content_of
+from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
+from trainer.data.write.spill import digest_halves, in_order, shard_numbers
+from trainer.data.write.split_plan import judged, to_rows
+from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 
 LISTED_AT_ONCE = 64
@@ -146,7 +139,7 @@ class RecordsPipeline:
         return beam.ParDo(_Step(function, self.folder), *beside)
 
     def _images(self, pipeline: Any) -> tuple[Any, Any]:
-        """Return examples with their splits, and totals of parts."""
+        """Return blocks of examples as rows, and totals of parts."""
         listed = (
             pipeline
             | "Source" >> beam.Create([None])
@@ -163,13 +156,13 @@ class RecordsPipeline:
         splits = examples | "Splits" >> beam.Map(lambda one: one.split) | beam.Distinct()
         judged = (
             examples
-            | "By content" >> beam.Map(lambda one: (one.digest, one))
+            | "By content" >> beam.Map(lambda one: (one.digest[:2], one))
             | "Equal content" >> beam.GroupByKey()
             | "Judge" >> self._step(self._judged, beam.pvalue.AsIter(splits))
         )
-        kept = judged | "Kept" >> beam.FlatMap(lambda one: one[0])
+        rows = judged | "Kept" >> beam.Map(lambda one: ((), one[0]))
         found = judged | "Found" >> beam.Map(lambda one: one[1])
-        return kept, (found, rejections) | "All totals" >> beam.Flatten()
+        return rows, (found, rejections) | "All totals" >> beam.Flatten()
 
     def _listed(self, _: None) -> Iterator[list[Any]]:
         """Yield what is to be looked at; of a source that can't be shared out, what was found."""
@@ -188,28 +181,11 @@ class RecordsPipeline:
 
     def _judged(
         self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
-    ) -> Iterator[tuple[list[Example], Totals]]:
-        """Yield the examples of equal content that stay, and their totals."""
-        digest, copies = group[0], list(group[1])
-        absent = sorted(set(SPLITS) - set(splits))
-        given = np.array([RANKS.index(one.split) for one in copies], np.uint8)
-        hashes = np.full(len(copies), int.from_bytes(digest[8:], "big"), np.uint64)
-        ranks = assigned(given, hashes, self.options.split_fractions, absent)
-        copies = [
-            one._replace(split=RANKS[rank])
-            for one, rank in zip(copies, ranks.tolist(), strict=True)
-        ]
-        judged = judge_copies(copies)
-        kept = [copies[at] for at, stays in zip(judged.order, judged.kept, strict=True) if stays]
-        totals = Totals(
-            rejections=judged.rejections,
-            contradictions=len(judged.contradictions),
-            pairs=named_pairs(judged.contradictions, self.source.classes),
-            sample=[one for one in kept if one.split == "train"],
-            content=content_of(np.array([identity(one) for one in kept], f"S{DIGEST_BYTES}")),
-        )
-        totals.counts.update((one.split, self.source.classes[one.label]) for one in kept)
-        yield kept, totals
+    ) -> Iterator[tuple[pa.RecordBatch, Totals]]:
+        """Yield the rows of some digests that stay, and their totals."""
+        rows = pa.Table.from_batches([to_rows(group[1])])
+        present = [SPLITS.index(split) for split in set(splits) if split]
+        yield judged(rows, present, self.source.classes, self.options.split_fractions)
 
     def _tables(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of rows with their labels, and totals of parts."""
@@ -248,41 +224,33 @@ class RecordsPipeline:
                 for number in range(count):
                     yield (split, number), None
 
-    def _placed(self, part: Any, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
-        """Yield what belongs to each shard: an example, or some rows."""
+    def _placed(
+        self, part: tuple[Sequence[str], pa.RecordBatch], plan: Plan
+    ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
+        """Yield what belongs to each shard of some rows."""
         if plan.is_done:
             return
-        if isinstance(part, Example):
-            hashes = np.array([int.from_bytes(part.digest[:8], "big")], np.uint64)
-            yield (part.split, int(shard_numbers(hashes, plan.counts[part.split])[0])), part
-            return
         labels, rows = part
-        classes = {name: place for place, name in enumerate(plan.writer.source.classes)}
-        rows = with_labels(rows, [classes.get(name, -1) for name in labels])
-        table = pa.Table.from_batches([rows])
-        halves, splits = digest_halves(table["digest"]), table["split"].to_numpy()
+        if labels:
+            classes = {name: place for place, name in enumerate(plan.writer.source.classes)}
+            rows = with_labels(rows, [classes.get(name, -1) for name in labels])
+        halves, splits = digest_halves(pa.chunked_array([rows["digest"]])), rows["split"].to_numpy()
         for rank, split in enumerate(SPLITS):
             places = np.flatnonzero(splits == rank)
             numbers = shard_numbers(halves[places, 0], max(1, plan.counts[split]))
             for number in np.unique(numbers).tolist():
-                chosen = rows.take(pa.array(places[numbers == number])).select(SCHEMA.names)
-                yield (split, number), chosen.serialize().to_pybytes()
+                yield (split, number), rows.take(pa.array(places[numbers == number]))
 
     def _written(
-        self, shard: tuple[tuple[str, int], Iterable[Any]], plan: Plan
+        self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: Plan
     ) -> Iterator[ShardResult]:
         """Write a shard, unless an earlier run did."""
         (split, number), parts = shard
         count = plan.counts[split]
-        file = shard_name(split, number, count)
-        present = (part for part in parts if part is not None)
-        task: ShardTask | RowTask
-        if self.source.is_table:
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), SCHEMA) for part in present]
-            rows = in_order(pa.Table.from_batches(batches, SCHEMA))
-            task = RowTask(file, split, number, count, rows)
-        else:
-            task = ShardTask.of(file, present, variants(split, self.options))
+        file, copies = shard_name(split, number, count), variants(split, self.options)
+        present = [part for part in parts if part is not None]
+        rows = [in_order(pa.Table.from_batches(present))] if present else []
+        task = ShardTask(file, split, number, count, copies, rows)
         yield plan.writer.write(task, lambda _: None)
 
     def _finished(

@@ -6,14 +6,16 @@ of digests. With one, shards of those that still hold stay, and what is left is 
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from trainer.data.record_options import SPLITS, RecordOptions
+from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Source
-from trainer.data.write.shards import RowTask, ShardTask
+from trainer.data.write.shards import ShardTask
+from trainer.data.write.spill import Spill, digest_halves, shard_numbers
+from trainer.data.write.split_plan import identities
 from trainer.data.write.store import StoredShard, unchanged
 from trainer.data.write.totals import Totals
 
@@ -29,50 +31,48 @@ LEAST_SHARD_EXAMPLES = 16
 
 
 class Layout:
-    """A plan's shards.
+    """The shards of a data set.
 
     Args:
-        plan: a `Plan` of what `totals` are; a table is its own.
-        stored: shards of earlier records, in the store that `options` name.
+        rows: the examples that `totals` count.
+        stored: shards of earlier records, in the store that `options` name; None: there is none.
 
     Attributes:
         kept: shards that are taken over, by the name that each gets.
-        shards: how many others are to be written.
+        tasks: a task for each of the others.
         examples: how many those have together.
         seconds: that one process will take for them, about.
     """
 
     def __init__(
         self,
-        plan: Any,
+        rows: Spill,
         totals: Totals,
         source: Source,
         options: RecordOptions,
-        stored: Sequence[StoredShard] = (),
+        stored: Sequence[StoredShard] | None,
     ) -> None:
-        self._plan = plan
-        self._options = options
         mean, seconds = totals.record_cost(source)
-        counts = shard_counts(totals, mean, options)
         self.kept: dict[str, StoredShard] = {}
-        self._files: dict[str, list[str]] = {}
-        self._covered: dict[str, np.ndarray | None] = {}
-        records = self.examples = 0
-        for split in SPLITS:
-            examples = totals.examples[split]
-            size, count = examples * (1 + variants(split, options)) * mean, counts[split]
-            kept, covered = self._unchanged(split, stored, size / max(1, count))
-            left = examples if covered is None else int(np.sum(~covered))
-            if kept:
-                count = min(left, max(1, round(count * left / examples)))
-            total = len(kept) + count
+        self.tasks: list[ShardTask] = []
+        self.examples, self.seconds = 0, 0.0
+        for split, count in shard_counts(totals, mean, options).items():
+            left, copies = totals.examples[split], variants(split, options)
+            kept: list[StoredShard] = []
+            parts: Sequence[list[pa.Table] | None] = [None] * count
+            if stored is not None and left:
+                usual = left * (1 + copies) * mean / count
+                kept, tables = _cut(rows, split, stored, usual, count)
+                parts, left = [[table] for table in tables], sum(map(len, tables))
+            total = len(kept) + len(parts)
             files = [shard_name(split, number, total) for number in range(total)]
             self.kept.update(zip(files, kept, strict=False))
-            self._files[split], self._covered[split] = files[len(kept) :], covered
+            self.tasks += [
+                ShardTask(file, split, number, count, copies, part)
+                for number, (file, part) in enumerate(zip(files[len(kept) :], parts, strict=True))
+            ]
             self.examples += left
-            records += left * (1 + variants(split, options))
-        self.seconds = seconds * records
-        self.shards = sum(map(len, self._files.values()))
+            self.seconds += seconds * left * (1 + copies)
 
     def fingerprint(self, of_plan: str) -> str:
         """Return the plan's own, where nothing is taken over; other shards have other notes."""
@@ -80,41 +80,34 @@ class Layout:
         text = "\n".join([of_plan, *names])
         return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
 
-    def tasks(self) -> Iterator[ShardTask | RowTask]:
-        """Yield a task a shard, split by split; lists of references are made when asked for."""
-        for split in SPLITS:
-            for file, chosen in self._cut(split):
-                yield self._plan.task(file, split, chosen, variants(split, self._options))
-
     def identities(self) -> dict[str, np.ndarray]:
-        """Return by file, also of those taken over, the identities of its examples, S16 [n]."""
-        found = {file: shard.identities for file, shard in self.kept.items()}
-        for split in SPLITS:
-            for file, chosen in self._cut(split):
-                found[file] = self._plan.identities(chosen)
-        return found
+        """Return by file, with a store, the identities of its examples, S16 [n]."""
+        written = {one.file: identities(one.rows[0]) for one in self.tasks if one.rows}
+        return {**{file: shard.identities for file, shard in self.kept.items()}, **written}
 
-    def _cut(self, split: str) -> Iterable[tuple[str, Any]]:
-        """Return each file to write, with what the plan knows its examples by."""
-        files = self._files[split]
-        if not files:
-            return ()
-        return zip(files, self._plan.cut(split, len(files), self._covered[split]), strict=True)
 
-    def _unchanged(
-        self, split: str, stored: Sequence[StoredShard], usual: float
-    ) -> tuple[list[StoredShard], np.ndarray | None]:
-        """Shards to take over, and which examples they have; none, and None.
+def _cut(
+    rows: Spill, split: str, stored: Iterable[StoredShard], usual: float, count: int
+) -> tuple[list[StoredShard], list[pa.Table]]:
+    """Return the shards of a split that can stay, and what they leave of it in new ones.
 
-        Args:
-            usual: bytes of a shard where all are written.
-        """
-        mine = [shard for shard in stored if shard.split == split]
-        if not mine:
-            return [], None
-        identities = self._plan.identities(self._plan.order[split])
-        kept, covered = unchanged(mine, identities, usual / 2)
-        return (kept, covered) if kept else ([], None)
+    Args:
+        usual: bytes of a shard where all are written.
+        count: shards of the split where all are written.
+    """
+    table = pa.concat_tables(rows.shard(split, 0, 1))
+    mine = [shard for shard in stored if shard.split == split]
+    kept, covered = unchanged(mine, identities(table), usual / 2)
+    places = np.flatnonzero(~covered)
+    if not kept:
+        numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)
+        parts = np.split(places, np.searchsorted(numbers, range(1, count)))
+    elif count := min(len(places), max(1, round(count * len(places) / len(table)))):
+        # What shards leave of digests has gaps: it is cut into equal lengths.
+        parts = np.array_split(places, count)
+    else:
+        parts = []
+    return kept, [table.take(part) for part in parts]
 
 
 def variants(split: str, options: RecordOptions) -> int:

@@ -1,6 +1,6 @@
-"""One shard: a list of examples to one TFRecord file, whole or not at all.
+"""One shard: rows, one an example, to one TFRecord file, whole or not at all.
 
-A shard is an independent, deterministic task: it needs the source and the list, nothing
+A shard is an independent, deterministic task: it needs the source and the rows, nothing
 else, so that any process on any machine may write it. What became of it is noted under
 `.unfinished/<fingerprint>/` in the output folder, and a rerun trusts a shard only where the
 note's checksum is that of the file. The fingerprint covers options and plan: notes of other
@@ -11,14 +11,17 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from trainer.data import storage
 from trainer.data.schema import Shard, join
-from trainer.data.sources import Example, Reference, Rejection, Source
+from trainer.data.sources import Reference, Rejection
 from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
+from trainer.data.write.spill import Spill
 from trainer.errors import InputError
 
 UNFINISHED = ".unfinished"
@@ -26,38 +29,11 @@ UNFINISHED = ".unfinished"
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """A shard to write: the file's name, and its examples in their order.
-
-    Attributes:
-        digests: of their content, as the source listed them.
-        variants: augmented copies to write behind each example.
-    """
-
-    file: str
-    references: list[Reference]
-    labels: list[int]
-    digests: list[bytes]
-    variants: int
-
-    @classmethod
-    def of(cls, file: str, examples: Iterable[Example], variants: int) -> "ShardTask":
-        """Return the task of examples in any order."""
-        found = sorted(examples, key=lambda one: (one.digest, one.reference))
-        return cls(
-            file=file,
-            references=[one.reference for one in found],
-            labels=[one.label for one in found],
-            digests=[one.digest for one in found],
-            variants=variants,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class RowTask:
-    """A shard of a table: its file, and which of the equal ranges of digests of a split it is.
+    """A shard to write: its file, and one of the equal ranges of digests of a split.
 
     Attributes:
         number, count: of the range, and of all ranges.
+        variants: augmented copies to write behind each example.
         rows: all of them in their order, where they are at hand.
     """
 
@@ -65,7 +41,8 @@ class RowTask:
     split: str
     number: int
     count: int
-    rows: Any = None
+    variants: int
+    rows: Sequence[pa.Table] | None = None
 
 
 class Piece(NamedTuple):
@@ -101,17 +78,22 @@ class ShardResult:
 
 @dataclasses.dataclass(frozen=True)
 class ShardWriter:
-    """Writes shards of `source` into the folder `output_uri`."""
+    """Writes shards of `source` into the folder `output_uri`.
 
-    source: Source
+    Attributes:
+        rows: of tasks that have none at hand.
+    """
+
+    source: Any
     output_uri: str
     fingerprint: str
+    rows: Spill | None = None
 
     @property
     def notes_uri(self) -> str:
         return join(self.output_uri, UNFINISHED, self.fingerprint)
 
-    def write(self, task: ShardTask | RowTask, report: Callable[[int], None]) -> ShardResult:
+    def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
         """Writes a shard, unless an earlier run did; calls `report(n)` as n more are done.
 
         Raises:
@@ -119,9 +101,7 @@ class ShardWriter:
         """
         result = self.noted(task.file)
         if result is not None:
-            # Of a table, which has no variants, each record is an example.
-            done = result.shard.examples if isinstance(task, RowTask) else len(task.references)
-            report(done)
+            report(result.shard.examples // (1 + task.variants) + len(result.rejections))
             return result
         # Two machines may write the same shard for a while, in processes of the same number.
         partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")
@@ -149,16 +129,15 @@ class ShardWriter:
         note = json.dumps(result.to_json()).encode()
         storage.write_whole(self._note_uri(result.shard.file), note)
 
-    def _write(
-        self, task: ShardTask | RowTask, partial: str, report: Callable[[int], None]
-    ) -> ShardResult:
+    def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size = hashlib.sha256(), 0
         counts = [0] * len(self.source.classes)
-        rejections = []
-        if isinstance(task, RowTask):
-            pieces = cast(Any, self.source).pieces(task)
-        else:
-            pieces = self._pieces(task)
+        rejections: list[Rejection] = []
+        rows: Iterable[pa.Table] = task.rows or ()
+        if self.rows and task.rows is None:
+            rows = self.rows.shard(task.split, task.number, task.count)
+        is_table = self.source.is_table
+        pieces = self.source.pieces(rows) if is_table else self._pieces(rows, task.variants)
         with storage.open_file(partial, "wb") as file:
             for piece in pieces:
                 file.write(piece.content)
@@ -171,62 +150,48 @@ class ShardWriter:
         shard = Shard(file=task.file, examples=sum(counts), bytes=size, sha256=digest.hexdigest())
         return ShardResult(shard, counts, rejections)
 
-    def _pieces(self, task: ShardTask) -> Iterator[Piece]:
+    def _pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         """Yield each example's records."""
-        remote = storage.is_remote(self.source.location)
-        readers = storage.REMOTE_READERS if remote else 1
-        fetched = storage.read_ahead(self._fetch, task.references, threads=readers)
-        for reference, label, listed, content in zip(
-            task.references, task.labels, task.digests, fetched, strict=True
-        ):
+        examples = (one for part in rows for one in part.to_pylist())
+        readers = storage.REMOTE_READERS if storage.is_remote(self.source.location) else 1
+        for one, content in storage.read_ahead(self._fetch, examples, threads=readers):
             try:
-                self._check(reference, listed, content)
-                records = self._records(reference.key, label, content, task.variants)
+                records = self._records(one, content, variants)
             except RejectedError as error:
-                yield Piece(b"", {}, [Rejection(reference.key, str(error))], 1)
-                continue
-            yield Piece(b"".join(records), {label: len(records)}, [], 1)
+                yield Piece(b"", {}, [Rejection(one["key"], str(error))], 1)
+            else:
+                yield Piece(b"".join(records), {one["label"]: len(records)}, [], 1)
 
-    def _check(self, reference: Reference, listed: bytes, content: Any) -> None:
-        """Refuses content that changed since it was listed: its split may be another one now.
+    def _fetch(self, one: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return an example with what the source fetches, or the RejectedError that it raised."""
+        try:
+            return one, self.source.fetch(Reference(one["key"], one["position"]))
+        except RejectedError as error:
+            return one, error
+        except OSError as error:
+            raise InputError(
+                f"{one['key']} was listed but can't be read any more "
+                f"({error.strerror or error}); leave the source alone while it is read"
+            ) from None
 
-        Raises:
-            RejectedError: that the source raised in place of content.
+    def _records(self, one: dict[str, Any], content: Any, variants: int) -> list[bytes]:
+        """Return an example and its augmented copies, each as it lies in the file.
+
+        Refuses content that changed since it was listed: its split may be another one now.
         """
         if isinstance(content, RejectedError):
             raise content
-        if self.source.digest(content) != listed:
+        key, label = one["key"], one["label"]
+        if self.source.digest(content) != one["digest"]:
             raise InputError(
-                f"{reference.key or self.source.location} has changed since it was listed; leave "
+                f"{key or self.source.location} has changed since it was listed; leave "
                 "the source alone while it is read, and run again"
             )
-
-    def _records(self, key: str, label: int, content: Any, variants: int) -> list[bytes]:
-        """Return an example and its augmented copies, each as it lies in the file."""
-        return [
-            frame(
-                serialize(
-                    {
-                        "key": (f"{key}#{variant}" if variant else key).encode(),
-                        **values,
-                        "label": label,
-                    }
-                )
-            )
-            for variant, values in enumerate(self.source.encode(content, key, variants))
-        ]
-
-    def _fetch(self, reference: Reference) -> Any:
-        """Return what the source fetches, or the RejectedError that it raised."""
-        try:
-            return self.source.fetch(reference)
-        except RejectedError as error:
-            return error
-        except OSError as error:
-            raise InputError(
-                f"{reference.key} was listed but can't be read any more "
-                f"({error.strerror or error}); leave the source alone while it is read"
-            ) from None
+        records = []
+        for variant, values in enumerate(self.source.encode(content, key, variants)):
+            name = f"{key}#{variant}" if variant else key
+            records.append(frame(serialize({"key": name.encode(), **values, "label": label})))
+        return records
 
     def _note_uri(self, file: str) -> str:
         return join(self.notes_uri, f"{file}.json")

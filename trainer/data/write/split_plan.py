@@ -1,232 +1,136 @@
-"""The plan of a data set: which example lies in which split, in which order.
+"""Splits of images, and of equal images those that stay.
 
-Made from one pass over the source. An example's split hangs on a digest of its content
-alone: equal content never straddles two splits, and new data never moves old examples.
-Within a split, examples lie in the order of their digests, which is a shuffled order, and a
-shard is a range of digests: whoever knows the number of shards knows the shard of an example.
-
-A plan takes about 62 bytes an example besides its key, whatever the example's size.
+An example's split hangs on a digest of its content alone: equal content never straddles two
+splits, and new data never moves old examples. Within a split, examples lie in the order of their
+digests, which is a shuffled order, and a shard is a range of digests: whoever knows the number of
+shards knows the shard of an example.
 """
 
 import hashlib
 import heapq
-from array import array
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.data.write.shards import ShardTask
-from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of
+from trainer.data.write.spill import Spill, digest_halves, in_order
+from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of, counted_classes
 
-RANKS = ("", *SPLITS)
-"""Splits of listed examples by the rank that is stored; of equal content, the highest stays."""
-
-IDENTIFIED_AT_ONCE = 100_000
-"""Examples whose identities, 16 bytes each, are held together."""
+BATCH = 10_000
+"""Listed examples that become rows at once."""
 
 
-class Plan:
-    """Everything that a source listed, compactly.
-
-    Attributes:
-        rejections: what the source listed as unusable, and duplicates between splits.
-        order: by split, the indices of its examples in their order, int64 [n].
-        contradictions: pairs of examples whose content is equal, and whose labels are not.
-    """
-
-    def __init__(self, listed: Iterable[Example | Rejection], fractions: Sequence[float]) -> None:
-        self.rejections: list[Rejection] = []
-        self._keys, self._ends = bytearray(), array("Q", [0])
-        self._positions, self._labels = array("q"), array("i")
-        self._digests, self._given_splits = bytearray(), bytearray()
-        for one in listed:
-            if isinstance(one, Rejection):
-                self.rejections.append(one)
-            else:
-                self._add(one)
-        self.contradictions: list[tuple[Example, Example]] = []
-        self.order = self._ordered(fractions)
-
-    def example(self, index: int) -> Example:
-        """Return an example with the split that the source gives it."""
-        key = self._keys[self._ends[index] : self._ends[index + 1]].decode()
-        digest = bytes(self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES])
-        split = RANKS[self._given_splits[index]]
-        return Example(Reference(key, self._positions[index]), self._labels[index], digest, split)
-
-    def cut(self, split: str, count: int, covered: np.ndarray | None) -> list[np.ndarray]:
-        """Return the indices of each of a split's `count` shards, in order.
-
-        Args:
-            covered: examples of the split that other shards have, bool [n]. What they leave of
-                digests has gaps, so that it is cut into equal lengths.
-        """
-        if covered is not None:
-            return np.array_split(self.order[split][~covered], count)
-        order = self.order[split]
-        halves = np.frombuffer(self._digests, ">u8")[::2][order].astype(np.uint64)
-        return np.split(order, np.searchsorted(shard_numbers(halves, count), range(1, count)))
-
-    def task(self, file: str, split: str, chosen: Sequence[int], variants: int) -> ShardTask:
-        """Return the task of the shard `file` that has the examples `chosen`."""
-        return ShardTask.of(file, map(self.example, chosen), variants)
-
-    def totals(self, classes: Sequence[str]) -> Totals:
-        """Return what the plan knows of all examples together."""
-        labels = np.array(self._labels, np.int32)
-        totals = Totals(rejections=self.rejections, contradictions=len(self.contradictions))
-        for split, order in self.order.items():
-            for label, count in enumerate(np.bincount(labels[order]).tolist()):
-                if count:
-                    totals.counts[split, classes[label]] = count
-            for part in np.array_split(order, len(order) // IDENTIFIED_AT_ONCE + 1):
-                totals.content = totals.content + content_of(self.identities(part))
-        totals.sample = [self.example(index) for index in self.order["train"][:SAMPLE]]
-        totals.pairs = named_pairs(self.contradictions, classes)
-        return totals
-
-    def identities(self, indices: np.ndarray) -> np.ndarray:
-        """Return `identity` of each of `indices`, S16 [n].
-
-        Two plans of the same options have equal records where these are equal.
-        """
-        found = bytearray()
-        for index in indices:
-            found += identity(self.example(index))
-        return np.frombuffer(found, f"S{DIGEST_BYTES}")
-
-    def _add(self, example: Example) -> None:
-        self._keys += example.reference.key.encode()
-        self._ends.append(len(self._keys))
-        self._positions.append(example.reference.position)
-        self._labels.append(example.label)
-        self._digests += example.digest
-        self._given_splits.append(RANKS.index(example.split))
-
-    def _ordered(self, fractions: Sequence[float]) -> dict[str, np.ndarray]:
-        """Return the indices of each split, and on the way: duplicates between splits are rejected.
-
-        Sorted in parts by the digests' first byte, so that copies of digests stay small.
-        """
-        if not self._labels:
-            return {split: np.empty(0, np.int64) for split in SPLITS}
-        first_bytes = np.frombuffer(self._digests, np.uint8)[::DIGEST_BYTES]
-        halves = np.frombuffer(self._digests, ">u8").reshape(-1, DIGEST_BYTES // 8)
-        given = np.frombuffer(self._given_splits, np.uint8)
-        absent = [split for split in SPLITS if not np.any(given == RANKS.index(split))]
-        by_first = np.argsort(first_bytes, kind="stable")
-        ends = np.cumsum(np.bincount(first_bytes, minlength=256))
-        parts: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-        for order in np.split(by_first, ends[:-1]):
-            found = halves[order].astype(np.uint64)
-            within = np.lexsort((found[:, 1], found[:, 0]))
-            order, found = order[within], found[within]
-            ranks = assigned(given[order], found[:, 1], fractions, absent)
-            kept = self._without_duplicates(order, found, ranks)
-            for split in SPLITS:
-                parts[split].append(order[kept & (ranks == RANKS.index(split))])
-        return {split: np.concatenate(parts.pop(split)) for split in SPLITS}
-
-    def _without_duplicates(
-        self, order: np.ndarray, sorted_halves: np.ndarray, ranks: np.ndarray
-    ) -> np.ndarray:
-        """Return which of `order` to keep, bool [n]; put equal content in the order of its keys.
-
-        Args:
-            order: indices in the order of their digests.
-            sorted_halves: those digests, uint64 [n, 2].
-            ranks: those examples' splits, uint8 [n].
-        """
-        kept = np.ones(len(order), bool)
-        fresh = np.any(sorted_halves[1:] != sorted_halves[:-1], axis=1)
-        ends = np.append(np.flatnonzero(fresh) + 1, len(order))
-        sizes = np.diff(ends, prepend=0)
-        for end, size in zip(ends[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
-            group = slice(end - size, end)
-            placed = zip(order[group].tolist(), ranks[group].tolist(), strict=True)
-            copies = [self.example(index)._replace(split=RANKS[rank]) for index, rank in placed]
-            judged = judge_copies(copies)
-            order[group] = order[group][judged.order]
-            ranks[group] = ranks[group][judged.order]
-            kept[group] = judged.kept
-            self.rejections += judged.rejections
-            self.contradictions += judged.contradictions
-        return kept
+def plan(
+    listed: Iterator[Example | Rejection], classes: Sequence[str], fractions: Sequence[float]
+) -> tuple[Totals, Spill]:
+    """Return the totals of what a source lists, and the rows of the examples that stay."""
+    totals, given, rows = Totals(), Spill(), Spill()
+    while batch := list(itertools.islice(listed, BATCH)):
+        totals.rejections += [one for one in batch if isinstance(one, Rejection)]
+        given.add(to_rows(one for one in batch if isinstance(one, Example)))
+    given.finish()
+    present = np.flatnonzero(given.counts.sum(axis=1)).tolist()
+    for partition in range(given.counts.shape[1]):
+        parts = [
+            given.read(split, partition) for split in present if given.counts[split, partition]
+        ]
+        if parts:
+            kept, found = judged(pa.concat_tables(parts), present, classes, fractions)
+            rows.add(kept)
+            totals.merge(found)
+    rows.finish()
+    return totals, rows
 
 
-class JudgedCopies(NamedTuple):
-    """Examples of equal content: their order by key, which of them stay, and what is wrong."""
-
-    order: list[int]
-    kept: list[bool]
-    rejections: list[Rejection]
-    contradictions: list[tuple[Example, Example]]
-
-
-def identity(example: Example) -> bytes:
-    """Return a hash of an example's content, label and key."""
-    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    found.update(example.digest)
-    found.update(example.label.to_bytes(4, "little"))
-    found.update(example.reference.key.encode())
-    return found.digest()
-
-
-def named_pairs(
-    contradictions: Iterable[tuple[Example, Example]], classes: Sequence[str]
-) -> list[list[str]]:
-    """Return the first NAMED_PAIRS of pairs, each as ["<key> (<class>)", ...], sorted."""
-    named = ([f"{one.reference.key} ({classes[one.label]})" for one in p] for p in contradictions)
-    return heapq.nsmallest(NAMED_PAIRS, named)
-
-
-def judge_copies(copies: Sequence[Example]) -> JudgedCopies:
-    """Reject copies whose split is lower than another's; find those whose label is another."""
-    order = sorted(range(len(copies)), key=lambda place: copies[place].reference)
-    found = [copies[place] for place in order]
-    stays = max(found, key=lambda one: RANKS.index(one.split))
-    reason = f"duplicate: same content as {stays.reference.key} in {stays.split}"
-    return JudgedCopies(
-        order,
-        [one.split == stays.split for one in found],
-        [
-            Rejection(one.reference.key, reason, tolerated=True)
-            for one in found
-            if one.split != stays.split
-        ],
-        [(found[0], one) for one in found if one.label != found[0].label],
+def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
+    """Return examples as rows; one whose source has no splits lies in train."""
+    found = list(examples)
+    return pa.record_batch(
+        {
+            "digest": pa.array([one.digest for one in found], pa.binary(DIGEST_BYTES)),
+            "key": pa.array([one.reference.key for one in found], pa.string()),
+            "position": pa.array([one.reference.position for one in found], pa.int64()),
+            "label": pa.array([one.label for one in found], pa.int32()),
+            "split": pa.array([SPLITS.index(one.split or "train") for one in found], pa.uint8()),
+        }
     )
 
 
+def judged(
+    rows: pa.Table, present: Sequence[int], classes: Sequence[str], fractions: Sequence[float]
+) -> tuple[pa.RecordBatch, Totals]:
+    """Assign splits; of equal content in several splits, reject what is not in the last of them.
+
+    Args:
+        rows: of all examples with some digests, in any order.
+        present: indices of the splits that the source has.
+
+    Returns:
+        The rows that stay, and the totals of all.
+    """
+    rows = in_order(rows)
+    halves = digest_halves(rows["digest"])
+    splits = assigned(rows["split"].to_numpy(), halves[:, 1], fractions, present)
+    keys, labels = rows["key"].to_pylist(), rows["label"].to_numpy()
+    totals, stays = Totals(), np.ones(len(keys), bool)
+    fresh = np.flatnonzero(np.any(halves[1:] != halves[:-1], axis=1)) + 1
+    ends = np.append(fresh, len(keys))
+    sizes = np.diff(ends, prepend=0)
+    for end, size in zip(ends[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
+        group = np.arange(end - size, end)
+        best = group[splits[group].argmax()]
+        stays[group] = splits[group] == splits[best]
+        reason = f"duplicate: same content as {keys[best]} in {SPLITS[splits[best]]}"
+        gone = [keys[place] for place in group[~stays[group]]]
+        totals.rejections += [Rejection(key, reason, tolerated=True) for key in gone]
+        named = [f"{keys[place]} ({classes[labels[place]]})" for place in group]
+        other = np.flatnonzero(labels[group] != labels[group[0]])
+        totals.contradictions += len(other)
+        pairs = [[named[0], named[place]] for place in other]
+        totals.pairs = heapq.nsmallest(NAMED_PAIRS, totals.pairs + pairs)
+    place = rows.schema.get_field_index("split")
+    rows = rows.set_column(place, "split", pa.array(splits)).filter(stays).combine_chunks()
+    totals.counts = counted_classes(splits[stays], labels[stays], classes)
+    totals.content = content_of(identities(rows))
+    first = rows.filter(rows["split"].to_numpy() == 0).slice(0, SAMPLE).to_pylist()
+    totals.sample = [
+        Example(Reference(one["key"], one["position"]), one["label"], one["digest"], "train")
+        for one in first
+    ]
+    return rows.to_batches()[0], totals
+
+
+def identities(rows: pa.Table) -> np.ndarray:
+    """Return a hash of the content, label and key of each example, S16 [n].
+
+    Two runs with the same options have equal records where these are equal.
+    """
+    found = bytearray()
+    columns = (rows[name].to_pylist() for name in ("digest", "label", "key"))
+    for digest, label, key in zip(*columns, strict=True):
+        text = digest + label.to_bytes(4, "little") + key.encode()
+        found += hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
+    return np.frombuffer(found, f"S{DIGEST_BYTES}")
+
+
 def assigned(
-    given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], absent: Sequence[str]
+    given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], present: Sequence[int]
 ) -> np.ndarray:
-    """Return each example's split, as its rank, uint8 [n].
+    """Return each example's split, its place in SPLITS, uint8 [n].
 
     Splits that the source has are kept. The others are cut out of train, in proportion to
     `fractions`, by `hashes`: uint64 [n], uniform.
     """
-    wanted = [split for split in SPLITS if split == "train" or split in absent]
-    shares = np.array([fractions[SPLITS.index(split)] for split in wanted])
-    ranks = np.array([RANKS.index(split) for split in wanted], np.uint8)
-    return np.where(given <= 1, ranks[drawn_ranks(hashes, shares)], given)
+    wanted = [place for place in range(len(SPLITS)) if place == 0 or place not in present]
+    drawn = drawn_splits(hashes, [fractions[place] for place in wanted])
+    return np.where(given == 0, np.array(wanted, np.uint8)[drawn], given)
 
 
-def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
-    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n].
-
-    That is hash * count >> 64, by halves: NumPy has no whole numbers of 128 bits.
-    """
-    half, ranges = np.uint64(32), np.uint64(count)
-    upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)
-    return ((upper * ranges + (lower * ranges >> half)) >> half).astype(np.int64)
-
-
-def drawn_ranks(hashes: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
+def drawn_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
     """Return which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
-    bounds = np.cumsum(np.asarray(shares) / np.sum(shares))[:-1]
+    bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
     places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
     return places.astype(np.uint8)

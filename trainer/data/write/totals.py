@@ -8,9 +8,10 @@ import collections
 import dataclasses
 import hashlib
 import heapq
+import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,14 @@ class Totals:
             sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
         seconds = (time.monotonic() - started) / max(1, len(self.sample))
         return sum(sizes) / max(1, len(sizes)), seconds
+
+
+def counted_classes(
+    splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]
+) -> collections.Counter[tuple[str, str]]:
+    """Count examples by split and class, both given as indices, uint8 [n] and int [n]."""
+    found = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
+    return collections.Counter(dict(zip(itertools.product(SPLITS, classes), found, strict=False)))
 
 
 def content_of(identities: np.ndarray) -> np.ndarray:

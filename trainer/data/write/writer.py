@@ -14,14 +14,14 @@ from typing import Any
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
-from trainer.data.sources import Source, open_source
+from trainer.data.sources import open_source
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam import BeamEngine
 from trainer.data.write.layout import PARALLEL_SHARDS, Layout
 from trainer.data.write.listing import listed
 from trainer.data.write.process_pool import Spares, available_cores, write_in_processes
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.data.write.split_plan import Plan
+from trainer.data.write.split_plan import plan
 from trainer.data.write.store import RecordsStore, keep
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
@@ -76,7 +76,7 @@ def create_tfrecords(
 
 
 def _create(
-    source: Source,
+    source: Any,
     options: RecordOptions,
     output_uri: str,
     progress: Callable[[str], None],
@@ -92,29 +92,28 @@ def _create(
     if options.records_store:
         store = RecordsStore(options.records_store, manifest.conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
-    plan: Any = source  # A table is its own plan.
     if source.is_table:
-        totals = plan.plan(listing, spares)
+        totals, rows = source.plan(listing, spares)
     else:
         # Beside stored records mostly little is to be written.
         early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
         examples = listed(source, listing, spares, early, POOL_PAYS_SECONDS)
-        plan = Plan(examples, options.split_fractions)
-        totals = plan.totals(source.classes)
+        totals, rows = plan(examples, source.classes, options.split_fractions)
     checks.check_totals(totals, source, options)
 
     creation = manifest.creation(source, totals, options)
-    writer = ShardWriter(source, output_uri, creation["fingerprint"])
+    writer = ShardWriter(source, output_uri, creation["fingerprint"], rows)
     dataset = output.finished(writer)
     if dataset is None:
-        layout = Layout(plan, totals, source, options, store.shards(output_uri) if store else ())
+        stored = store.shards(output_uri) if store else None
+        layout = Layout(rows, totals, source, options, stored)
         writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
         output.make_room(writer)
         results = keep(writer, layout.kept)
         if store:
             progress(
-                f"create_tfrecords: {len(layout.kept):,} shards taken over, {layout.shards:,} to "
-                f"write with {counted(layout.examples, source.unit)}"
+                f"create_tfrecords: {len(layout.kept):,} shards taken over, "
+                f"{len(layout.tasks):,} to write with {counted(layout.examples, source.unit)}"
             )
         results += _write_shards(writer, totals, layout, options, progress, spares)
         check()
@@ -136,12 +135,12 @@ def _write_shards(
     """Writes the layout's shards, in any order; stops early where too much is rejected."""
     unit = writer.source.unit
     lines = ProgressLines("create_tfrecords", unit, total=layout.examples, emit=progress)
-    count = min(available_cores(), layout.shards)
+    count = min(available_cores(), len(layout.tasks))
     written: Generator[ShardResult]
     if count <= 1 or (layout.seconds < POOL_PAYS_SECONDS and not spares.started):
-        written = (writer.write(task, lines.advance) for task in layout.tasks())
+        written = (writer.write(task, lines.advance) for task in layout.tasks)
     else:
-        written = write_in_processes(writer, layout.tasks(), count, lines.advance, spares)
+        written = write_in_processes(writer, layout.tasks, count, lines.advance, spares)
     results = []
     rejections = list(totals.rejections)
     with contextlib.closing(written):

@@ -1,0 +1,167 @@
+"""Rows of a source between its reading and its records, parted by split and digest.
+
+A source can't be read at random, gzipped or remote as it may be, but shards hold rows in the
+order of their digests. So the pass that reads it keeps rows of Arrow, one an example, in
+partitions by split and the first byte of the digest, which shards are then made of. What exceeds
+MEMORY_BYTES lies on local disk, compressed, until the shards that it belongs to are whole.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trainer.data import storage
+from trainer.data.record_options import SPLITS
+from trainer.data.sources import DIGEST_BYTES
+
+PARTITIONS = 256
+"""Of each split, on disk; in memory there is one."""
+
+MEMORY_BYTES = 8 * 10**6
+_PREFIX = "create_tfrecords-rows-"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class Spill:
+    """Rows by partition; pickled, it still reads what was added before.
+
+    Its folder goes with the process that made it; one that was killed is cleaned up after by
+    the next.
+
+    Attributes:
+        counts: rows of each partition, int64 [splits, partitions].
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros((len(SPLITS), 1), np.int64)
+        self._folder = ""
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Keeps rows, which have a `digest` and a `split`, an index into SPLITS."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= MEMORY_BYTES:
+            self._flush()
+
+    def finish(self) -> None:
+        """Makes what was added readable."""
+        if self._folder:
+            self._flush()
+        elif self._waiting:
+            self._waiting = self._parted(in_order(self._table())).to_batches()
+
+    def read(self, split: int, partition: int) -> pa.Table:
+        """Return the rows of a partition that has any, in their order."""
+        if not self._folder:
+            begin = int(self.counts[:split].sum())
+            return self._table().slice(begin, int(self.counts[split, 0]))
+        with self._path(split, partition).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            parts = []
+            while file.tell() < size:
+                parts.append(pa.ipc.open_stream(file).read_all())
+        return in_order(pa.concat_tables(parts))
+
+    def shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
+        """Yield the rows of one of a split's `count` equal ranges of digests, in their order.
+
+        Removes the files of partitions that no other range has rows of.
+        """
+        place = SPLITS.index(split)
+        width = (1 << 64) // self.counts.shape[1]
+        begin, end = (-(-(n << 64) // count) for n in (number, number + 1))
+        for partition in range(begin // width, -(-end // width)):
+            if not self.counts[place, partition]:
+                continue
+            rows = self.read(place, partition)
+            numbers = shard_numbers(digest_halves(rows["digest"])[:, 0], count)
+            first, last = np.searchsorted(numbers, (number, number + 1)).tolist()
+            yield rows.slice(first, last - first)
+            is_alone = begin <= partition * width and (partition + 1) * width <= end
+            if is_alone and self._folder:
+                self._path(place, partition).unlink()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_waiting": [] if self._folder else self._waiting}
+
+    def _path(self, split: int, partition: int) -> Path:
+        return Path(self._folder, f"{split}-{partition:03}")
+
+    def _table(self) -> pa.Table:
+        return pa.Table.from_batches(self._waiting)
+
+    def _parted(self, rows: pa.Table) -> pa.Table:
+        """Return rows ordered by partition, and count them."""
+        partitions = self.counts.shape[1]
+        first = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
+        places = rows["split"].to_numpy().astype(np.int64) * partitions
+        places += first.astype(np.int64) * partitions // 256
+        self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
+        return rows.take(np.argsort(places, kind="stable")).combine_chunks()
+
+    def _flush(self) -> None:
+        """Writes what waits to the files of its partitions."""
+        if not self._waiting:
+            return
+        if not self._folder:
+            _remove_orphans()
+            self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
+        before, begin = self.counts.copy(), 0
+        table = self._parted(self._table())
+        with storage.writing(self._folder):
+            for place, count in np.ndenumerate(self.counts - before):
+                if count:
+                    with (
+                        self._path(*place).open("ab") as file,
+                        pa.ipc.new_stream(file, table.schema, options=_COMPRESSED) as stream,
+                    ):
+                        stream.write_table(table.slice(begin, count))
+                    begin += count
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their digests, then of what else is not their class or split."""
+    names = [name for name in rows.schema.names if name not in ("label", "split")]
+    return rows.sort_by([(name, "ascending") for name in names])
+
+
+def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
+    """Return digests as uint64 [n, 2], whose order is theirs."""
+    chunks = [
+        np.frombuffer(one.buffers()[1], ">u8", 2 * len(one), one.offset * DIGEST_BYTES)
+        for one in digests.chunks
+        if len(one)
+    ]
+    return np.concatenate([np.empty(0, np.uint64), *chunks]).astype(np.uint64).reshape(-1, 2)
+
+
+def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
+    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n].
+
+    That is hash * count >> 64, by halves: NumPy has no whole numbers of 128 bits.
+    """
+    half, ranges = np.uint64(32), np.uint64(count)
+    upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)
+    return ((upper * ranges + (lower * ranges >> half)) >> half).astype(np.int64)
+
+
+def _remove_orphans() -> None:
+    """Removes folders of processes that are gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            process = int(folder.name.removeprefix(_PREFIX).partition("-")[0])
+            if not Path(f"/proc/{process}").exists() and Path("/proc/self").exists():
+                shutil.rmtree(folder, ignore_errors=True)
