@@ -21,7 +21,7 @@ from trainer.data.tables.columns import Cross, TableSchema
 from trainer.data.tables.parsing import BlockParser, ParsedBlock, TableReader
 from trainer.data.tables.row_records import frames
 from trainer.data.write.listing import map_in_processes
-from trainer.data.write.process_pool import Spares, available_cores
+from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import Piece
 from trainer.data.write.spill import Spill
 from trainer.data.write.totals import Totals
@@ -62,11 +62,11 @@ class Table:
         self.features: list[Feature] = []
         self.label_order: list[int] = []
 
-    def plan(self, lines: ProgressLines, spares: Spares) -> tuple[Totals, Spill]:
+    def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Return totals and all rows; then classes, features and label_order are known."""
         totals, rows = Totals(), Spill()
         known: dict[str, int] = {}
-        for parsed in self._parsed(spares):
+        for parsed in self._parsed(processes):
             codes = [known.setdefault(name, len(known)) for name in parsed.labels]
             rows.add(with_labels(parsed.rows, codes))
             totals.merge(parsed.totals)
@@ -130,7 +130,7 @@ class Table:
         # Writing processes need neither statistics nor vocabularies.
         return {**self.__dict__, "features": []}
 
-    def _parsed(self, spares: Spares) -> Iterator[ParsedBlock]:
+    def _parsed(self, processes: Processes) -> Iterator[ParsedBlock]:
         """Yield what every block holds, in their order, parsed on all cores."""
         blocks = itertools.chain.from_iterable(map(self.blocks, self.file_numbers()))
         first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
@@ -138,10 +138,10 @@ class Table:
         if len(first) < POOL_PAYS_BLOCKS or count == 1:
             yield from map(self._parser.parse, itertools.chain(first, blocks))
             return
-        if not spares.started:
-            spares.start(count, [type(self._reader).__module__, __name__])
+        if not processes.count:
+            processes.start(count, [type(self._reader).__module__, __name__])
         yield from map_in_processes(
-            self._parser.parse, itertools.chain(first, blocks), spares, size=1
+            self._parser.parse, itertools.chain(first, blocks), processes, size=1
         )
 
     def _check_classes(self, totals: Totals) -> None:

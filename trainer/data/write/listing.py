@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from trainer.data import storage
 from trainer.data.sources import Example, Reference, Rejection, Source
 from trainer.data.write.pixels import RejectedError
-from trainer.data.write.process_pool import Spares, write_in_processes
+from trainer.data.write.process_pool import Processes
 from trainer.data.write.writing_progress import ProgressLines
 
 CHECK_EVERY = 250
@@ -31,9 +31,9 @@ Result = TypeVar("Result")
 
 
 def listed(
-    source: Source, lines: ProgressLines, spares: Spares, count: int, pays_seconds: float
+    source: Source, lines: ProgressLines, processes: Processes, count: int, pays_seconds: float
 ) -> Iterator[Example | Rejection]:
-    """Return what `source` lists; start `count` spare processes once they pay.
+    """Return what `source` lists; start `count` processes once they pay.
 
     Args:
         lines: is told of each.
@@ -55,15 +55,15 @@ def listed(
             ):
                 yield from found
             return
-        while not spares.ready and (piece := list(itertools.islice(waiting, PIECE))):
+        while not processes.ready and (piece := list(itertools.islice(waiting, PIECE))):
             yield from map(function, piece)
-        if spares.ready:
-            yield from map_in_processes(function, waiting, spares, size=PIECE)
+        if processes.ready:
+            yield from map_in_processes(function, waiting, processes, size=PIECE)
 
     for one in source.examples(mapped):
         lines.advance(1)
         yield one
-        if not early or spares.started or isinstance(one, Rejection):
+        if not early or processes.count or isinstance(one, Rejection):
             continue
         examples += 1
         if examples <= SAMPLE:
@@ -71,17 +71,15 @@ def listed(
         elif examples % CHECK_EVERY == 0:
             seconds_each = seconds_each or _seconds_each(source, sample)
             if examples * seconds_each >= pays_seconds:
-                spares.start(count, ("trainer.data.write.shards", type(source).__module__))
+                processes.start(count, ("trainer.data.write.shards", type(source).__module__))
 
 
 def map_in_processes(
-    function: Callable[[Item], Result], items: Iterator[Item], spares: Spares, *, size: int
+    function: Callable[[Item], Result], items: Iterator[Item], processes: Processes, *, size: int
 ) -> Iterator[Result]:
-    """`map` in all that `spares` has, `size` items at a time; results keep the order of items."""
+    """`map` in all processes, `size` items at a time; results keep the order of items."""
     pieces = iter(lambda: list(itertools.islice(items, size)), [])
-    results = write_in_processes(
-        _Pieces(function), enumerate(pieces), spares.started, lambda _: None, spares
-    )
+    results = processes.write(_Pieces(function), enumerate(pieces), lambda _: None)
     early: dict[int, list[Result]] = {}
     with contextlib.closing(results):
         wanted = 0

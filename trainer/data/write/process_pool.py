@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -49,109 +49,85 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-class Spares:
-    """Processes that are started before it is known what they will write.
+class Processes:
+    """Processes that work on tasks; they end with the block.
 
-    with Spares() as spares:
-        spares.start(2, ["trainer.data.write.shards"])
-        write_in_processes(writer, tasks, 2, report, spares)
-
-    Who is done with all its tasks comes back to them. They end with the block.
+    with Processes() as processes:
+        processes.start(2, ["trainer.data.write.shards"])
+        for result in processes.write(writer, tasks, report): ...
     """
 
     def __init__(self) -> None:
-        self.started = 0
-        self._waiting: dict[Connection, subprocess.Popen] = {}
+        self._workers: dict[Connection, subprocess.Popen] = {}
 
-    def start(self, count: int, modules: Iterable[str]) -> None:
-        """Starts `count` processes, which import `modules` while they wait."""
-        for _ in range(count):
+    @property
+    def count(self) -> int:
+        return len(self._workers)
+
+    def start(self, count: int, modules: Iterable[str] = ()) -> None:
+        """Starts what is missing of `count` processes; they import `modules` while they wait."""
+        for _ in range(self.count, count):
             connection, process = _start(modules)
-            self._waiting[connection] = process
-            self.started += 1
+            self._workers[connection] = process
 
     @property
     def ready(self) -> bool:
         """Return whether all of them have imported what they need, or have died of it."""
-        return bool(self._waiting) and all(connection.poll() for connection in self._waiting)
+        return bool(self._workers) and all(connection.poll() for connection in self._workers)
 
-    def take(self) -> tuple[Connection, subprocess.Popen]:
-        """Return one that waits; where there is none, a new one."""
-        return self._waiting.popitem() if self._waiting else _start()
+    def write(
+        self, writer: Writer[Task, Result], tasks: Iterable[Task], report: Callable[[int], None]
+    ) -> Generator[Result]:
+        """Does `tasks`; yields results as they come, in any order.
 
-    def put_back(self, workers: Mapping[Connection, subprocess.Popen]) -> None:
-        """Keeps those that have nothing left to do for the next writer."""
-        self._waiting.update(workers)
+        The processes end with this generator, unless all tasks are done.
 
-    def __enter__(self) -> "Spares":
+        Raises:
+            InputError: as ShardWriter.write.
+            RuntimeError: a process failed or was killed.
+        """
+        waiting, busy = iter(tasks), set(self._workers)
+        connection = None
+        try:
+            for connection in self._workers:
+                connection.send((_WRITER, writer))
+            for connection in self._workers:
+                if not _give(connection, waiting):
+                    busy.discard(connection)
+            while busy:
+                for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+                    message = connection.recv()
+                    if isinstance(message, int):
+                        report(message)
+                    elif isinstance(message, Exception):
+                        raise message
+                    else:
+                        if not _give(connection, waiting):
+                            busy.discard(connection)
+                        yield message
+        except (EOFError, ConnectionError):
+            assert connection is not None
+            raise _death(self._workers[connection]) from None
+        finally:
+            if busy:
+                self._end()
+
+    def __enter__(self) -> "Processes":
         return self
 
     def __exit__(self, *_: object) -> None:
-        _end(self._waiting)
+        self._end()
+
+    def _end(self) -> None:
+        for connection, process in self._workers.items():
+            connection.close()
+            process.kill()
+        for process in self._workers.values():
+            process.wait()
+        self._workers = {}
 
 
-def write_in_processes(
-    writer: Writer[Task, Result],
-    tasks: Iterable[Task],
-    count: int,
-    report: Callable[[int], None],
-    spares: Spares | None = None,
-) -> Generator[Result]:
-    """Writes `tasks` with `count` processes; yields results as they come, in any order.
-
-    The processes are of `spares` as far as it has any, and go back there when all is done.
-    Those that are not done, or of no `spares`, end with this generator, however it ends.
-
-    Raises:
-        InputError: as ShardWriter.write.
-        RuntimeError: a process failed or was killed.
-    """
-    if spares is None:
-        with Spares() as spares:
-            yield from write_in_processes(writer, tasks, count, report, spares)
-        return
-    workers: dict[Connection, subprocess.Popen] = {}
-    connection = None
-    try:
-        for _ in range(count):
-            connection, process = spares.take()
-            workers[connection] = process
-        for connection in workers:
-            connection.send((_WRITER, writer))
-        waiting = iter(tasks)
-        busy = set()
-        for connection in workers:
-            if _give(connection, waiting):
-                busy.add(connection)
-        while busy:
-            for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
-                message = connection.recv()
-                if isinstance(message, int):
-                    report(message)
-                elif isinstance(message, Exception):
-                    raise message
-                else:
-                    if not _give(connection, waiting):
-                        busy.discard(connection)
-                    yield message
-        spares.put_back(workers)
-        workers = {}
-    except (EOFError, ConnectionError):
-        assert connection is not None
-        raise _death(workers[connection]) from None
-    finally:
-        _end(workers)
-
-
-def _end(workers: Mapping[Connection, subprocess.Popen]) -> None:
-    for connection, process in workers.items():
-        connection.close()
-        process.kill()
-    for process in workers.values():
-        process.wait()
-
-
-def _start(modules: Iterable[str] = ()) -> tuple[Connection, subprocess.Popen]:
+def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
     ours, theirs = Pipe()
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -190,7 +166,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     for name in modules:
         importlib.import_module(name)
-    connection.send(0)  # Of no task is anything done; whoever listens knows that we are ready.
+    connection.send(0)  # Nothing is done yet, but the parent knows that we are ready.
     while True:
         kind, content = received.get()
         if kind == _WRITER:

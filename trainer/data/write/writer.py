@@ -19,7 +19,7 @@ from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam import BeamEngine
 from trainer.data.write.layout import PARALLEL_SHARDS, Layout
 from trainer.data.write.listing import listed
-from trainer.data.write.process_pool import Spares, available_cores, write_in_processes
+from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import plan
 from trainer.data.write.store import RecordsStore, keep
@@ -65,8 +65,8 @@ def create_tfrecords(
         if engine:
             dataset = engine.create(source, options, output_uri, check)
         else:
-            with Spares() as spares:
-                dataset = _create(source, options, output_uri, progress, spares, check)
+            with Processes() as processes:
+                dataset = _create(source, options, output_uri, progress, processes, check)
         output.close_folder(output_uri)
     progress(_summary(dataset, time.monotonic() - started, source.unit))
     if found := dataset.creation.get("contradictions"):
@@ -80,7 +80,7 @@ def _create(
     options: RecordOptions,
     output_uri: str,
     progress: Callable[[str], None],
-    spares: Spares,
+    processes: Processes,
     check: Callable[[], None],
 ) -> Dataset:
     """Create the data set here, with processes that may be started on the way.
@@ -93,11 +93,11 @@ def _create(
         store = RecordsStore(options.records_store, manifest.conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     if source.is_table:
-        totals, rows = source.plan(listing, spares)
+        totals, rows = source.plan(listing, processes)
     else:
         # Beside stored records mostly little is to be written.
         early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
-        examples = listed(source, listing, spares, early, POOL_PAYS_SECONDS)
+        examples = listed(source, listing, processes, early, POOL_PAYS_SECONDS)
         totals, rows = plan(examples, source.classes, options.split_fractions)
     checks.check_totals(totals, source, options)
 
@@ -115,7 +115,7 @@ def _create(
                 f"create_tfrecords: {len(layout.kept):,} shards taken over, "
                 f"{len(layout.tasks):,} to write with {counted(layout.examples, source.unit)}"
             )
-        results += _write_shards(writer, totals, layout, options, progress, spares)
+        results += _write_shards(writer, totals, layout, options, progress, processes)
         check()
         dataset = manifest.finish(writer, totals, options, results, creation)
         if store:
@@ -130,17 +130,18 @@ def _write_shards(
     layout: Layout,
     options: RecordOptions,
     progress: Callable[[str], None],
-    spares: Spares,
+    processes: Processes,
 ) -> list[ShardResult]:
     """Writes the layout's shards, in any order; stops early where too much is rejected."""
     unit = writer.source.unit
     lines = ProgressLines("create_tfrecords", unit, total=layout.examples, emit=progress)
     count = min(available_cores(), len(layout.tasks))
     written: Generator[ShardResult]
-    if count <= 1 or (layout.seconds < POOL_PAYS_SECONDS and not spares.started):
+    if count <= 1 or (layout.seconds < POOL_PAYS_SECONDS and not processes.count):
         written = (writer.write(task, lines.advance) for task in layout.tasks)
     else:
-        written = write_in_processes(writer, layout.tasks, count, lines.advance, spares)
+        processes.start(count)
+        written = processes.write(writer, layout.tasks, lines.advance)
     results = []
     rejections = list(totals.rejections)
     with contextlib.closing(written):
