@@ -83,13 +83,14 @@ class Mapped(Protocol):
 
 
 class Source(Protocol):
-    """A readable source; picklable, so that writing processes get a copy.
+    """An open source, of images (`ImageSource`) or a table (`trainer.data.tables.table.Table`).
+
+    Picklable, so that writing processes get a copy.
 
     Attributes:
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
         location: the URI that it reads; empty where it reads none.
-        is_table: whether it is a Table, which is planned and written in blocks of rows.
         classes: names, in the order of label indices.
         features: of its examples; of a table known when it has been listed.
         details: what dataset.json notes of it, besides its options.
@@ -102,35 +103,6 @@ class Source(Protocol):
     classes: list[str]
     features: list[Feature]
     details: dict[str, Any]
-
-    def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """Lists everything given, in an order that repeats.
-
-        Args:
-            mapped: for what can be looked at one by one, in other processes or on other
-                machines; what it returns is to be yielded as it is.
-        """
-        ...
-
-    def fetch(self, reference: Reference) -> Any:
-        """Reads an example; may be called from several threads.
-
-        Raises RejectedError.
-        """
-        ...
-
-    def digest(self, fetched: Any) -> bytes:
-        """Digests what `fetch` gives, as `examples` did."""
-        ...
-
-    def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
-        """Features, without label, of the example and of `variants` augmented copies.
-
-        Their key is that of the reference, unless they have one.
-
-        Raises RejectedError.
-        """
-        ...
 
 
 class SourceKind:
@@ -183,15 +155,16 @@ class SourceKind:
 
 
 class ImageSource(SourceKind):
-    """Base of sources of images, whose `examples` and `fetch` deal in image files.
+    """Base of sources of images.
 
     A subclass sets `name` and `classes`, and `location` where it reads a URI.
     """
 
+    name: str
     unit = "images"
     location = ""
     classes: list[str]
-    details: ClassVar[dict[str, Any]] = {}
+    details: dict[str, Any] = {}  # noqa: RUF012 - the same for all
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         from trainer.data.write.pixels import PixelFormat
@@ -216,10 +189,31 @@ class ImageSource(SourceKind):
                 "of images"
             )
 
+    def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
+        """Lists everything given, in an order that repeats.
+
+        Args:
+            mapped: for what can be looked at one by one, in other processes or on other
+                machines; what it returns is to be yielded as it is.
+        """
+        raise NotImplementedError
+
+    def fetch(self, reference: Reference) -> Any:
+        """Reads an example, mostly an image file; may be called from several threads.
+
+        Raises RejectedError.
+        """
+        raise NotImplementedError
+
     def digest(self, fetched: Any) -> bytes:
+        """Digests what `fetch` gives, as `examples` did."""
         return digest(fetched)
 
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
+        """Features, without label, of the example and of `variants` augmented copies.
+
+        Their key is that of the reference, unless they have one. Raises RejectedError.
+        """
         return self._format.read(fetched, key, variants)
 
 

@@ -21,7 +21,7 @@ _REMEDY = (
 
 
 class BigQueryReader(TableKind):
-    """Reads a table of BigQuery; see `trainer.data.tables.parsing.TableReader`.
+    """Reads a table of BigQuery; see `TableKind`.
 
     Raises:
         InputError: there is no such table, or not for this account, or it lacks a column.

@@ -18,12 +18,24 @@ from trainer.fields import nearest
 
 if TYPE_CHECKING:
     from trainer.data.record_options import RecordOptions
+    from trainer.data.tables.parsing import Rows
 
 
 class TableKind(SourceKind):
-    """Base of sources of rows: as an instance, a `trainer.data.tables.parsing.TableReader`."""
+    """Base of sources of rows; an instance reads a table block by block, in any process.
+
+    Attributes:
+        name: of the data.
+        location: the URI that it reads, for as long as that matters; empty where none does.
+        names: of its files, as keys begin.
+        details: what dataset.json notes of it.
+    """
 
     is_table = True
+    name: str
+    location: str
+    names: list[str]
+    details: dict[str, Any]
 
     @classmethod
     def open(cls: Any, place: str, options: RecordOptions) -> Any:
@@ -31,6 +43,14 @@ class TableKind(SourceKind):
 
         schema = read_schema(options.columns, options.crosses, options.label)
         return Table(cls(place, schema), schema, options)
+
+    def blocks(self, file: int) -> Iterator[Any]:
+        """Yield what `read` takes of the file with this index, which each has as its `file`."""
+        raise NotImplementedError
+
+    def read(self, block: Any) -> Rows:
+        """Read a block."""
+        raise NotImplementedError
 
 
 class FileReader(TableKind):
@@ -61,12 +81,6 @@ class FileReader(TableKind):
 
     def _header(self, uri: str) -> tuple[str, ...]:
         """Return the names of a file's columns."""
-        raise NotImplementedError
-
-    def blocks(self, file: int) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def read(self, block: Any) -> Any:
         raise NotImplementedError
 
     def _files(self, location: str) -> list[str]:

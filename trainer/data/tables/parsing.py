@@ -1,9 +1,8 @@
 """A block of rows to records, digests, labels and statistics: what every core does at once."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,32 +36,7 @@ class Rows(NamedTuple):
     rejections: list[tuple[int, str]]
 
 
-class TableReader(Protocol):
-    """Reads a table, block by block; picklable, for other processes.
-
-    Attributes:
-        name: of the data.
-        location: the URI that it reads, for as long as that matters; empty where none does.
-        names: of its files, as keys begin.
-        details: what dataset.json notes of it.
-    """
-
-    name: str
-    location: str
-    names: list[str]
-    details: dict[str, Any]
-
-    def blocks(self, file: int) -> Any:
-        """Yield what `read` takes of the file with this index, which each has as its `file`."""
-        ...
-
-    def read(self, block: Any) -> Rows:
-        """Read a block."""
-        ...
-
-
-@dataclasses.dataclass
-class ParsedBlock:
+class ParsedBlock(NamedTuple):
     """The content of one block.
 
     Attributes:
@@ -77,59 +51,50 @@ class ParsedBlock:
     totals: Totals
 
 
-@dataclasses.dataclass(frozen=True)
-class BlockParser:
-    """Parses what a reader reads; picklable, for other processes.
+def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float]) -> ParsedBlock:
+    """Parse the rows of a block.
 
-    Attributes:
+    Args:
+        name: of their file, as keys begin.
         fractions: shares of the splits.
     """
-
-    reader: TableReader
-    schema: TableSchema
-    fractions: Sequence[float]
-
-    def parse(self, block: Any) -> ParsedBlock:
-        """Parse a block."""
-        found = self.reader.read(block)
-        bad: dict[int, str] = {}
-        columns = self.schema.columns
-        values = {one.name: _values(one, found.columns[one.name], bad) for one in columns}
-        labels, codes = _labels(self.schema.label, found.columns, bad)
-        name = self.reader.names[block.file]
-        rejected = found.rejections + [(int(found.numbers[at]), bad[at]) for at in bad]
-        kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
-        if bad:
-            chosen = pa.array(kept)
-            values = {one: _taken(given, kept, chosen) for one, given in values.items()}
-        halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-        ranks = drawn_splits(halves[:, 1], self.fractions)
-        statistics = [ColumnStatistics(column) for column in columns]
-        for one in statistics:
-            one.add(values[one.column.name], ranks, halves[:, 0])
-        numbers = found.numbers[kept]
-        keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
-        rows = pa.record_batch(
-            {
-                "digest": pa.FixedSizeBinaryArray.from_buffers(
-                    pa.binary(DIGEST_BYTES),
-                    len(kept),
-                    [None, pa.py_buffer(halves.astype(">u8").tobytes())],
-                ),
-                "label": pa.array(codes[kept], pa.int32()),
-                "split": pa.array(ranks, pa.uint8()),
-                "entries": entries(columns, values, keys),
-            }
-        )
-        weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
-        totals = Totals(
-            counts=counted_classes(ranks, codes[kept], labels),
-            rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
-            content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
-            statistics=statistics,
-            entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
-        )
-        return ParsedBlock(labels, rows, totals)
+    bad: dict[int, str] = {}
+    columns = schema.columns
+    values = {one.name: _values(one, found.columns[one.name], bad) for one in columns}
+    labels, codes = _labels(schema.label, found.columns, bad)
+    rejected = found.rejections + [(int(found.numbers[at]), bad[at]) for at in bad]
+    kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
+    if bad:
+        chosen = pa.array(kept)
+        values = {one: _taken(given, kept, chosen) for one, given in values.items()}
+    halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
+    ranks = drawn_splits(halves[:, 1], fractions)
+    statistics = [ColumnStatistics(column) for column in columns]
+    for one in statistics:
+        one.add(values[one.column.name], ranks, halves[:, 0])
+    numbers = found.numbers[kept]
+    keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
+    rows = pa.record_batch(
+        {
+            "digest": pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(DIGEST_BYTES),
+                len(kept),
+                [None, pa.py_buffer(halves.astype(">u8").tobytes())],
+            ),
+            "label": pa.array(codes[kept], pa.int32()),
+            "split": pa.array(ranks, pa.uint8()),
+            "entries": entries(columns, values, keys),
+        }
+    )
+    weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+    totals = Totals(
+        counts=counted_classes(ranks, codes[kept], labels),
+        rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
+        content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+        statistics=statistics,
+        entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
+    )
+    return ParsedBlock(labels, rows, totals)
 
 
 def _taken(values: Any, kept: np.ndarray, chosen: pa.Array) -> Any:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import Cross, TableSchema
-from trainer.data.tables.parsing import BlockParser, ParsedBlock, TableReader
+from trainer.data.tables.file_reader import TableKind
+from trainer.data.tables.parsing import ParsedBlock, parse
 from trainer.data.tables.row_records import frames
 from trainer.data.write.listing import map_in_processes
 from trainer.data.write.process_pool import Processes, available_cores
@@ -54,9 +55,9 @@ class Table:
     unit = "rows"
     is_table = True
 
-    def __init__(self, reader: TableReader, schema: TableSchema, options: RecordOptions) -> None:
-        self._source, self._schema, self._reader = options.source, schema, reader
-        self._parser = BlockParser(reader, schema, tuple(options.split_fractions))
+    def __init__(self, reader: TableKind, schema: TableSchema, options: RecordOptions) -> None:
+        self._source, self._schema, self.reader = options.source, schema, reader
+        self._fractions = options.split_fractions
         self.name, self.location, self.details = reader.name, reader.location, reader.details
         self.classes = list(schema.label.classes)
         self.features: list[Feature] = []
@@ -78,17 +79,10 @@ class Table:
         self.label_order = [places.get(name, -1) for name in known]
         return totals, rows
 
-    def file_numbers(self) -> range:
-        """Return the indices of the table's files."""
-        return range(len(self._reader.names))
-
-    def blocks(self, file: int) -> Any:
-        """Yield the blocks of a file, for `parse`."""
-        return self._reader.blocks(file)
-
     def parse(self, block: Any) -> ParsedBlock:
         """Parse a block."""
-        return self._parser.parse(block)
+        rows, name = self.reader.read(block), self.reader.names[block.file]
+        return parse(rows, name, self._schema, self._fractions)
 
     def check(self, totals: Totals) -> None:
         """Refuse a label that has too many values, before they take too much memory."""
@@ -132,17 +126,16 @@ class Table:
 
     def _parsed(self, processes: Processes) -> Iterator[ParsedBlock]:
         """Yield what every block holds, in their order, parsed on all cores."""
-        blocks = itertools.chain.from_iterable(map(self.blocks, self.file_numbers()))
+        files = range(len(self.reader.names))
+        blocks = itertools.chain.from_iterable(map(self.reader.blocks, files))
         first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
         count = available_cores()
         if len(first) < POOL_PAYS_BLOCKS or count == 1:
-            yield from map(self._parser.parse, itertools.chain(first, blocks))
+            yield from map(self.parse, itertools.chain(first, blocks))
             return
         if not processes.count:
-            processes.start(count, [type(self._reader).__module__, __name__])
-        yield from map_in_processes(
-            self._parser.parse, itertools.chain(first, blocks), processes, size=1
-        )
+            processes.start(count, [type(self.reader).__module__, __name__])
+        yield from map_in_processes(self.parse, itertools.chain(first, blocks), processes, size=1)
 
     def _check_classes(self, totals: Totals) -> None:
         """Refuse a label without classes to learn."""

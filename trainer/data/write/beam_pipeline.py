@@ -191,9 +191,9 @@ class RecordsPipeline:
         """Return blocks of rows with their labels, and totals of parts."""
         parsed = (
             pipeline
-            | "Source" >> beam.Create(list(self.source.file_numbers()))
+            | "Source" >> beam.Create(range(len(self.source.reader.names)))
             | "Spread files" >> beam.Reshuffle()
-            | "Read" >> self._step(self.source.blocks)
+            | "Read" >> self._step(self.source.reader.blocks)
             | "Spread" >> beam.Reshuffle()
             | "Parse" >> self._step(lambda block: [self.source.parse(block)])
         )

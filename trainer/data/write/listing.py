@@ -7,14 +7,13 @@ which else would take as long on 32 cores as on one.
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from trainer.data import storage
-from trainer.data.sources import Example, Reference, Rejection, Source
-from trainer.data.write.pixels import RejectedError
+from trainer.data.sources import Example, ImageSource, Rejection
 from trainer.data.write.process_pool import Processes
+from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines
 
 CHECK_EVERY = 250
@@ -31,7 +30,7 @@ Result = TypeVar("Result")
 
 
 def listed(
-    source: Source, lines: ProgressLines, processes: Processes, count: int, pays_seconds: float
+    source: ImageSource, lines: ProgressLines, processes: Processes, count: int, pays_seconds: float
 ) -> Iterator[Example | Rejection]:
     """Return what `source` lists; start `count` processes once they pay.
 
@@ -42,7 +41,7 @@ def listed(
     """
     # Beside remote reads, 0.3 s are nothing.
     early = count > 1 and not storage.is_remote(source.location)
-    sample: list[Reference] = []
+    sample: list[Example] = []
     examples, seconds_each = 0, 0.0
 
     def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -67,9 +66,11 @@ def listed(
             continue
         examples += 1
         if examples <= SAMPLE:
-            sample.append(one.reference)
+            sample.append(one)
         elif examples % CHECK_EVERY == 0:
-            seconds_each = seconds_each or _seconds_each(source, sample)
+            if not seconds_each:  # Of all but the first one, which takes longer.
+                Totals(sample=sample[:1]).record_cost(source)
+                seconds_each = Totals(sample=sample[1:]).record_cost(source)[1]
             if examples * seconds_each >= pays_seconds:
                 processes.start(count, ("trainer.data.write.shards", type(source).__module__))
 
@@ -101,14 +102,3 @@ class _Pieces:
     ) -> tuple[int, list[Any]]:
         number, items = task
         return number, [self._function(item) for item in items]
-
-
-def _seconds_each(source: Source, sample: list[Reference]) -> float:
-    """Measure how long one of `sample` takes to fetch and encode; the first one, apart."""
-    started = 0.0
-    for number, reference in enumerate(sample):
-        if number == 1:
-            started = time.perf_counter()
-        with contextlib.suppress(RejectedError, OSError):  # Told of when it comes to be written.
-            source.encode(source.fetch(reference), reference.key, 0)
-    return (time.perf_counter() - started) / (len(sample) - 1)

@@ -23,8 +23,8 @@ class DamagedFileError(Exception):
 def serialize(values: Values) -> bytes:
     """Return a tf.train.Example's bytes; equal values give equal bytes."""
     example = _Example()
-    for name, value in values.items():
-        feature = example.features.feature[name]
+    for name, value in sorted(values.items()):
+        feature = example.features.feature.add(key=name).value
         items = value if isinstance(value, list) else [value]
         if isinstance(items[0], bytes):
             feature.bytes_list.value.extend(items)
@@ -32,7 +32,7 @@ def serialize(values: Values) -> bytes:
             feature.float_list.value.extend(items)
         else:
             feature.int64_list.value.extend(items)
-    return example.SerializeToString(deterministic=True)
+    return example.SerializeToString()
 
 
 def parse(serialized: bytes) -> dict[str, list[Any]]:
@@ -41,9 +41,8 @@ def parse(serialized: bytes) -> dict[str, list[Any]]:
     Raises:
         google.protobuf.message.DecodeError: `serialized` is not an Example.
     """
-    features = _Example.FromString(serialized).features.feature
-    return {name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()
-            if one.WhichOneof("kind")}  # fmt: skip
+    kinds = {e.key: e.value.ListFields() for e in _Example.FromString(serialized).features.feature}
+    return {name: list(found[0][1].value) for name, found in kinds.items() if found}
 
 
 def frame(record: bytes) -> bytes:
@@ -87,52 +86,34 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", mask(google_crc32c.value(data)))
 
 
+_MESSAGES: dict[str, dict[str, str]] = {
+    "BytesList": {"value": "repeated bytes"},
+    "FloatList": {"value": "repeated float"},
+    "Int64List": {"value": "repeated int64"},
+    "Feature": {"bytes_list": "BytesList", "float_list": "FloatList", "int64_list": "Int64List"},
+    "FeatureEntry": {"key": "string", "value": "Feature"},
+    "Features": {"feature": "repeated FeatureEntry"},
+    "Example": {"features": "Features"},
+}
+"""The fields of each message, numbered from 1. A map is, in bytes, a list of entries."""
+
+
 def _example_class() -> Any:
-    """Return the message class of tf.train.Example, from a description of its two .proto files."""
-    field = descriptor_pb2.FieldDescriptorProto
+    """Return the message class of tf.train.Example."""
+    of_field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"
     )
-
-    def message(parent: Any, name: str, *fields: tuple[str, int, str], repeated: bool) -> Any:
-        added = parent.add(name=name)
-        for number, (field_name, kind, type_name) in enumerate(fields, 1):
-            added.field.add(
-                name=field_name,
-                number=number,
-                type=kind,
-                type_name=type_name or None,
-                label=field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL,
-            )
-        return added
-
-    types = file.message_type
-    message(types, "BytesList", ("value", field.TYPE_BYTES, ""), repeated=True)
-    message(types, "FloatList", ("value", field.TYPE_FLOAT, ""), repeated=True)
-    message(types, "Int64List", ("value", field.TYPE_INT64, ""), repeated=True)
-    feature = message(
-        types,
-        "Feature",
-        ("bytes_list", field.TYPE_MESSAGE, ".tensorflow.BytesList"),
-        ("float_list", field.TYPE_MESSAGE, ".tensorflow.FloatList"),
-        ("int64_list", field.TYPE_MESSAGE, ".tensorflow.Int64List"),
-        repeated=False,
-    )
-    feature.oneof_decl.add(name="kind")
-    for one in feature.field:
-        one.oneof_index = 0
-    entry = ".tensorflow.Features.FeatureEntry"
-    features = message(types, "Features", ("feature", field.TYPE_MESSAGE, entry), repeated=True)
-    message(
-        features.nested_type,
-        "FeatureEntry",
-        ("key", field.TYPE_STRING, ""),
-        ("value", field.TYPE_MESSAGE, ".tensorflow.Feature"),
-        repeated=False,
-    ).options.map_entry = True
-    message(
-        types, "Example", ("features", field.TYPE_MESSAGE, ".tensorflow.Features"), repeated=False
-    )
+    for name, described in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(described.items(), 1):
+            *repeated, kind = kind.split()
+            added = message.field.add(name=field, number=number)
+            added.label = of_field.LABEL_REPEATED if repeated else of_field.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                added.type, added.type_name = of_field.TYPE_MESSAGE, f".tensorflow.{kind}"
+            else:
+                added.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
     # A pool of its own: TensorFlow, in the same process, registers the same names.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

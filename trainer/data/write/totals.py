@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.record_options import SPLITS
-from trainer.data.sources import Example, Rejection, Source
+from trainer.data.sources import Example, Rejection
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
@@ -103,7 +103,7 @@ class Totals:
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def record_cost(self, source: Source) -> tuple[float, float]:
+    def record_cost(self, source: Any) -> tuple[float, float]:
         """Return the mean bytes of a record, and the seconds that one takes."""
         if source.is_table:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
@@ -113,7 +113,7 @@ class Totals:
             key = one.reference.key
             try:
                 values = source.encode(source.fetch(one.reference), key, 0)[0]
-            except RejectedError:
+            except (RejectedError, OSError):  # Told when it comes to be written.
                 continue
             sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
         seconds = (time.monotonic() - started) / max(1, len(self.sample))
