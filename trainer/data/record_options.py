@@ -119,6 +119,11 @@ class RecordOptions:
             raise InputError(
                 "augmentation_operations: shift is not baked into records; use augmentation=model"
             )
+        if self.augmentation == "records" and not self.augmentation_operations:
+            raise InputError(
+                "augmentation='records' with augmentation_operations=[] does nothing; name an "
+                "operation, or set augmentation='none'"
+            )
         is_table = sources.kind_of(self.source)[0].is_table
         if is_table:
             read_schema(self.columns, self.crosses, self.label)

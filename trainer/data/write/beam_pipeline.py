@@ -76,32 +76,6 @@ class _Step(beam.DoFn):
             yield from self._function(element, *beside)
 
 
-class _Sum(beam.CombineFn):
-    """Merges totals."""
-
-    def __init__(self, source: Any, folder: str) -> None:
-        self._source, self._folder = source, folder
-
-    def create_accumulator(self) -> Totals:
-        return Totals()
-
-    def add_input(self, totals: Totals, one: Totals) -> Totals:
-        with _noting(self._folder):
-            totals.merge(one)
-            if self._source.is_table:
-                self._source.check(totals)
-        return totals
-
-    def merge_accumulators(self, several: Iterable[Totals]) -> Totals:
-        merged = self.create_accumulator()
-        for one in several:
-            self.add_input(merged, one)
-        return merged
-
-    def extract_output(self, totals: Totals) -> Totals:
-        return totals
-
-
 @dataclasses.dataclass(frozen=True)
 class RecordsPipeline:
     """The transforms from a source to its data set.
@@ -121,7 +95,7 @@ class RecordsPipeline:
     def add_to(self, pipeline: Any) -> None:
         """Add all transforms to a pipeline."""
         parts, totals = (self._tables if self.source.is_table else self._images)(pipeline)
-        totals = totals | "Totals" >> beam.CombineGlobally(_Sum(self.source, self.folder))
+        totals = totals | "Totals" >> beam.CombineGlobally(self._merged)
         plans = totals | "Plan" >> self._step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
         files = plans | "Files" >> self._step(self._files)
@@ -134,6 +108,15 @@ class RecordsPipeline:
         )
         every = beam.pvalue.AsIter(results)
         _ = plans | "Finish" >> self._step(self._finished, beam.pvalue.AsSingleton(totals), every)
+
+    def _merged(self, several: Iterable[Totals]) -> Totals:
+        merged = Totals()
+        with _noting(self.folder):
+            for one in several:
+                merged.merge(one)
+                if self.source.is_table:
+                    self.source.check(merged)
+        return merged
 
     def _step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
         return beam.ParDo(_Step(function, self.folder), *beside)
@@ -203,7 +186,8 @@ class RecordsPipeline:
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan; refuse what can't become a data set; make room for what can."""
         source = self._concluded(totals)
-        checks.check_totals(totals, source, self.options)
+        checks.check_rejections(totals.rejections, totals.given, self.options, source.unit)
+        checks.check_counts(totals.counts, source, self.options)
         mean, _ = totals.record_cost(source)
         creation = manifest.creation(source, totals, self.options)
         writer = ShardWriter(source, self.output_uri, creation["fingerprint"])

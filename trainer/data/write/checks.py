@@ -1,26 +1,17 @@
 """Refuse a source, a plan or a data set that is useless, in one line each."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
+from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Rejection, Source
-from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import counted
 from trainer.errors import InputError
 
 NAMED = 10
 """Rejected examples that a message names."""
-
-
-def check_options(options: RecordOptions) -> None:
-    """Refuses options that contradict each other."""
-    if options.augmentation == "records" and not options.augmentation_operations:
-        raise InputError(
-            "augmentation='records' with augmentation_operations=[] does nothing; name an "
-            "operation, or set augmentation='none'"
-        )
 
 
 def check_apart(source_uri: str, output_uri: str) -> None:
@@ -73,35 +64,23 @@ def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection
     return rejected, given - (len(rejections) - len(rejected))
 
 
-def check_totals(totals: Totals, source: Source, options: RecordOptions) -> None:
-    """Refuses a source of which too much is rejected, or a class or a split has no example."""
-    check_rejections(totals.rejections, totals.given, options, source.unit)
-    _check_counts(totals.class_counts(source.classes), totals.examples, source, options)
+def check_counts(counts: Counter[tuple[str, str]], source: Source, options: RecordOptions) -> None:
+    """Refuses a data set with a class or a split that has no example.
 
-
-def check_written(
-    class_counts: dict[str, list[int]], source: Source, options: RecordOptions
-) -> None:
-    """Refuses a data set with a class or a split that has no example."""
-    totals = [sum(counts) for counts in zip(*class_counts.values(), strict=True)]
-    examples = {split: sum(counts) for split, counts in class_counts.items()}
-    _check_counts(totals, examples, source, options)
-
-
-def _check_counts(
-    class_counts: list[int], examples: dict[str, int], source: Source, options: RecordOptions
-) -> None:
-    for name, count in zip(source.classes, class_counts, strict=True):
-        if count == 0:
+    Args:
+        counts: examples or records by split and class.
+    """
+    for name in source.classes:
+        if not any(counts[split, name] for split in SPLITS):
             raise InputError(
                 f"source={options.source!r}: class {name!r} has no {source.unit} that can be "
                 "used; add some or remove the class"
             )
     for split in ("train", "test"):
-        if examples[split] == 0:
+        if not any(counts[split, name] for name in source.classes):
             raise InputError(
                 f"source={options.source!r}: none of its "
-                f"{counted(sum(examples.values()), source.unit)} falls into {split} "
+                f"{counted(counts.total(), source.unit)} falls into {split} "
                 f"(split_fractions={options.split_fractions}); give more "
                 f"{source.unit}, or {split} a larger share"
             )

@@ -6,7 +6,7 @@ import importlib.metadata
 from typing import Any
 
 from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import REJECTED_FILE_NAME, Dataset, Feature, Split
+from trainer.data.schema import REJECTED_FILE_NAME, Dataset, Feature, Shard, Split
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
 from trainer.data.write.shards import ShardResult, ShardWriter
@@ -74,35 +74,30 @@ def finish(
     results = sorted(results, key=lambda result: result.shard.file)
     rejections = totals.rejections + [one for result in results for one in result.rejections]
     rejections.sort(key=lambda rejection: rejection.key)
-    by_split = {
-        split: [result for result in results if result.shard.file.startswith(f"{split}-")]
-        for split in SPLITS
-    }
-    class_counts = {
-        split: [
-            sum(result.class_counts[label] for result in part)
-            for label in range(len(source.classes))
-        ]
-        for split, part in by_split.items()
-    }
+    shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for result in results:
+        split = result.shard.file.partition("-")[0]
+        shards[split].append(result.shard)
+        for name, count in zip(source.classes, result.class_counts, strict=True):
+            counts[split, name] += count
     try:
         checks.check_rejections(rejections, totals.given, options, source.unit)
-        checks.check_written(class_counts, source, options)
+        checks.check_counts(counts, source, options)
     except InputError:
         output.clear(writer)
         raise
     reasons = collections.Counter(one.reason.partition(":")[0] for one in rejections)
     # Such examples stay in the records: which of the labels is right, only a person can tell.
-    found = {"count": totals.contradictions, "first": totals.pairs}
-    contradictions = {"contradictions": found} if totals.contradictions else {}
+    contradictions = {"count": totals.contradictions, "first": totals.pairs}
     dataset = Dataset(
         uri=writer.output_uri,
         name=source.name,
         features=features(source),
         classes=source.classes,
         splits={
-            split: Split(shards=[result.shard for result in part], class_counts=class_counts[split])
-            for split, part in by_split.items()
+            split: Split(shards=found, class_counts=[counts[split, one] for one in source.classes])
+            for split, found in shards.items()
         },
         rejected={
             "count": len(rejections),
@@ -112,7 +107,7 @@ def finish(
         creation={
             **made,
             "accepted": totals.given - len(rejections),
-            **contradictions,
+            **({"contradictions": contradictions} if totals.contradictions else {}),
         },
     )
     output.write_manifest(dataset, rejections)

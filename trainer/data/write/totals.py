@@ -11,7 +11,7 @@ import heapq
 import itertools
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,10 +92,6 @@ class Totals:
     def given(self) -> int:
         """Return examples and rejections together."""
         return self.counts.total() + len(self.rejections)
-
-    def class_counts(self, classes: Iterable[str]) -> list[int]:
-        """Count the examples of each class, over all splits."""
-        return [sum(self.counts[split, name] for split in SPLITS) for name in classes]
 
     def fingerprint(self, circumstances: Any) -> str:
         """Return a digest of all of this and of `circumstances`, which json can write."""

@@ -54,7 +54,6 @@ def create_tfrecords(
             be written. Nothing stays that a reader or a later run would take for good.
         RuntimeError: a writing process was killed; run again.
     """
-    checks.check_options(options)
     source = open_source(options)
     checks.check_apart(source.location, output_uri)
     if engine:
@@ -99,7 +98,8 @@ def _create(
         early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
         examples = listed(source, listing, processes, early, POOL_PAYS_SECONDS)
         totals, rows = plan(examples, source.classes, options.split_fractions)
-    checks.check_totals(totals, source, options)
+    checks.check_rejections(totals.rejections, totals.given, options, source.unit)
+    checks.check_counts(totals.counts, source, options)
 
     creation = manifest.creation(source, totals, options)
     writer = ShardWriter(source, output_uri, creation["fingerprint"], rows)
