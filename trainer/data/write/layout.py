@@ -96,8 +96,7 @@ def _cut(
         count: shards of the split where all are written.
     """
     table = pa.concat_tables(rows.shard(split, 0, 1))
-    mine = [shard for shard in stored if shard.split == split]
-    kept, covered = unchanged(mine, identities(table), usual / 2)
+    kept, covered = unchanged(stored, split, identities(table), usual / 2)
     places = np.flatnonzero(~covered)
     if not kept:
         numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)

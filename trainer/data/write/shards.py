@@ -62,13 +62,9 @@ class ShardResult:
     class_counts: list[int]
     rejections: list[Rejection]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "ShardResult":
-        """Return the result that `to_json` described."""
+        """Return the result that `dataclasses.asdict` has made `content` of."""
         return cls(
             Shard(**content["shard"]),
             content["class_counts"],
@@ -103,12 +99,19 @@ class ShardWriter:
         if result is not None:
             report(result.shard.examples // (1 + task.variants) + len(result.rejections))
             return result
+        return self.place(task.file, lambda partial: self._write(task, partial, report))
+
+    def place(self, file: str, make: Callable[[str], ShardResult]) -> ShardResult:
+        """Let `make` write a file, give it its place as a shard, and note what it is."""
         # Two machines may write the same shard for a while, in processes of the same number.
-        partial = join(self.notes_uri, f"{task.file}.{secrets.token_hex(4)}.partial")
+        partial = join(self.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
         with storage.writing(self.output_uri):
             try:
-                result = self._write(task, partial, report)
-                self.finish(partial, result)
+                result = make(partial)
+                storage.replace(partial, join(self.output_uri, file))
+                # After the shard: a note without its shard would be checked in vain.
+                note = json.dumps(dataclasses.asdict(result)).encode()
+                storage.write_whole(self._note_uri(file), note)
             except BaseException:
                 storage.remove(partial)
                 raise
@@ -121,13 +124,6 @@ class ShardWriter:
         except Exception:  # No note, or one that no writer left: the shard is written anew.
             return None
         return result if is_whole(self.output_uri, result.shard) else None
-
-    def finish(self, partial: str, result: ShardResult) -> None:
-        """Gives the file `partial` its place as a shard, and notes what it is."""
-        storage.replace(partial, join(self.output_uri, result.shard.file))
-        # After the shard: a note without its shard would be checked in vain.
-        note = json.dumps(result.to_json()).encode()
-        storage.write_whole(self._note_uri(result.shard.file), note)
 
     def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size = hashlib.sha256(), 0

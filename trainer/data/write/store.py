@@ -17,7 +17,6 @@ first, which are older ones.
 """
 
 import base64
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -34,7 +33,7 @@ from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.errors import InputError
 
 IDENTITY = np.dtype("S16")
-"""Of an example; see `Plan.identities`."""
+"""Of an example; see `split_plan.identities`."""
 
 _COPIES = 4
 """Copies in flight: checksums take a core each, and remote storage is slow to answer."""
@@ -58,10 +57,6 @@ class StoredShard:
     @property
     def uri(self) -> str:
         return join(self.folder, self.result.shard.file)
-
-    @property
-    def split(self) -> str:
-        return self.result.shard.file.partition("-")[0]
 
     def is_there(self) -> bool:
         """Return whether its file has the size that it was written with."""
@@ -130,7 +125,7 @@ class RecordsStore:
             "uri": records_uri,
             "shards": [
                 {
-                    "result": result.to_json(),
+                    "result": dataclasses.asdict(result),
                     "identities": base64.b64encode(identities.tobytes()).decode(),
                 }
                 for result, identities in shards
@@ -141,28 +136,27 @@ class RecordsStore:
 
 
 def unchanged(
-    shards: Iterable[StoredShard], identities: np.ndarray, least_bytes: float
+    shards: Iterable[StoredShard], split: str, examples: np.ndarray, least_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
-    """Return which shards of a split can stay, and which of its examples they have.
+    """Return which shards of a split can stay, in order, and which of its examples those have.
 
     Args:
-        identities: of all examples that the split has now, S16 [n].
+        examples: the identities of all that the split has now, S16 [n].
         least_bytes: a smaller shard does not stay: its examples are written again with those
-            that are new, lest shards become ever more and ever smaller.
+            that are new, so that shards do not become ever more and ever smaller.
 
     Returns:
-        The shards in their order, and a mask, bool [n].
+        The shards, and a mask, bool [n].
     """
-    known = np.sort(identities)
     kept = [
-        shard
-        for shard in sorted(shards, key=lambda shard: shard.result.shard.file)
-        if shard.result.shard.bytes >= least_bytes
-        and len(known)
-        and np.isin(shard.identities, known).all()
+        one
+        for one in sorted(shards, key=lambda one: one.result.shard.file)
+        if one.result.shard.file.startswith(f"{split}-")
+        and one.result.shard.bytes >= least_bytes
+        and np.isin(one.identities, examples).all()
     ]
-    covered = np.concatenate([np.empty(0, IDENTITY), *(shard.identities for shard in kept)])
-    return kept, np.isin(identities, covered)
+    covered = np.concatenate([np.empty(0, IDENTITY), *(one.identities for one in kept)])
+    return kept, np.isin(examples, covered)
 
 
 def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
@@ -176,45 +170,31 @@ def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardRe
         file, stored = named
         shard = dataclasses.replace(stored.result.shard, file=file)
         result = dataclasses.replace(stored.result, shard=shard)
-        if writer.noted(file) == result:
+
+        def copy(partial: str) -> ShardResult:
+            if _copy(stored.uri, partial) != shard.sha256:
+                raise InputError(
+                    f"{stored.uri} is damaged; remove it, and its examples are written anew"
+                )
             return result
-        partial = join(writer.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
-        with storage.writing(writer.output_uri):
-            try:
-                if _copy(stored.uri, partial) != shard.sha256:
-                    raise InputError(
-                        f"{stored.uri} is damaged; remove it, and its examples are written anew"
-                    )
-                writer.finish(partial, result)
-            except BaseException:
-                storage.remove(partial)
-                raise
-        return result
+
+        return result if writer.noted(file) == result else writer.place(file, copy)
 
     return list(storage.read_ahead(copied, shards.items(), threads=_COPIES))
 
 
 def _copy(source: str, target: str) -> str:
-    """Copies a file, by a link where that can be; returns the sha256 (hex) of its content."""
+    """Copies a file; returns the sha256 (hex) of its content."""
+    if not storage.is_remote(source) and not storage.is_remote(target):
+        try:  # A link costs neither time nor room: whole shards are never changed.
+            os.link(source, target)
+        except OSError:  # On another disk, or where links are not allowed.
+            pass
+        else:
+            return storage.sha256(source)
     digest = hashlib.sha256()
-    with contextlib.ExitStack() as stack:
-        copy = None
-        if not _linked(source, target):
-            copy = stack.enter_context(storage.open_file(target, "wb"))
-        file = stack.enter_context(storage.open_file(source, "rb"))
+    with storage.open_file(target, "wb") as copy, storage.open_file(source, "rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-            if copy:
-                copy.write(chunk)
+            copy.write(chunk)
     return digest.hexdigest()
-
-
-def _linked(source: str, target: str) -> bool:
-    """Makes a hard link, which costs neither time nor room: whole shards are never changed."""
-    if storage.is_remote(source) or storage.is_remote(target):
-        return False
-    try:
-        os.link(source, target)
-    except OSError:  # On another disk, or where links are not allowed.
-        return False
-    return True
