@@ -10,12 +10,12 @@
 import base64
 import contextlib
 import io
-import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pydantic_core
 from PIL import Image
 
 from trainer.serving.instances import (
@@ -38,6 +38,8 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF")
 MAX_PIXELS = 25_000_000
 """Of an image file: a megabyte can unpack to gigabytes. Phones take photos of 12 million."""
 
+_START = b'{"instances":'
+_DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
 _STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
 """First bytes of FORMATS; a serialized tf.Example begins with b"\\n"."""
 
@@ -54,16 +56,44 @@ class ImageInstances:
         self._name = name
         self._shape = shape
         self._list_shapes = (shape, shape[:-1]) if shape[-1] == 1 else (shape,)
+        self._brackets = [_brackets(one) for one in self._list_shapes]
         self._arguments = {DEFAULT: name, BYTES: "image_bytes", EXAMPLES: "examples"}
         self._names = {"b64", *self._arguments.values()}
 
-    def parse(self, instances: list[Any]) -> Request:
+    def pixels(self, body: bytearray) -> np.ndarray | None:
+        """Return the instances of a body that holds pixels alone, [n, height, width, channels].
+
+        A few times as fast as parsing nested lists: the JSON parser gets the numbers as one list,
+        after a check that the brackets are those of images. Any other body, valid or not, is None.
+        """
+        if not (body.startswith(_START) and body.endswith(b"}")):
+            return None
+        text = body[len(_START) : -1]
+        structure = text.translate(_DIGITS_AS_0, b" \t\r\n")
+        # A number is at the place of a number, which is neither before [ nor after ].
+        if b"0[" in structure or b"]0" in structure:
+            return None
+        structure = structure.translate(None, b"0")
+        for brackets in self._brackets:
+            count = (len(structure) - 1) // (len(brackets) + 1)
+            if count and structure == b"[" + b",".join([brackets] * count) + b"]":
+                with contextlib.suppress(ValueError):
+                    numbers = pydantic_core.from_json(b"[" + text.translate(None, b"[]") + b"]")
+                    return np.frombuffer(bytes(numbers), np.uint8).reshape(count, *self._shape)
+        return None
+
+    def parse(self, instances: list[Any] | np.ndarray) -> Request:
         """Sort instances by the signature that answers them.
+
+        Args:
+            instances: of a request's JSON, or what `pixels` returned.
 
         Raises:
             BadInstancesError: some can't be used.
         """
         keys: list[Any] = [None] * len(instances)
+        if isinstance(instances, np.ndarray):
+            return Request(keys, [Part(DEFAULT, list(range(len(keys))), {self._name: instances})])
         values: dict[str, list[Any]] = {name: [] for name in self._arguments}
         places: dict[str, list[int]] = {name: [] for name in self._arguments}
         problems: dict[int, str] = {}
@@ -122,10 +152,6 @@ class ImageInstances:
         return EXAMPLES, content
 
     def _pixels(self, value: list[Any]) -> np.ndarray:
-        for shape in self._list_shapes:
-            with contextlib.suppress(TypeError, ValueError):
-                return np.frombuffer(_flat(value, shape), np.uint8).reshape(self._shape)
-        # Twice as slow, it takes 1.0 for 1, too, and finds out what is wrong.
         try:
             # Of one type at once: a list of texts would become an array of the longest.
             pixels = np.array(value, np.float64)
@@ -155,18 +181,12 @@ class ImageInstances:
                 check_file(image)
 
 
-def _flat(value: list[Any], shape: Sequence[int]) -> bytes:
-    """Return the whole numbers from 0 to 255 that a nested list of this shape holds.
-
-    Raises:
-        TypeError, ValueError: it is of another shape, or holds something else.
-    """
-    values: list[Any] = [value]
-    for size in shape:
-        if set(map(len, values)) != {size}:
-            raise ValueError
-        values = list(itertools.chain.from_iterable(values))
-    return bytes(values)
+def _brackets(shape: Sequence[int]) -> bytes:
+    """Return the JSON of an array of this shape without its numbers."""
+    text = b""
+    for size in reversed(shape):
+        text = b"[" + b",".join([text] * size) + b"]"
+    return text
 
 
 def check_file(content: bytes) -> None:

@@ -94,10 +94,10 @@ class Request:
         return len(self.keys)
 
 
-def instances_of(body: Any) -> list[Any]:
+def instances_of(body: Any) -> Any:
     """Return the instances of a request's body; raises RequestError where it has none."""
     instances = body.get("instances") if isinstance(body, dict) else None
-    if not isinstance(instances, list) or not instances:
+    if not isinstance(instances, (list, np.ndarray)) or not len(instances):
         raise RequestError('the request is not {"instances": [...]} with one or more instances')
     if len(instances) > MAX_INSTANCES:
         raise RequestError(

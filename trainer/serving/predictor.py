@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pydantic_core
 import tensorflow as tf
 
 from trainer import saved_model
@@ -100,6 +101,14 @@ class Predictor:
             # Rows take little memory, and a call costs as much as some hundred of them.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.blank()}))
+
+    def decode(self, body: bytearray) -> Any:
+        """Return a request's JSON as `preprocess` takes it; raises ValueError where it is none."""
+        if isinstance(self._parser, ImageInstances):
+            pixels = self._parser.pixels(body)
+            if pixels is not None:
+                return {"instances": pixels}
+        return pydantic_core.from_json(body)
 
     def preprocess(self, prediction_input: Any) -> Request:
         """Check a request's body, and turn its instances into arrays.

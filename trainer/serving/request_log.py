@@ -3,10 +3,14 @@
 import datetime
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from logging import LogRecord, handlers
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from pydantic_core import to_json
 
 from trainer.errors import InputError
 
@@ -20,11 +24,19 @@ _OLDER = 3
 class _PrivateHandler(handlers.RotatingFileHandler):
     """Makes each of its files readable by its owner alone."""
 
+    _failed = False
+
     def _open(self) -> Any:
         def private(path: str, flags: int) -> int:
             return os.open(path, flags, 0o600)
 
         return open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)
+
+    def handleError(self, _: LogRecord) -> None:  # noqa: N802
+        """Report, once, that the file can't be written; requests are answered all the same."""
+        if not self._failed:
+            print(f"warning: {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+        self._failed = True
 
 
 def nowhere(_: Sequence[Any]) -> None:
@@ -46,9 +58,10 @@ def opened(path: str) -> Log:
 
     def append(instances: Sequence[Any]) -> None:
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-        for instance in instances:
-            line = json.dumps({"time": time, "instance": instance})
-            handler.emit(LogRecord("", 0, "", 0, line, None, None))
+        # One record a request: to write each instance takes longer than to predict it.
+        records = ({"time": time, "instance": one} for one in instances)
+        lines = b"\n".join(to_json(one, fallback=np.ndarray.tolist) for one in records)
+        handler.emit(LogRecord("", 0, "", 0, lines.decode(), None, None))
 
     return append
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,6 +23,9 @@ class Waiting(Predictor):
     def __init__(self):
         super().__init__("waiting@1")
         self.go, self.entered, self.batches = threading.Event(), threading.Event(), []
+
+    def decode(self, body):
+        return json.loads(body)
 
     def preprocess(self, prediction_input):
         return Request([None] * len(instances_of(prediction_input)), [])

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from trainer.serving.image_instances import ImageInstances
+
 REQUESTS = 500
 GROWTH = 60e6
 """Bytes that a process may gain over the requests; one photo of 25 million pixels takes 75 MB."""
@@ -66,6 +68,7 @@ BODIES = [
             json.dumps(["x" * 300_000, *["y"] * 100_000]),
             json.dumps([[[256]] * 8] * 8), json.dumps([[[0.5]] * 8] * 8),
             json.dumps([[[-1]] * 8] * 8), json.dumps([[["a"]] * 8] * 8),
+            json.dumps([[[1]] * 8] * 8).replace("[[1],", "1[[],", 1),
             json.dumps(b64(png_header(60_000, 60_000))), json.dumps(b64(png_header(0, 0))),
             json.dumps(b64(b"\xff\xd8\xff" * 1000)), json.dumps(b64(b"GIF89a")),
             json.dumps(b64(b"BM" + b"\xff" * 100)), json.dumps(b64(animated())),
@@ -119,6 +122,24 @@ def test_500_malformed_requests_cost_neither_an_error_nor_memory(kind, request):
     assert server.resident() - before < GROWTH
     assert server.send("POST", "/predict", whole)[0] == 200
     assert server.send("GET", "/health")[0] == 200
+
+
+def test_pixels_read_without_lists_are_those_of_json():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 1), np.uint8)
+    parser = ImageInstances("image", pixels.shape[1:])
+    read = 0
+    for whole in (pixels, pixels.squeeze(-1)):
+        body = json.dumps({"instances": whole.tolist()}).encode()
+        assert (parser.pixels(body) == pixels).all()
+        # One byte for another at each place.
+        for at in range(len(body)):
+            for other in b"[], 019-.}":
+                found = parser.pixels(body[:at] + bytes([other]) + body[at + 1 :])
+                if found is not None:
+                    content = json.loads(body[:at] + bytes([other]) + body[at + 1 :])
+                    assert np.array(content["instances"]).tobytes() == found.astype(int).tobytes()
+                    read += 1
+    assert read > 500
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,13 @@ def test_what_can_not_be_served_ends_with_one_line(environment, words):
     assert "Traceback" not in result.stderr and not result.stdout
 
 
+def test_a_log_that_can_not_be_written_loses_no_answer(row_model, capfd):
+    with serve(row_model, environment={"REQUEST_LOG": "/dev/full"}) as server:
+        for _ in range(3):
+            assert server.ask([{"hour": 1}] * 100)[0] == 200
+    assert capfd.readouterr().err.count("/dev/full: [Errno 28] No space left on device") == 1
+
+
 def test_tensorflow_starts_without_a_line_on_standard_error():
     code = (
         "from trainer import quiet\nquiet.import_tensorflow()\n"
