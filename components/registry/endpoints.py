@@ -31,18 +31,6 @@ _ID_LENGTH = 63
 
 
 @dataclasses.dataclass(frozen=True)
-class Deployed:
-    """A version at an endpoint: its number, its share of the traffic in percent, its machines."""
-
-    version: str
-    traffic: int
-    machine_type: str
-    min_replicas: int
-    max_replicas: int
-    since: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Endpoints:
     """The endpoints of a project and region; methods raise what the clients do.
 
@@ -53,11 +41,6 @@ class Endpoints:
 
     client: Any
     registry: ModelRegistry
-
-    def deployed(self, model: str) -> list[Deployed]:
-        """Return the versions that a model's endpoint serves, the newest first."""
-        endpoint = self._find(_endpoint_id(model))
-        return _deployed(endpoint) if endpoint else []
 
     def champion(self, model: str) -> Version:
         """Return the version to deploy; raises InputError where there is none."""
@@ -88,17 +71,17 @@ class Endpoints:
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
         endpoint = self._find(endpoint_id) or self._create(endpoint_id, version.model, key)
-        present = {one.version: one for one in _deployed(endpoint)}
+        present = shares(endpoint)
         if version.version in present:
             if traffic is not None:
                 self._split(endpoint, _split(version.version, traffic, present))
             return endpoint.name
         from google.cloud.aiplatform_v1 import types
 
-        main = max(present.values(), key=lambda one: one.traffic, default=None)
-        for one in present.values():
-            if one is not main and not one.traffic:
-                self._undeploy(endpoint, one.version)
+        main = max(present, key=present.__getitem__, default="")
+        for one, share in present.items():
+            if one != main and not share:
+                self._undeploy(endpoint, one)
         split = {}
         if traffic is not None or not present:
             split = _split(_NEW, 100 if traffic is None else traffic, present)
@@ -140,21 +123,21 @@ class Endpoints:
                 with tolerated(NOT_FOUND):
                     self._finish(self.client.delete_endpoint(name=endpoint.name))
 
-    def roll_back(self, model: str) -> Deployed:
+    def roll_back(self, model: str) -> str:
         """Give all of the traffic to the version that was deployed before the newest; return it.
 
         Raises:
             InputError: the endpoint has no other one.
         """
         endpoint = self.endpoint(model)
-        present = _deployed(endpoint)
-        if len(present) < 2:
+        newest, *before = [*shares(endpoint)] or ["now"]
+        if not before:
             raise InputError(
-                f"the endpoint of {model} serves no version before "
-                f"{present[0].version if present else 'now'}; promote one and deploy it"
+                f"the endpoint of {model} serves no version before {newest}; promote one and "
+                "deploy it"
             )
-        self._split(endpoint, {present[1].version: 100})
-        return present[1]
+        self._split(endpoint, {before[0]: 100})
+        return before[0]
 
     def remove(self, model: str) -> None:
         """Undeploy every version of a model. Its endpoint stays, for its address."""
@@ -163,8 +146,8 @@ class Endpoints:
     def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
             self._split(endpoint, {})
-        for one in _deployed(endpoint):
-            self._undeploy(endpoint, one.version)
+        for version in shares(endpoint):
+            self._undeploy(endpoint, version)
 
     def _find(self, endpoint_id: str) -> Any:
         with tolerated(NOT_FOUND):
@@ -221,6 +204,12 @@ def endpoints_of(project: str, location: str) -> Endpoints:
     return Endpoints(client, registry_of(project, location))
 
 
+def shares(endpoint: Any) -> dict[str, int]:
+    """Return the traffic in percent of each version at a types.Endpoint, the newest first."""
+    versions = sorted((one.id for one in endpoint.deployed_models), key=int, reverse=True)
+    return {version: endpoint.traffic_split.get(version, 0) for version in versions}
+
+
 def is_test(endpoint_id: str) -> bool:
     """Return whether an endpoint is one that `Endpoints.alone` has made."""
     return bool(re.fullmatch(r".*-test-[0-9]+", endpoint_id))
@@ -231,33 +220,16 @@ def _endpoint_id(model: str) -> str:
     return model.replace("_", "-").strip("-")
 
 
-def _deployed(endpoint: Any) -> list[Deployed]:
-    found = []
-    for one in sorted(endpoint.deployed_models, key=lambda one: -int(one.id)):
-        resources = one.dedicated_resources
-        found.append(
-            Deployed(
-                version=one.id,
-                traffic=endpoint.traffic_split.get(one.id, 0),
-                machine_type=resources.machine_spec.machine_type,
-                min_replicas=resources.min_replica_count,
-                max_replicas=resources.max_replica_count,
-                since=f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else "",
-            )
-        )
-    return found
-
-
-def _split(version: str, traffic: int, present: dict[str, Deployed]) -> dict[str, int]:
+def _split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
     """Return the split that gives `version` its share, and the others' largest the rest.
 
     Raises:
         InputError: there is nobody for the rest.
     """
-    others = [one for one in present.values() if one.version != version]
-    if not others and traffic != 100:
-        raise InputError(f"--traffic {traffic}: no other version is deployed; it takes all of it")
+    others = {one: share for one, share in present.items() if one != version}
     if traffic == 100:
         return {version: 100}
-    rest = max(others, key=lambda one: (one.traffic, int(one.version)))
-    return {version: traffic, rest.version: 100 - traffic} if traffic else {rest.version: 100}
+    if not others:
+        raise InputError(f"--traffic {traffic}: no other version is deployed; it takes all of it")
+    rest = max(others, key=others.__getitem__)
+    return {version: traffic, rest: 100 - traffic} if traffic else {rest: 100}

@@ -32,7 +32,7 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
     from components.cloud_errors import translated
-    from components.registry.endpoints import Endpoints
+    from components.registry.endpoints import Endpoints, shares
     from pipelines.cloud import monitoring
     from pipelines.machines import cost
 
@@ -48,8 +48,7 @@ def deploy(
     endpoints = Endpoints(connection.endpoints, connection.registry)
     with translated(f"serving {model!r}"):
         if rollback:
-            previous = endpoints.roll_back(model)
-            say(f"{model}@{previous.version} has all of the traffic")
+            say(f"{model}@{endpoints.roll_back(model)} has all of the traffic")
         elif monitor:
             job = monitoring.set_up(connection, loaded, endpoints.endpoint(model))
             say(f"{model} is monitored: {job.name}", *monitoring.described(job))
@@ -67,13 +66,18 @@ def deploy(
             version = endpoints.champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
-        rows = [
-            (
-                f"{model}@{one.version}",
-                f"{one.traffic}%",
-                f"{one.min_replicas} to {one.max_replicas} x {one.machine_type}",
-                one.since,
+        endpoint = endpoints.endpoint(model)
+        deployed = {one.id: one for one in endpoint.deployed_models}
+        rows = []
+        for number, share in shares(endpoint).items():
+            one, machines = deployed[number], deployed[number].dedicated_resources
+            replicas = f"{machines.min_replica_count} to {machines.max_replica_count}"
+            rows.append(
+                (
+                    f"{model}@{number}",
+                    f"{share}%",
+                    f"{replicas} x {machines.machine_spec.machine_type}",
+                    f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else "",
+                )
             )
-            for one in endpoints.deployed(model)
-        ]
         show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import uvicorn
@@ -25,29 +24,27 @@ from trainer.serving.prediction_server import DEADLINE, PredictionServer
 
 
 def main() -> int:
-    """Serve; return the exit code, 2 after one line where there is no model to serve."""
+    """Serve; return the exit code: 2, after one line, without a model to serve."""
     parser = argparse.ArgumentParser(prog="python -m trainer.serving", description=__doc__)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 in a container"
     )
-    arguments = parser.parse_args()
     try:
-        listener = _listen(arguments.host, os.environ)
-        uri = os.environ.get("AIP_STORAGE_URI", "")
-        if not uri:
-            raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
-        path = os.environ.get(LOG_VARIABLE, "")
-        log = request_log.opened(path) if path else request_log.nowhere
+        _serve(parser.parse_args().host)
     except InputError as error:
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return EXIT_CODE
-    return _serve(listener, uri, os.environ, log)
+    return 0
 
 
-def _serve(
-    listener: socket.socket, uri: str, environment: Mapping[str, str], log: request_log.Log
-) -> int:
-    predict_route = environment.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
+def _serve(address: str) -> None:
+    listener = _listen(address)
+    uri = os.environ.get("AIP_STORAGE_URI", "")
+    if not uri:
+        raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
+    path = os.environ.get(LOG_VARIABLE, "")
+    log = request_log.opened(path) if path else None
+    predict_route = os.environ.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
     host, port = listener.getsockname()[:2]
     failure: list[BaseException] = []
 
@@ -72,7 +69,7 @@ def _serve(
         server.should_exit = True
 
     app = PredictionServer(load, ready=ready, failed=failed, log=log).application(
-        environment.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
+        os.environ.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -87,17 +84,13 @@ def _serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
-    if not failure:
-        return 0
-    if not isinstance(failure[0], InputError):
+    if failure:
         raise failure[0]
-    print(f"error: {one_line(failure[0])}", file=sys.stderr, flush=True)
-    return EXIT_CODE
 
 
-def _listen(host: str, environment: Mapping[str, str]) -> socket.socket:
-    """Open the port of the environment; raises InputError where that is impossible."""
-    text = environment.get("AIP_HTTP_PORT") or str(PORT)
+def _listen(host: str) -> socket.socket:
+    """Open $AIP_HTTP_PORT; raises InputError where that is impossible."""
+    text = os.environ.get("AIP_HTTP_PORT") or str(PORT)
     try:
         return socket.create_server((host, int(text)), backlog=1024)
     except (OSError, OverflowError, ValueError) as error:

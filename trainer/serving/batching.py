@@ -7,19 +7,18 @@ The call runs in one thread of its own, so that others are read and parsed in th
 """
 
 import asyncio
-import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
+
+import anyio
 
 
 class QueueFullError(Exception):
     """Too much waits already."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     item: Any
     size: int
     time: float
@@ -76,34 +75,22 @@ class Batcher:
             try:
                 results = await loop.run_in_executor(self._thread, self._run, items)
             except Exception as error:
-                for entry in batch:
-                    if not entry.result.done():
-                        entry.result.set_exception(error)
-                continue
+                results = [error] * len(batch)
             for entry, result in zip(batch, results, strict=True):
-                if not entry.result.done():
+                if entry.result.done():
+                    continue
+                if isinstance(result, Exception):
+                    entry.result.set_exception(result)
+                else:
                     entry.result.set_result(result)
 
     async def _batch(self) -> list[_Entry]:
         batch = [await self._queue.get()]
         size = batch[0].size
-        # What waited while `run` was busy has waited long enough.
-        end = batch[0].time + self._delay
-        while size < self._limit:
-            entry = await self._next(end)
-            if entry is None:
-                break
-            batch.append(entry)
-            size += entry.size
+        # What waited while `run` was busy has waited long enough: it is taken at once.
+        with anyio.CancelScope(deadline=batch[0].time + self._delay):
+            while size < self._limit:
+                batch.append(await self._queue.get())
+                size += batch[-1].size
         self._waiting -= size
         return batch
-
-    async def _next(self, end: float) -> _Entry | None:
-        """Return what comes next, by the loop's time `end`."""
-        with contextlib.suppress(asyncio.QueueEmpty):
-            return self._queue.get_nowait()
-        left = end - asyncio.get_running_loop().time()
-        if left > 0:
-            with contextlib.suppress(asyncio.TimeoutError):
-                return await asyncio.wait_for(self._queue.get(), left)
-        return None

@@ -57,7 +57,7 @@ class PredictionServer:
             called in a thread, while the server listens already and says that it is not ready.
         ready: is called once the model is loaded.
         failed: is called with what `load` raises.
-        log: is given the instances of each request that the model can be asked.
+        log: is given the instances of each request that the model can be asked; None: no log.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PredictionServer:
         *,
         ready: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None],
-        log: Callable[[list[Any]], None] = lambda _: None,
+        log: Callable[[list[Any]], None] | None = None,
     ) -> None:
         self._load, self._ready, self._failed, self._log = load, ready, failed, log
         self._predictor: Any = None
@@ -147,7 +147,8 @@ class PredictionServer:
         except ValueError as error:
             raise RequestError(f"the request is not JSON in UTF-8: {str(error)[:200]}") from None
         instances = self._predictor.preprocess(content)
-        self._log(content["instances"])
+        if self._log:
+            self._log(content["instances"])
         try:
             with anyio.fail_after(end - loop.time()):
                 answers = await self._batcher.submit(instances, len(instances))

@@ -75,11 +75,10 @@ class Predictor:
         Raises:
             InputError: there is none, or it lacks the signatures.
         """
-        environment = os.environ
         self.version = (
             self.version
-            or environment.get(VERSION_VARIABLE, "")
-            or environment.get("AIP_DEPLOYED_MODEL_ID", "")
+            or os.environ.get(VERSION_VARIABLE, "")
+            or os.environ.get("AIP_DEPLOYED_MODEL_ID", "")
         )
         self._model = saved_model.load(artifacts_uri, DEFAULT, EXAMPLES)
         self._signatures = self._model.signatures

@@ -39,10 +39,6 @@ class _PrivateHandler(handlers.RotatingFileHandler):
         self._failed = True
 
 
-def nowhere(_: Sequence[Any]) -> None:
-    """Log nothing."""
-
-
 def opened(path: str) -> Log:
     """Return a function that appends instances to a file, readable by its owner alone.
 

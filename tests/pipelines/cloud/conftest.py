@@ -7,6 +7,7 @@ from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation
 from pipelines.cloud import launch
 from tests.pipelines.cloud.emulator import VertexEmulator
+from tests.pipelines.cloud.stores import RegistryServer
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"
@@ -88,3 +89,11 @@ def declared(tmp_path, monkeypatch):
         path.write_text(path.read_text().replace(old, new))
 
     return change
+
+
+@pytest.fixture
+def registry(vertex, monkeypatch):
+    """A repository of compiled pipelines, to which the environment leads."""
+    with RegistryServer() as server:
+        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", server.repository)
+        yield server

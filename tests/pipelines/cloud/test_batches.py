@@ -1,5 +1,7 @@
 """Batch prediction on Vertex AI: what is compiled, sent and scheduled, and what is refused."""
 
+import hashlib
+
 import pytest
 import yaml
 from google.cloud.aiplatform_v1 import types
@@ -127,6 +129,24 @@ def test_a_recipe_with_batch_is_compiled_beside_its_training(command, with_batch
     assert inputs["machine_type"]["defaultValue"] == "n1-standard-8"
     tasks = compiled["root"]["dag"]["tasks"]
     assert {one["taskInfo"]["name"] for one in tasks.values()} == {"Find the champion", "Predict"}
+
+
+def test_it_is_uploaded_and_its_schedule_runs_those_bytes(
+    vertex, command, with_batch, registry, tmp_path
+):
+    code, out, err = command("compile", "digits", "--upload")
+    assert (code, err) == (0, "")
+    for package, file in (("training", "digits"), ("prediction", "digits-batch")):
+        content = (tmp_path / "build" / f"{file}.yaml").read_bytes()
+        version = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        assert registry.packages[f"{package}-digits"]["versions"] == {version: content}
+        assert registry.packages[f"{package}-digits"]["tags"]["latest"] == version
+        assert f"uploaded  {registry.repository}/{package}-digits/{version}" in out
+    assert command("schedule", "apply", "digits-batch")[0] == 0
+    assert registry.names().count("Upload") == 2
+    (request,) = vertex.sent("CreateSchedule")
+    job = json_format.MessageToDict(request.schedule.create_pipeline_job_request.pipeline_job._pb)
+    assert job["pipelineSpec"] == yaml.safe_load(content)
 
 
 def test_its_schedule_is_one_of_its_own(vertex, command, with_batch):

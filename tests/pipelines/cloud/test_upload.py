@@ -7,15 +7,8 @@ import pytest
 
 from pipelines.cloud import upload
 from tests.pipelines.cloud.conftest import IMAGE
-from tests.pipelines.cloud.stores import RegistryServer, StorageServer
+from tests.pipelines.cloud.stores import StorageServer
 from trainer.toml_reader import tomllib
-
-
-@pytest.fixture
-def registry(vertex, monkeypatch):
-    with RegistryServer() as server:
-        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", server.repository)
-        yield server
 
 
 @pytest.fixture
