@@ -22,26 +22,17 @@ def size(value: Any) -> int:
     return len(json.dumps(value).encode())
 
 
-def fit(
-    artifacts: Sequence[Any], parameters: Sequence[Any], droppable: Sequence[tuple[Any, str]]
-) -> list[str]:
-    """Drop metadata until the outputs of a task fit.
+def fit(artifacts: Sequence[Any], parameters: Sequence[Any], artifact: Any, key: str) -> bool:
+    """Drop a key of an artifact's metadata where the outputs of a task do not fit with it.
 
     Args:
         artifacts: all that the task puts out.
         parameters: values of all its output parameters.
-        droppable: artifacts and keys of their metadata, what is to go first before others.
 
     Returns:
-        The keys that are gone.
+        Whether there was such a key and it is gone.
     """
-    dropped = []
-    for artifact, key in droppable:
-        content = [
-            {"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts
-        ]
-        if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
-            break
-        if artifact.metadata.pop(key, None) is not None:
-            dropped.append(key)
-    return dropped
+    content = [{"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts]
+    if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
+        return False
+    return artifact.metadata.pop(key, None) is not None

@@ -108,7 +108,7 @@ def evaluate_model(
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
     outputs = (judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason)
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
-    if artifact_metadata.fit(artifacts, outputs, [(classification, "confusionMatrix")]):
+    if artifact_metadata.fit(artifacts, outputs, classification, "confusionMatrix"):
         print(
             f"The console can't hold the matrix of {len(judged.classes):,} classes; see the report"
         )

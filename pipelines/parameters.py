@@ -56,7 +56,6 @@ class RegistryOptions:
                 f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
                 "with a letter or _"
             )
-        resource_names.check("image", self.serving_image, "serving_image")
         if PREBUILT_REPOSITORY in self.serving_image and not self.serving_image.endswith(":latest"):
             raise InputError(
                 f"serving_image={self.serving_image!r}: Vertex AI takes its own images by the tag "
@@ -158,11 +157,9 @@ def _check_size(values: ParameterSet) -> None:
 
 def _check_together(values: ParameterSet) -> None:
     _check_size(values)
-    job = values.job
-    for name in ("service_account", "network", "tensorboard", "encryption_spec_key_name"):
-        resource_names.check(name, getattr(job, name))
-    resource_names.check_tensorboard(job.tensorboard, job.service_account)
-    resource_names.check_labels(job.labels)
+    for group in (values.machines, values.registry, values.job):
+        resource_names.check_names(vars(group))
+    resource_names.check_tensorboard(values.job.tensorboard, values.job.service_account)
     kind, place = kind_of(values.records.source)
     places = {
         "data_dir": values.records.data_dir,
@@ -188,8 +185,6 @@ def _check_together(values: ParameterSet) -> None:
             raise InputError(f"{name} needs the champion of a model; give its model_name")
     if training.warm_start == CHAMPION and not values.registry.model_name:
         raise InputError("warm_start='champion' is that of a model; give its model_name")
-    for name in ("image_uri", "gpu_image_uri"):
-        resource_names.check("image", getattr(values.machines, name), name)
     check_together(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)

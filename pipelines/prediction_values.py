@@ -54,9 +54,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
         for group in TOPICS.values():
             found |= vars(fields.build(group, fields.pick(group, merged)))
         check_machine("machine_type", found["machine_type"], "", 0)
-        for name in ("service_account", "encryption_spec_key_name"):
-            resource_names.check(name, found[name])
-        resource_names.check_labels(found["labels"])
+        resource_names.check_names(found)
         if not found["model_name"]:
             raise InputError(f"{recipe.name} registers no model, whose champion could predict")
     except InputError as error:

@@ -76,6 +76,11 @@ _FORMS = {
 LABEL_KEY, LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 _BUCKET_PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
+_OTHERWISE = {
+    **dict.fromkeys(("gpu_image", "serving_image", "image_uri", "gpu_image_uri"), "image"),
+    "encryption_key": "encryption_spec_key_name",
+}
+"""Names of settings and parameters whose form is called otherwise."""
 _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
@@ -90,6 +95,19 @@ def check(kind: str, value: str, called: str = "") -> None:
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
         raise InputError(f"{called or kind}={value!r} is not {shown}")
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Raise InputError for a setting or parameter whose value no such resource can be called.
+
+    Args:
+        values: by name; labels are checked as such, names of no form pass.
+    """
+    for name, value in values.items():
+        kind = _OTHERWISE.get(name, name)
+        if kind in _FORMS:
+            check(kind, value, name)
+    check_labels(values.get("labels", {}))
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:

@@ -6,16 +6,22 @@ the header of a table's first file. What is in them, the run's own steps will se
 
 import importlib.util
 import os
+import re
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import ParameterSet
-from pipelines.pretrained import check_imagenet
 from trainer.data.sources import SourceKind, kind_of
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, check_floors
 from trainer.models import open_model
+
+_WEIGHTS = "https://storage.googleapis.com/"
+"""Where Keras has the weights of keras.applications."""
+_TIMEOUT_SECONDS = 5
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -61,7 +67,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         changed["warm_start"] = str(start.resolve())
     model = open_model(training.model, training.model_options)
     if model.downloads() and not in_containers:
-        check_imagenet(model.downloads())
+        _check_imagenet(model.downloads())
     for name, uri in model.local_files().items():
         if not is_remote(uri):
             file = str(_file(f"model_options: {name}", uri))
@@ -89,6 +95,35 @@ def _check_beam() -> None:
             "up with `make dataflow` and run `.venv/dataflow/bin/python -m pipelines ...`, or use "
             "records_engine=local"
         )
+
+
+def _check_imagenet(backbone: str) -> None:
+    """Check that the backbone's ImageNet weights are in Keras' cache or can be downloaded.
+
+    Raises:
+        InputError: neither.
+    """
+    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
+    cache = Path(home, "models")
+    if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):
+        return
+    request = urllib.request.Request(_WEIGHTS, method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS).close()  # noqa: S310
+    except urllib.error.HTTPError:
+        return  # An answer, whatever it says of the bare address.
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise InputError(
+            f"model_options: weights='imagenet': those of {backbone} are not in {cache}, "
+            f"and {_WEIGHTS} does not answer ({reason}); fetch the file where there is a network "
+            "and give it as weights, or use weights=none"
+        ) from None
+
+
+def _stem(name: str) -> str:
+    """Return a name without what files spell otherwise: mobilenetv2 for mobilenet_v2."""
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def _folder(name: str, location: str) -> Path:

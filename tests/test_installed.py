@@ -66,7 +66,7 @@ def test_nothing_of_the_packages_is_left_out(installed):
 
 
 def test_the_version_is_known(installed):
-    code = "from pipelines.revision import project_version; print(project_version())"
+    code = "from pipelines.package import project_version; print(project_version())"
     shown = called(str(installed / "python"), "-c", code, cwd=installed).strip()
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
 

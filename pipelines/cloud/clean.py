@@ -38,7 +38,7 @@ class Item:
 
 
 def find(
-    connection: Connection, *, before: datetime.datetime, recipe: str, keep_last: int
+    connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
 ) -> tuple[list[Item], list[str]]:
     """Return what ended before a time, in the order of its deletion, and why other things stay.
 

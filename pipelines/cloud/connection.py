@@ -232,24 +232,18 @@ def check_server(url: str, advice: str) -> None:
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
-    try:
-        port = parts.port or (80 if parts.scheme == "http" else 443)
-    except ValueError:
-        raise CloudError(
-            f"no answer from {parts.netloc}: there is no such port; {advice}"
-        ) from None
     if urllib.request.getproxies().get(parts.scheme) and not urllib.request.proxy_bypass(host):
         return
     for number in range(1, _TRIES + 1):
         try:
+            port = parts.port or (80 if parts.scheme == "http" else 443)
             socket.create_connection((host, port), timeout=_CONNECTING_SECONDS).close()
             return
-        except (OSError, UnicodeError) as error:
-            # A name that is not known stays so; whatever else may have been a moment's trouble.
-            if number == _TRIES or isinstance(error, (socket.gaierror, UnicodeError)):
+        except (OSError, ValueError) as error:
+            # A name or a port that there is not stays so; all else may pass.
+            if number == _TRIES or isinstance(error, (socket.gaierror, ValueError)):
                 why = getattr(error, "strerror", None) or error
-                address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-                raise CloudError(f"no answer from {address} ({why}); {advice}") from None
+                raise CloudError(f"no answer from {parts.netloc} ({why}); {advice}") from None
 
 
 def console_link(settings: Settings, path: str) -> str:

@@ -16,6 +16,7 @@ from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from trainer import fields
 from trainer.errors import InputError
+from trainer.fields import option
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image
 from trainer.toml_reader import tomllib
 
@@ -23,84 +24,57 @@ FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"
 
 
-def _setting(
-    help: str,
-    form: str = "",
-    *,
-    default: Any = "",
-    choices: tuple[str, ...] = (),
-    variables: tuple[str, ...] = (),
-    gcloud: tuple[str, ...] = (),
-) -> Any:
-    """Return a field of `Settings`.
-
-    Args:
-        form: as `resource_names.check` has it; empty: any text.
-        variables: of the environment; default: VERTEX_ and the field's name.
-        gcloud: its properties in gcloud's configuration.
-    """
-    field = fields.option(default, help=help, choices=choices)
-    own = {"form": form, "variables": variables, "gcloud": gcloud}
-    field.metadata = {**field.metadata, **own}
-    return field
+_VARIABLES = {
+    "project": ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"),
+    "region": ("GOOGLE_CLOUD_REGION", "CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION"),
+    "endpoint": ENDPOINT_VARIABLES,
+    "transport": (TRANSPORT_VARIABLE,),
+}
+"""Variables of the environment; of the other settings VERTEX_ and the setting's name."""
+_GCLOUD = {
+    "project": ("core/project",),
+    "region": ("ai/region", "compute/region"),
+    "endpoint": ("api_endpoint_overrides/aiplatform",),
+}
+"""Properties in gcloud's configuration, the first one before others."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of every command that speaks to Google Cloud."""
 
-    project: str = _setting(
-        "Google Cloud project.",
-        "project",
-        variables=("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"),
-        gcloud=("core/project",),
+    project: str = option("", help="Google Cloud project.")
+    region: str = option("us-central1", help="Region of Vertex AI.")
+    pipeline_root: str = option("", help="Where runs write: gs://BUCKET/FOLDER.")
+    image: str = option("", help="Container image of components and replicas.")
+    gpu_image: str = option("", help="Container image of replicas that have accelerators.")
+    serving_image: str = option(
+        "",
+        help="Container image that serves registered models; else Google's of TensorFlow 2.15.",
     )
-    region: str = _setting(
-        "Region of Vertex AI.",
-        "region",
-        default="us-central1",
-        variables=("GOOGLE_CLOUD_REGION", "CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION"),
-        gcloud=("ai/region", "compute/region"),
-    )
-    pipeline_root: str = _setting("Where runs write: gs://BUCKET/FOLDER.", "pipeline_root")
-    image: str = _setting("Container image of components and replicas.", "image")
-    gpu_image: str = _setting("Container image of replicas that have accelerators.", "image")
-    serving_image: str = _setting(
-        "Container image that serves registered models; else Google's of TensorFlow 2.15.", "image"
-    )
-    template_repository: str = _setting(
-        "Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
+    template_repository: str = option(
+        "",
+        help="Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
         "gs://BUCKET/FOLDER.",
-        "template_repository",
     )
-    service_account: str = _setting("Account that runs and replicas act as.", "service_account")
-    network: str = _setting(
-        "Network to peer with: projects/NUMBER/global/networks/NAME.", "network"
+    service_account: str = option("", help="Account that runs and replicas act as.")
+    network: str = option("", help="Network to peer with: projects/NUMBER/global/networks/NAME.")
+    encryption_key: str = option("", help="Cloud KMS key for all that is made.")
+    tensorboard: str = option(
+        "", help="Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID."
     )
-    encryption_key: str = _setting(
-        "Cloud KMS key for all that is made.", "encryption_spec_key_name"
+    labels: dict = option({}, help="Labels of all that is made; in the environment a=b,c=d.")
+    endpoint: str = option(
+        "", help="Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080."
     )
-    tensorboard: str = _setting(
-        "Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID.", "tensorboard"
-    )
-    labels: dict = _setting("Labels of all that is made; in the environment a=b,c=d.", default={})
-    endpoint: str = _setting(
-        "Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080.",
-        "endpoint",
-        variables=ENDPOINT_VARIABLES,
-        gcloud=("api_endpoint_overrides/aiplatform",),
-    )
-    transport: str = _setting(
-        "rest or grpc; empty: rest at an endpoint of this machine, else grpc.",
+    transport: str = option(
+        "",
+        help="rest or grpc; empty: rest at an endpoint of this machine, else grpc.",
         choices=("", "rest", "grpc"),
-        variables=(TRANSPORT_VARIABLE,),
     )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if field.metadata["form"]:
-                resource_names.check(field.metadata["form"], getattr(self, field.name), field.name)
-        resource_names.check_labels(self.labels)
+        resource_names.check_names(vars(self))
 
     @property
     def parent(self) -> str:
@@ -144,8 +118,7 @@ def option_of(name: str) -> str:
 
 def variables_of(name: str) -> tuple[str, ...]:
     """Return the variables of the environment that set a setting, the first one before others."""
-    (field,) = (one for one in dataclasses.fields(Settings) if one.name == name)
-    return field.metadata["variables"] or (f"VERTEX_{name.upper()}",)
+    return _VARIABLES.get(name, (f"VERTEX_{name.upper()}",))
 
 
 def load(
@@ -233,8 +206,8 @@ def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
         # gcloud's own business: whoever has broken it hears of it from gcloud.
         return {}
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(Settings):
-        for place in reversed(field.metadata["gcloud"]):
+    for name, places in _GCLOUD.items():
+        for place in reversed(places):
             if value := parser.get(*place.split("/"), fallback=""):
-                values[field.name] = value
+                values[name] = value
     return values

@@ -14,8 +14,7 @@ from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
-from pipelines.package import Package
-from pipelines.revision import git_commit, project_version
+from pipelines.package import Package, git_commit, project_version
 
 ARTIFACT_REGISTRY = re.compile(
     r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"

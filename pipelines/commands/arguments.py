@@ -1,13 +1,23 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands take, and the settings of Google Cloud as flags of a command."""
 
+import dataclasses
+import functools
+import inspect
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cloud.settings import Settings, load, option_of, variables_of
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.cloud.connection import Connection
+
+_PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
 
 _RECIPE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
@@ -40,8 +50,15 @@ def not_empty(option: typer.CallbackParam, value: str | None) -> str | None:
     return value
 
 
+def _recipe_name(value: str | None) -> str | None:
+    """Return what --recipe names, which need not be there any more; refuse what is no name."""
+    if value is not None and not _RECIPE_NAME.fullmatch(value):
+        raise InputError(f"--recipe {value!r} is not a recipe's name, such as 'digits'")
+    return value
+
+
 Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="Only of this recipe.", callback=not_empty)
+    str | None, typer.Option("--recipe", help="Only of this recipe.", callback=_recipe_name)
 ]
 RunsDirectory = Annotated[
     str | None,
@@ -77,17 +94,6 @@ def folder(option: str, given: str) -> Path:
         return Path(given).expanduser()
     except RuntimeError as error:
         raise InputError(f"{option} {given!r}: {error}; write the folder out") from None
-
-
-def of_recipe(given: str | None) -> str:
-    """Return the recipe that --recipe names, which need not be there any more; empty: of all.
-
-    Raises:
-        InputError: no recipe can have that name.
-    """
-    if given and not _RECIPE_NAME.fullmatch(given):
-        raise InputError(f"--recipe {given!r} is not a recipe's name, such as 'digits'")
-    return given or ""
 
 
 def confirm(question: str) -> bool:
@@ -128,3 +134,59 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
                 f"--set {name} is given as {values[name]!r} and {value!r}; give it once"
             )
     return values
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenSettings:
+    """The settings of a command: called, it gathers them from everywhere.
+
+    Attributes:
+        flags: by name; None where there was none.
+    """
+
+    flags: Mapping[str, Any]
+
+    def __call__(self) -> Settings:
+        return load(self.flags, os.environ)
+
+    def connect(self) -> "Connection":
+        """Connect to the project of the settings; raise InputError where they name none."""
+        from pipelines.cloud.connection import Connection
+
+        return Connection(self().require("project"))
+
+    def options(self) -> list[str]:
+        """Return the options that were on the command line, such as --region."""
+        return [option_of(name) for name, value in self.flags.items() if value is not None]
+
+
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a Typer command a flag for each of the settings.
+
+    The function's argument `settings` becomes a `GivenSettings`: a command that turns out not
+    to need them never reads them.
+    """
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> Any:
+        flags = {field.name: arguments.pop(field.name) for field in dataclasses.fields(Settings)}
+        return function(settings=GivenSettings(flags), **arguments)
+
+    own = inspect.signature(function).parameters.values()
+    parameters = [one for one in own if one.name != "settings"]
+    for field in dataclasses.fields(Settings):
+        help = f"{field.metadata['help']} [{', '.join(variables_of(field.name))}]"
+        flag = typer.Option(
+            option_of(field.name), help=help, rich_help_panel=_PANEL, callback=not_empty
+        )
+        kind = Annotated[str | None, flag]
+        parameters.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
+            )
+        )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    # Typer would follow it to the function's own signature.
+    del command.__wrapped__
+    return command

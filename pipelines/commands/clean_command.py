@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cloud.flags import GivenSettings, with_settings
-from pipelines.commands.arguments import Recipe, confirm, of_recipe
+from pipelines.commands.arguments import GivenSettings, Recipe, confirm, with_settings
 from pipelines.console import say, show_table
 from trainer.errors import InputError
 
@@ -33,9 +32,9 @@ def clean(
     """
     from pipelines.cloud import clean as cleaning
 
-    only, before = of_recipe(recipe), _before(older_than)
+    before = _before(older_than)
     connection = settings.connect()
-    items, kept = cleaning.find(connection, before=before, recipe=only, keep_last=keep_last)
+    items, kept = cleaning.find(connection, before, recipe or "", keep_last)
     if items:
         show_table(("What", "Name", ""), [(one.kind, one.name, one.detail) for one in items])
     say(*(f"kept: {reason}" for reason in kept))

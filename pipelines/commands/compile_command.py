@@ -1,14 +1,11 @@
 """The command that compiles recipes, of compile.py and of the installed command line."""
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.cloud.flags import GivenSettings, with_settings
-from pipelines.cloud.settings import Settings
-from pipelines.commands.arguments import folder, not_empty
+from pipelines.commands.arguments import GivenSettings, folder, not_empty, with_settings
 
 
 @with_settings
@@ -34,6 +31,10 @@ def main(
     that of the file which is there, else a name that only this machine knows.
     """
     from pipelines import api, recipe
+    from pipelines.cloud import upload as storing
+    from pipelines.cloud.connection import Connection
+    from pipelines.cloud.job_request import require_image
+    from pipelines.package import Package
 
     directory = folder("--output-directory", output_directory)
     own = settings()
@@ -44,18 +45,10 @@ def main(
             start = time.monotonic()
             path = api.compile(loaded, image=own.image, directory=directory, batch=batch)
             print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
-            if upload:
-                _upload(path, own)
-
-
-def _upload(path: Path, settings: Settings) -> None:
-    from pipelines.cloud import upload
-    from pipelines.cloud.connection import Connection
-    from pipelines.cloud.job_request import require_image
-    from pipelines.package import Package
-
-    package = Package(path)
-    require_image(package, settings)
-    uploaded = upload.upload(Connection(settings), package)
-    print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
-    print(f"tags      {', '.join(upload.tags())}")
+            if not upload:
+                continue
+            package = Package(path)
+            require_image(package, own)
+            uploaded = storing.upload(Connection(own), package)
+            print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
+            print(f"tags      {', '.join(storing.tags())}")

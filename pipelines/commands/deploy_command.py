@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from pipelines import recipe as recipes
-from pipelines.cloud.flags import GivenSettings, with_settings
-from pipelines.commands.arguments import RecipeName
+from pipelines.commands.arguments import GivenSettings, RecipeName, with_settings
 from pipelines.commands.monitor_command import check_rows
 from pipelines.console import say, show_table
 from trainer.errors import InputError

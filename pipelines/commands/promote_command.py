@@ -5,20 +5,20 @@ somebody has looked at, and a champion that has to go.
 """
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from components.cloud_errors import translated
 from pipelines import local_registry
-from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.commands.arguments import (
+    GivenSettings,
     ModelName,
     RecipeName,
     RunsDirectory,
     not_empty,
     runs_folder,
+    with_settings,
 )
 from pipelines.console import say, show_table
 from trainer.errors import InputError
@@ -50,7 +50,12 @@ def promote(
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
     model = local_registry.model_of(recipe, model_name)
-    with _registry(settings, directory if local else None, model) as registry:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
+        if local:
+            registry = stack.enter_context(local_registry.opened(directory))
+        else:
+            registry = settings.connect().registry
         if version:
             champion = registry.promote(model, version)
             say(f"{champion.name} is the champion of {model}")
@@ -60,19 +65,6 @@ def promote(
             say(f"{champion.name} is the champion of {model} again{after}")
         else:
             _show(model, registry.versions(model))
-
-
-@contextlib.contextmanager
-def _registry(settings: GivenSettings, runs_directory: Path | None, model: str) -> Iterator[Any]:
-    """Yield the Model Registry of the settings, or the one in a folder of this machine's runs."""
-    from components.cloud_errors import translated
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
-        if runs_directory is None:
-            yield settings.connect().registry
-        else:
-            yield stack.enter_context(local_registry.opened(runs_directory))
 
 
 def _show(model: str, versions: list[Any]) -> None:

@@ -1,22 +1,21 @@
 """`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pipelines import api, startup
-from pipelines.cloud.flags import GivenSettings, with_settings
+from pipelines import api, resource_names, startup
 from pipelines.commands.arguments import (
+    GivenSettings,
     RecipeName,
     RunsDirectory,
     SetOptions,
     not_empty,
     parse_settings,
     runs_folder,
+    with_settings,
 )
-from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
 _RunToResume = Annotated[
@@ -103,8 +102,17 @@ def run_recipe(
         root = _root(settings, for_vertex, in_containers)
         if batch is not None:
             found = api.predict(loaded, given, runs_directory=directory, root=root, place="--batch")
-            return startup.exit_code(found.state)
-        return _run_here(loaded, given, directory, cache, in_containers, root)
+        else:
+            found = api.run(
+                loaded,
+                given,
+                runs_directory=directory,
+                cache=cache is not False,
+                in_containers=in_containers,
+                root=root,
+                place="--set",
+            )
+        return startup.exit_code(found.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
     from pipelines.cloud import batch_launch
@@ -131,26 +139,6 @@ def _check_resumed(fixed: Sequence[str], for_vertex: Sequence[str]) -> None:
         )
 
 
-def _run_here(
-    recipe: Recipe,
-    values: dict[str, Any],
-    directory: Path,
-    cache: bool | None,
-    in_containers: bool,
-    root: str,
-) -> int:
-    result = api.run(
-        recipe,
-        values,
-        runs_directory=directory,
-        cache=cache is not False,
-        in_containers=in_containers,
-        root=root,
-        place="--set",
-    )
-    return startup.exit_code(result.state)
-
-
 def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
     """Return the root of a run on this machine, unless other options `for_vertex` were given."""
     for option in for_vertex:
@@ -158,7 +146,8 @@ def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: boo
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
     # Not from the environment or a file: what a run on this machine writes stays on it, unless
     # this very command says otherwise.
-    root = settings.of_flags_alone().pipeline_root
+    root = settings.flags["pipeline_root"] or ""
+    resource_names.check("pipeline_root", root)
     if root and in_containers:
         raise InputError(
             "--pipeline-root can't be used with --in-containers, since containers have no "

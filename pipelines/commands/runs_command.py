@@ -9,8 +9,13 @@ from rich.padding import Padding
 
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
-from pipelines.cloud.flags import GivenSettings, with_settings
-from pipelines.commands.arguments import Recipe, RunsDirectory, of_recipe, runs_folder
+from pipelines.commands.arguments import (
+    GivenSettings,
+    Recipe,
+    RunsDirectory,
+    runs_folder,
+    with_settings,
+)
 from pipelines.console import cell, clock, say
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
@@ -54,7 +59,7 @@ def runs(
         )
         _compare(first, second, folder)
         return
-    list_runs(folder, settings, of_recipe(recipe), limit)
+    list_runs(folder, settings, recipe or "", limit)
 
 
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cloud.flags import GivenSettings, with_settings
-from pipelines.commands.arguments import RecipeName, confirm
+from pipelines.commands.arguments import GivenSettings, RecipeName, confirm, with_settings
 from pipelines.console import say, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")

@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 
 from pipelines import local_runs, run_history
-from pipelines.cloud.flags import GivenSettings, with_settings
 from pipelines.cloud.settings import Settings
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
+    GivenSettings,
     Rates,
     Recipe,
     RunsDirectory,
     SetOptions,
     not_empty,
-    of_recipe,
     parse_settings,
     runs_folder,
+    with_settings,
 )
 from pipelines.console import clock, say
 from trainer.errors import InputError
@@ -44,7 +44,7 @@ def status(
     rates = cost.parse_rates(rate or [])
     folder = runs_folder(runs_directory, local=True)
     if not run:
-        runs_command.list_runs(folder, settings, of_recipe(recipe), runs_command.LISTED)
+        runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
     if run_history.is_here(folder, run):
         local_runs.show_status(folder, run)
