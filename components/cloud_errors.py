@@ -48,17 +48,13 @@ def status_of(error: BaseException) -> int:
     return code if isinstance(code, int) else 0
 
 
-def reason_of(error: BaseException) -> str:
-    """Return Google's name of an error, such as ABORTED; empty where it has none.
-
-    Several reasons share an HTTP status: ABORTED and ALREADY_EXISTS are both 409.
-    """
-    code = getattr(error, "grpc_status_code", None)
-    response = getattr(error, "response", None)
+def _is_aborted(error: BaseException) -> bool:
+    """Return whether Google's name of an error is ABORTED, which has 409 as ALREADY_EXISTS has."""
+    code, response = getattr(error, "grpc_status_code", None), getattr(error, "response", None)
     if code is None and response is not None:
         with contextlib.suppress(ValueError, AttributeError):
-            return str(response.json()["error"].get("status", ""))
-    return code.name if code else ""
+            return response.json()["error"].get("status") == "ABORTED"
+    return code is not None and code.name == "ABORTED"
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -69,7 +65,7 @@ def is_retryable(error: BaseException) -> bool:
     """
     if is_dropped(error):
         return not _OTHER_PROTOCOL.search(str(error))
-    if reason_of(error) == "ABORTED" or getattr(error, "retryable", False) is True:
+    if _is_aborted(error) or getattr(error, "retryable", False) is True:
         return True
     return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
 
@@ -134,7 +130,7 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
     try:
         yield
     except (json_format.ParseError, requests.exceptions.JSONDecodeError, *_MISREAD) as error:
-        if isinstance(error, _MISREAD) and not is_misread(error):
+        if isinstance(error, _MISREAD) and not _is_misread(error):
             raise
         raise CloudError(
             f"{doing}: the answer is none of Google's ({one_line(error)[:200]}); check the setting "
@@ -155,7 +151,7 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
         raise CloudError(f"{doing}: {one_line(error)}") from None
 
 
-def is_misread(error: BaseException) -> bool:
+def _is_misread(error: BaseException) -> bool:
     """Return whether a client library failed on an answer of another form, such as a JSON array."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     module = frame.f_globals.get("__name__", "")

@@ -216,11 +216,12 @@ def results(
     """
     if not run_history.is_here(runs_directory, name):
         from pipelines.cloud import past_runs
+        from pipelines.cloud.connection import Connection
         from pipelines.cloud.settings import load as load_settings
 
         own = settings() if settings else load_settings({}, os.environ)
         if own.project:
-            return past_runs.find(own, name)
+            return past_runs.find(Connection(own), name)
     return run_history.find(runs_directory, name)
 
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from components import vertex_client
-from components.cloud_errors import CloudError, described, is_misread, status_of
+from components.cloud_errors import CloudError, translated
 from components.vertex_client import is_loopback
-from pipelines.cloud import place_checks, project_checks, runs
+from pipelines.cloud import project_checks, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.project_checks import Finding
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
-from trainer.errors import InputError, one_line
+from trainer.errors import InputError
 from trainer.machines.worker_pools import worker_pool_specs
 
 
@@ -57,15 +57,15 @@ def _checks(
     for name in project_checks.APIS:
         checks[f"API {name}"] = functools.partial(project_checks.api, name=name)
     checks["own rights"] = project_checks.own_rights
-    checks["bucket"] = place_checks.bucket
-    checks["pipeline repository"] = place_checks.pipeline_repository
-    checks["image"] = place_checks.image
+    checks["bucket"] = project_checks.bucket
+    checks["pipeline repository"] = project_checks.pipeline_repository
+    checks["image"] = project_checks.image
     if settings.gpu_image:
-        checks["image for GPUs"] = functools.partial(place_checks.image, setting="gpu_image")
+        checks["image for GPUs"] = functools.partial(project_checks.image, setting="gpu_image")
     if settings.serving_image:
-        checks["serving image"] = functools.partial(place_checks.image, setting="serving_image")
+        checks["serving image"] = functools.partial(project_checks.image, setting="serving_image")
     if settings.template_repository:
-        checks["own right to upload"] = place_checks.uploads
+        checks["own right to upload"] = project_checks.uploads
     if settings.service_account:
         checks["own right to act as the account of runs"] = project_checks.act_as
         deploys = parameters is not None and parameters.pipeline.deploy_champion
@@ -80,20 +80,16 @@ def _checks(
 
 
 def _checked(name: str, check: Callable[[], Finding]) -> Finding:
+    unchecked = "could not be checked"
     try:
-        return check()
+        with translated(unchecked):
+            return check()
     except (CloudError, InputError) as error:
+        # A call that names itself was refused; any other may lack a right, and tells nothing.
+        _, unnamed, why = str(error).partition(f"{unchecked}: ")
+        if unnamed:
+            return Finding(None, f"{name}: {unchecked}", why)
         return Finding(False, f"{name}: {error}")
-    except Exception as error:
-        if is_misread(error):
-            answer = f"the answer is none of Google's ({one_line(error)})"
-            return Finding(None, f"{name}: could not be checked", answer)
-        if not status_of(error) and not isinstance(error, (OSError, ValueError)):
-            # Neither an answer nor a broken connection: a bug of ours.
-            module = type(error).__module__
-            if not module.startswith(("google", "requests", "urllib3")):
-                raise
-        return Finding(None, f"{name}: could not be checked", described(error))
 
 
 def _credentials(connection: Connection) -> Finding:

@@ -1,7 +1,6 @@
 """Runs on Vertex AI in the form that `runs` shows and compares."""
 
 import concurrent.futures
-import dataclasses
 from typing import Any
 
 from pipelines.cloud import runs
@@ -22,19 +21,31 @@ def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
     found = runs.listed(connection, recipe, limit=limit)
     # A list has no details of tasks, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda job: _find(connection, runs.id_of(job)), found))
+        return list(pool.map(lambda job: find(connection, runs.id_of(job)), found))
 
 
-def find(settings: Settings, run_id: str) -> PastRun:
+def find(connection: Connection, run_id: str) -> PastRun:
     """Return the run with an ID; raise InputError where there is none."""
-    return _find(Connection(settings), run_id)
-
-
-def _find(connection: Connection, run_id: str) -> PastRun:
     job = runs.get(connection, run_id)
-    found = _past(connection.settings, job)
-    expiry = runs.expiry(connection, job)
-    return dataclasses.replace(found, state=runs.EXPIRED, error=expiry) if expiry else found
+    state, expiry = runs.state_of(job), runs.expiry(connection, job)
+    start, end = job.start_time or job.create_time, job.end_time
+    verdict, _, reason = runs.verdict_of(job).partition(": ")
+    return PastRun(
+        name=run_id,
+        place=PLACE,
+        recipe=job.display_name or job.labels.get("recipe", ""),
+        state=runs.EXPIRED if expiry else state,
+        started=start,
+        seconds=(end - start).total_seconds() if start and end else None,
+        parameters=parameters_of(job),
+        metrics=_metrics(job),
+        verdict=verdict,
+        reason=reason,
+        error=expiry or (runs.failure_of(job, []) if state == "FAILED" else ""),
+        training=uri_of(job, PLAN, TRAINING),
+        predictions=uri_of(job, _EVALUATION, "predictions"),
+        link=run_link(connection.settings, run_id),
+    )
 
 
 def parameters_of(job: Any) -> dict[str, Any]:
@@ -51,29 +62,6 @@ def parameters_of(job: Any) -> dict[str, Any]:
     from pipelines.local.kfp_patches import whole_numbers
 
     return whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
-
-
-def _past(settings: Settings, job: Any) -> PastRun:
-    start = job.start_time or job.create_time
-    end = job.end_time
-    verdict, _, reason = runs.verdict_of(job).partition(": ")
-    error = runs.failure_of(job, []) if runs.state_of(job) == "FAILED" else ""
-    return PastRun(
-        name=runs.id_of(job),
-        place=PLACE,
-        recipe=job.display_name or job.labels.get("recipe", ""),
-        state=runs.state_of(job),
-        started=start,
-        seconds=(end - start).total_seconds() if start and end else None,
-        parameters=parameters_of(job),
-        metrics=_metrics(job),
-        verdict=verdict,
-        reason=reason,
-        error=error,
-        training=uri_of(job, PLAN, TRAINING),
-        predictions=uri_of(job, _EVALUATION, "predictions"),
-        link=run_link(settings, runs.id_of(job)),
-    )
 
 
 def _metrics(job: Any) -> dict[str, float]:

@@ -1,11 +1,14 @@
-"""Check whether a project lets runs happen: its APIs, rights, roles and quota."""
+"""Check whether a project lets runs happen: its APIs, rights, roles, quota and places."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection, console_link
+from pipelines.cloud.upload import ARTIFACT_REGISTRY
 from pipelines.machines import cost
 
 APIS = tuple(
@@ -28,6 +31,10 @@ NEEDED = (
 DEPLOYING = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
 """The same for what deploy_champion needs beside them."""
 
+_IMAGE = re.compile(
+    r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
+    r"(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
 _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 
@@ -51,41 +58,44 @@ def api(connection: Connection, name: str) -> Finding:
     )
 
 
-def own_permissions(
-    connection: Connection, service: str, resource: str, wanted: Sequence[str]
-) -> list[str]:
-    """Return those of the wanted permissions that who is signed in has on a resource."""
-    path, body = f"v1/{resource}:testIamPermissions", {"permissions": list(wanted)}
-    return connection.rest(service, "POST", path, body).get("permissions", [])
+def _rights(
+    connection: Connection, what: str, resource: str, wanted: Sequence[str], grant: str
+) -> Finding:
+    """Check whether who is signed in has permissions on SERVICE/RESOURCE."""
+    service, _, path = resource.partition("/")
+    body = {"permissions": list(wanted)}
+    answer = connection.rest(service, "POST", f"v1/{path}:testIamPermissions", body)
+    return _granted(answer.get("permissions", []), what, wanted, grant)
+
+
+def _granted(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
+    missing = ", ".join(one for one in wanted if one not in granted)
+    return Finding(
+        not missing, what + (f": no {missing}" if missing else ""), f"an administrator: {grant}"
+    )
 
 
 def own_rights(connection: Connection) -> Finding:
     """Check whether who is signed in may start runs and read their logs."""
     project = connection.settings.project
-    granted = own_permissions(
-        connection, "cloudresourcemanager", f"projects/{project}", OWN_PERMISSIONS
+    grant = (
+        f"gcloud projects add-iam-policy-binding {project} --member=user:YOU "
+        "--role=roles/aiplatform.user (and roles/logging.viewer)"
     )
-    missing = [one for one in OWN_PERMISSIONS if one not in granted]
-    return Finding(
-        not missing,
-        "own rights" + (f": no {', '.join(missing)}" if missing else ""),
-        f"an administrator: gcloud projects add-iam-policy-binding {project} --member=user:YOU "
-        "--role=roles/aiplatform.user (and roles/logging.viewer)",
-    )
+    resource = f"cloudresourcemanager/projects/{project}"
+    return _rights(connection, "own rights", resource, OWN_PERMISSIONS, grant)
 
 
 def act_as(connection: Connection) -> Finding:
     """Check whether who is signed in may start runs that act as the account of the settings."""
     account = connection.settings.service_account
-    right = "iam.serviceAccounts.actAs"
-    path = f"projects/-/serviceAccounts/{account}"
-    granted = own_permissions(connection, "iam", path, [right])
-    return Finding(
-        right in granted,
-        f"own right to act as {account}",
-        f"an administrator: gcloud iam service-accounts add-iam-policy-binding {account} "
-        "--member=user:YOU --role=roles/iam.serviceAccountUser",
+    grant = (
+        f"gcloud iam service-accounts add-iam-policy-binding {account} "
+        "--member=user:YOU --role=roles/iam.serviceAccountUser"
     )
+    resource = f"iam/projects/-/serviceAccounts/{account}"
+    right = "iam.serviceAccounts.actAs"
+    return _rights(connection, f"own right to act as {account}", resource, [right], grant)
 
 
 def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
@@ -169,4 +179,105 @@ def quota(connection: Connection, needed: cost.Quota) -> Finding:
         f"{'no limit' if limit < 0 else limit} in {settings.region}",
         f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or take other "
         "machines",
+    )
+
+
+def bucket(connection: Connection) -> Finding:
+    """Check whether the bucket of runs is there, in their region."""
+    settings = connection.settings.require("pipeline_root")
+    create = (
+        f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
+        f"--location={settings.region} --uniform-bucket-level-access"
+    )
+    with tolerated(NOT_FOUND):
+        found = connection.storage.get_bucket(settings.bucket, retry=connection.retry)
+        location = str(found.location).lower()
+        return Finding(
+            location == settings.region,
+            f"bucket gs://{settings.bucket}: in {location}",
+            f"take one in {settings.region}, or reading costs money and time: {create}",
+        )
+    return Finding(False, f"bucket gs://{settings.bucket}: there is none", create)
+
+
+def pipeline_repository(connection: Connection) -> Finding:
+    """Check whether the repository of templates, where one is set, is there and holds pipelines."""
+    settings = connection.settings
+    repository = settings.template_repository
+    if not repository or repository.startswith("gs://"):
+        where = repository or "none set; runs and schedules carry their pipeline themselves"
+        return Finding(True, f"pipeline repository: {where}")
+    match = ARTIFACT_REGISTRY.match(repository)
+    if not match:
+        return Finding(None, f"pipeline repository {repository}: not in Artifact Registry")
+    return _repository(connection, match, "KFP")
+
+
+def uploads(connection: Connection) -> Finding:
+    """Check whether who is signed in may upload pipelines to the repository of the settings."""
+    repository = connection.settings.template_repository
+    match, what = ARTIFACT_REGISTRY.match(repository), f"own right to upload to {repository}"
+    if match:
+        right = "artifactregistry.repositories.uploadArtifacts"
+        grant = (
+            f"gcloud artifacts repositories add-iam-policy-binding {match['repository']} "
+            f"--project={match['project']} --location={match['location']} --member=user:YOU "
+            "--role=roles/artifactregistry.writer"
+        )
+        return _rights(connection, what, f"artifactregistry/{_path(match)}", [right], grant)
+    if not repository.startswith("gs://"):
+        return Finding(None, f"{what}: not in Artifact Registry")
+    rights, name = ["storage.objects.create"], urlsplit(repository).netloc
+    granted = connection.storage.bucket(name).test_iam_permissions(rights, retry=connection.retry)
+    grant = (
+        f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
+        "--role=roles/storage.objectUser"
+    )
+    return _granted(granted, what, rights, grant)
+
+
+def image(connection: Connection, setting: str = "image") -> Finding:
+    """Check whether the image of a setting has been pushed."""
+    image = getattr(connection.settings.require(setting), setting)
+    match = _IMAGE.fullmatch(image)
+    if not match:
+        return Finding(None, f"image {image}: not in Artifact Registry; could not be checked")
+    repository = _repository(connection, match, "DOCKER")
+    if not repository.ok:
+        return repository
+    name = quote(match["name"], safe="")
+    tag = f"tags/{match['tag'] or 'latest'}"
+    version = f"versions/{match['digest']}" if match["digest"] else tag
+    path = f"v1/{_path(match)}/packages/{name}/{version}"
+    with tolerated(NOT_FOUND):
+        connection.rest("artifactregistry", "GET", path)
+        if match["project"] != connection.settings.project:
+            return Finding(
+                None,
+                f"image {image}: it is in another project than the runs",
+                "see that Vertex AI's service agents may pull it, which need "
+                f"roles/artifactregistry.reader on {match['repository']} in {match['project']}: "
+                "docs/vertex.md, step 3",
+            )
+        return Finding(True, f"image {image}")
+    return Finding(False, f"image {image}: it is not there", "build it and push it")
+
+
+def _repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
+    location, project, name = match["location"], match["project"], match["repository"]
+    create = (
+        f"gcloud artifacts repositories create {name} --project={project} --location={location} "
+        f"--repository-format={kind.lower()}"
+    )
+    with tolerated(NOT_FOUND):
+        found = connection.rest("artifactregistry", "GET", f"v1/{_path(match)}").get("format", "")
+        what = f"repository {name}: of format {found}, in {location}"
+        return Finding(found == kind, what, f"its format must be {kind}: {create}")
+    return Finding(False, f"repository {name}: there is none in {location}", create)
+
+
+def _path(match: re.Match[str]) -> str:
+    """Return the resource name of a repository of Artifact Registry."""
+    return "projects/{project}/locations/{location}/repositories/{repository}".format(
+        **match.groupdict()
     )
