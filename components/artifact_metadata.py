@@ -23,15 +23,7 @@ def size(value: Any) -> int:
 
 
 def fit(artifacts: Sequence[Any], parameters: Sequence[Any], artifact: Any, key: str) -> bool:
-    """Drop a key of an artifact's metadata where the outputs of a task do not fit with it.
-
-    Args:
-        artifacts: all that the task puts out.
-        parameters: values of all its output parameters.
-
-    Returns:
-        Whether there was such a key and it is gone.
-    """
+    """Drop a key of an artifact's metadata where a task's outputs do not fit with it; return so."""
     content = [{"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts]
     if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
         return False

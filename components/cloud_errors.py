@@ -162,9 +162,7 @@ def _is_misread(error: BaseException) -> bool:
 def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
     """Turn errors of the client libraries into an InputError, which ends a step with one line.
 
-    Args:
-        doing: what was tried.
-        role: that allows it.
+    `role` allows what was tried.
     """
     try:
         with translated(doing, f"the account of the run needs {role}"):

@@ -6,12 +6,7 @@ from components.cloud_errors import in_one_line
 def set_content_type(uri: str, content_type: str) -> None:
     """Set the content type of an object, by which a browser shows it instead of saving it.
 
-    Args:
-        uri: elsewhere than in Cloud Storage there is nothing to set. STORAGE_EMULATOR_HOST
-            leads to another server.
-
-    Raises:
-        InputError: it can't be set.
+    Elsewhere than in Cloud Storage there is nothing to set; STORAGE_EMULATOR_HOST is followed.
     """
     if not uri.startswith("gs://"):
         return

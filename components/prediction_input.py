@@ -17,13 +17,10 @@ def columns_of(dataset: Dataset) -> list[str]:
 
 
 def check(input: str, dataset: Dataset | None) -> None:
-    """Refuse an input that is not there, or that the model can't take.
+    """Raise InputError for an input that is not there, or that the model can't take.
 
-    Args:
-        dataset: that the model was trained on; None where it does not say.
-
-    Raises:
-        InputError: as said; the header of a CSV file is compared with the model's columns.
+    The header of a CSV file is compared with the columns of `dataset`, which the model was trained
+    on; None where it does not say.
     """
     kind = format_of(input)
     first = "" if kind == "bigquery" else _first_file(input)

@@ -13,11 +13,7 @@ from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, not
 
 
 def pipeline(operation: Operation) -> Any:
-    """Return the pipeline of a recipe's batch prediction.
-
-    Args:
-        operation: who is told how a run has ended.
-    """
+    """Return the pipeline of a recipe's batch prediction."""
     function = with_parameters(batch_prediction, operation, known=PARAMETERS, topics=TOPICS)
     return dsl.pipeline(name="batch-prediction")(function)
 

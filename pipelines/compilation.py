@@ -24,15 +24,12 @@ _PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
 
 
 def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
-    """Compiles `recipe` to `<output_directory>/<recipe>.yaml`.
+    """Compile a recipe to `<output_directory>/<recipe>.yaml`; return the file.
 
     A file that holds these bytes already is not touched; another is replaced at once.
 
     Args:
-        recipe: its values become the defaults of the pipeline's parameters.
-        output_directory: made where it is missing.
-        image: of components and replicas; empty: the one in the file that is there, else
-            `IMAGE`.
+        image: of components and replicas; empty: the one in the file that is there, else `IMAGE`.
 
     Raises:
         InputError: no image's name, or the directory can't be written to.

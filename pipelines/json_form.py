@@ -9,11 +9,7 @@ T = TypeVar("T")
 
 
 def read_json(path: pathlib.Path, form: type[T]) -> T | None:
-    """Read a JSON file with the fields of a dataclass; None where there is none.
-
-    Raises:
-        InputError: it has other content, or can't be read.
-    """
+    """Read a JSON file with the fields of a dataclass; None where there is none."""
     import pydantic
 
     try:

@@ -20,7 +20,7 @@ def on_this_machine(
     """Return every parameter's value, with paths made absolute.
 
     Raises:
-        InputError: no champion in `runs_directory`, no such input, or one that it can't take.
+        InputError: no champion in `runs_directory`, or an input that is not there or not fit.
     """
     values = prediction_values.values(recipe, given, place=place)
     for name in ("input", "output"):

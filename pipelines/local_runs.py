@@ -47,9 +47,6 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     Args:
         replica: such as chief-0 or workerpool0-0; "all": every one; None: the one that failed,
             else the chief.
-
-    Raises:
-        InputError: there is no such run, or it has no such replica.
     """
     from pipelines.local.failures import tail, without_noise
 

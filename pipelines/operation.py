@@ -215,11 +215,7 @@ FALLBACK += ["scheduling_strategy"]
 
 
 def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
-    """Part a recipe's TOML into values of the pipeline's parameters and its operation.
-
-    Raises:
-        InputError: a value of the operation is not fit.
-    """
+    """Part a recipe's TOML into values of the pipeline's parameters and its operation."""
     own = fields.pick(Operation, document)
     fields.check_typed(Operation, own)
     values = {name: value for name, value in document.items() if name not in own}

@@ -27,11 +27,7 @@ def check(names: Sequence[str]) -> None:
 
 
 def load(name: str) -> Any:
-    """Import a step's module and return its component.
-
-    Raises:
-        InputError: the module fails, or has no such component.
-    """
+    """Import a step's module and return its component; raise InputError where that fails."""
     from kfp.dsl.base_component import BaseComponent
 
     file = module_file("steps", name)
@@ -58,9 +54,6 @@ def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
 
     Args:
         available: the pipeline's parameters, and a channel for each of `OFFERED`.
-
-    Raises:
-        InputError: an input that is not among `available`, or of another type.
     """
     from kfp.dsl.types.type_utils import InconsistentTypeException
 

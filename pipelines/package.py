@@ -122,11 +122,7 @@ class Package:
                 yield key
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters of a run: the file's defaults, overridden by `parameters`.
-
-        Raises:
-            InputError: an unknown name, a wrong type, or no value where there must be one.
-        """
+        """Return all parameters of a run: the file's defaults, overridden by `parameters`."""
         inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
         for name in parameters:
             if name not in inputs:
@@ -186,8 +182,7 @@ def project_version() -> str:
 def git_commit() -> str:
     """Return the first 12 digits of the commit that is checked out; empty outside a repository.
 
-    The repository is this checkout, else, for an installed package, that of the working folder,
-    which has the recipes.
+    That of this checkout; of the working folder, with its recipes, for an installed package.
     """
     try:
         result = subprocess.run(

@@ -16,14 +16,11 @@ from trainer.models.catalog import CATALOG
 
 
 def show(word: str, console: Console) -> None:
-    """Prints parameters with their types, defaults and descriptions, below their topics.
+    """Print parameters with their types, defaults and descriptions, below their topics.
 
     Args:
         word: a topic, or part of a name or a description, in upper or lower case; empty: all.
             The whole names model_options and columns add the options of each model or type.
-
-    Raises:
-        InputError: no parameter is about it.
     """
     wanted = word.lower()
     found = {topic: _names(topic, wanted) for topic in TOPICS}

@@ -115,15 +115,11 @@ TOPICS: dict[str, type] = {
 
 
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
-    """Checks parameter values, those not given being the defaults.
+    """Check parameter values, those not given being the defaults.
 
     Args:
         values: by name; text stands for any type, as a command line has it.
-        place: where they come from, for messages.
-
-    Raises:
-        InputError: an unknown name, a wrong type, a value out of range, or values that do
-            not fit together; the message begins with `place`.
+        place: where they come from, with which the message of an InputError begins.
     """
     try:
         for name in values:
@@ -221,14 +217,11 @@ def with_parameters(
     known: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
     topics: Mapping[str, type] = TOPICS,
 ) -> Callable[..., Any]:
-    """Gives a pipeline function that takes a dictionary the signature of all parameters.
+    """Give a pipeline function that takes a dictionary the signature of all parameters.
 
-    It is called with that dictionary and `others`. `known` and `topics` are those of the pipeline;
-    default: of training.
-
-    KFP reads names, types and defaults from the signature and descriptions from the
-    docstring, and calls the function with one channel a parameter, in order. The console lists
-    parameters by name: a description begins with its topic.
+    It is called with that dictionary and `others`. KFP reads names, types and defaults from the
+    signature and descriptions from the docstring, and calls the function with one channel a
+    parameter, in order. The console lists parameters by name: a description begins with its topic.
     """
     names = {group: topic for topic, group in topics.items()}
     lines = [

@@ -32,9 +32,6 @@ def show(
         minutes: that the training job is expected to run; 0: not known.
         rates: prices an hour in place of the table's, as `cost.parse_rates` takes them.
         operation: has the machines of steps and of the endpoint.
-
-    Raises:
-        InputError: max_cost pays for less than a minute, or a rate is none.
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
@@ -44,12 +41,7 @@ def show(
 
 
 def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
-    """Print machines and price of a batch prediction; nobody knows how long it will take.
-
-    Args:
-        values: of its parameters.
-        rates: as `show` takes them.
-    """
+    """Print machines and price of a batch prediction; nobody knows how long it will take."""
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
     prices = cost.table().overridden(cost.parse_rates(rates, pools))

@@ -20,9 +20,6 @@ ENDINGS = (*IMAGES, ".csv", ".jsonl")
 def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each instance in a file, local or gs://.
 
-    Args:
-        recipe: whose columns are taken from a CSV file.
-
     Raises:
         InputError: the file can't be read, or is not of a kind that the recipe's model takes.
     """

@@ -37,10 +37,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
 
     Args:
         given: in place of the recipe's; text stands for any type.
-        place: where these come from, for messages.
-
-    Raises:
-        InputError: an unknown name, or a value that is not fit.
+        place: where these come from, with which the message of an InputError begins.
     """
     own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name

@@ -70,14 +70,10 @@ def schema() -> dict[str, Any]:
 
 
 def load(name: str, *folders: Path) -> Recipe:
-    """Reads and checks recipe `name`.
-
-    Args:
-        folders: where recipes are looked for; default: those that come along and the user's own.
+    """Read and check a recipe, of `folders` or of those that come along and the user's own.
 
     Raises:
-        InputError: no such recipe, two of that name, no TOML, or a value that is not fit for its
-            parameter.
+        InputError: no such recipe, two of that name, no TOML, or a value that is not fit.
     """
     known = _paths(*folders)
     if name not in known:
@@ -119,11 +115,7 @@ def load(name: str, *folders: Path) -> Recipe:
 
 
 def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str) -> ParameterSet:
-    """Check values of TOML as `checked` does, added to `given`; they have TOML's own types.
-
-    Raises:
-        InputError: text or a number where the parameter has another type, too.
-    """
+    """Check values of TOML, of its own types, as `checked` does, added to `given`."""
     try:
         for name in PARAMETERS.keys() & values.keys():
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})

@@ -24,14 +24,10 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     """Compare requests with the training split of a table.
 
     Args:
-        before: what the model was trained on.
         instances: rows, as a server takes them; serialized tf.Examples are passed over.
 
     Returns:
         As `drift.measure` does, without the classes; and how many rows there were.
-
-    Raises:
-        InputError: they are requests to another model, or there is none.
     """
     columns = columns_of(before)
     names = {argument_name(one.name): one.dtype for one in columns}

@@ -85,11 +85,9 @@ _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
 def check(kind: str, value: str, called: str = "") -> None:
-    """Raises InputError for a `value` that no resource of a kind can be called.
+    """Raise InputError for a value that no resource of a kind can be called; empty is fine.
 
     Args:
-        kind: the name of the pipeline's parameter, or image.
-        value: empty for none, which is fine.
         called: what the user calls it, for the message; default: kind.
     """
     form, shown = _FORMS[kind]
@@ -98,11 +96,7 @@ def check(kind: str, value: str, called: str = "") -> None:
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Raise InputError for a setting or parameter whose value no such resource can be called.
-
-    Args:
-        values: by name; labels are checked as such, names of no form pass.
-    """
+    """Raise InputError for settings or parameters whose values no such resources can be called."""
     for name, value in values.items():
         kind = _OTHERWISE.get(name, name)
         if kind in _FORMS:
@@ -134,13 +128,10 @@ def check_place(name: str, place: str) -> None:
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:
-    """Raises InputError for a key, a TensorBoard or a subnetwork of another region than a run's.
+    """Raise InputError for a key, a TensorBoard or a subnetwork of another region than a run's.
 
     https://cloud.google.com/vertex-ai/docs/experiments/tensorboard-setup and EncryptionSpec, as
     above, want them in the region of the job.
-
-    Args:
-        values: of the pipeline's parameters, by name; their form has been checked.
     """
     for name in _REGIONAL:
         match = _FORMS[name][0].fullmatch(values.get(name, ""))

@@ -145,11 +145,7 @@ def _loaded(runs_directory: pathlib.Path) -> Iterator[PastRun | InputError]:
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:
-    """Return the run of that name; "latest" is the one that was started or resumed last.
-
-    Raises:
-        InputError: there is no such run.
-    """
+    """Return the run of that name; "latest" is the one that was started or resumed last."""
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())
     raise InputError(
@@ -168,11 +164,7 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path) -> PastRun:
-    """Read the run of a folder.
-
-    Raises:
-        InputError: it is not the folder of a run.
-    """
+    """Read the run of a folder."""
     record = read_record(directory)
     try:
         started = datetime.datetime.fromisoformat(record.started).astimezone()
@@ -218,11 +210,7 @@ def resume_command(directory: pathlib.Path) -> str:
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:
-    """Read run.json.
-
-    Raises:
-        InputError: there is none, or it is not what a run writes.
-    """
+    """Read run.json; raise InputError where there is none, or it is not what a run writes."""
     record = read_json(directory / RECORD_FILE_NAME, RunRecord)
     if record is None:
         raise InputError(f"{directory} is not the folder of a run: it has no {RECORD_FILE_NAME}")
@@ -254,9 +242,7 @@ def is_running(directory: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def locked(directory: pathlib.Path) -> Iterator[int]:
-    """Hold the lock of a run's folder; gives its file descriptor.
-
-    A child process that inherits the descriptor holds the lock, too.
+    """Hold the lock of a run's folder; yield its file descriptor, which a child may inherit.
 
     Raises:
         InputError: another process holds it, and did not let go within seconds.

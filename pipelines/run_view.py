@@ -44,12 +44,7 @@ _MARKS = {
 def view_of(
     rows: Callable[[], Iterable[Row]], console: Console, title: str
 ) -> "LiveView | PlainView":
-    """Return the view that suits the console.
-
-    Args:
-        rows: returns the run's rows as they are now.
-        title: stands above the table of a terminal.
-    """
+    """Return the view that suits the console; the title stands above the table of a terminal."""
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(rows, console, title) if live else PlainView(rows, console)
 
@@ -95,11 +90,7 @@ class LiveView:
         self._live.console.print(text, style="yellow", highlight=False)
 
     def _lines(self, rows: list[Row], most: int = _MOST_LINES) -> list[Text]:
-        """Lay the rows out: mark, name, clock and text, the replicas' columns apart.
-
-        Args:
-            most: lines of a row's text.
-        """
+        """Lay the rows out, with `most` lines of text each, and the replicas' columns apart."""
         width = max(20, self._live.console.width - _ECHO)
         names = {
             inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)

@@ -25,12 +25,9 @@ _TIMEOUT_SECONDS = 5
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
-    """Parameters that a run on this machine needs otherwise than they were given.
+    """Return parameters that a run on this machine needs otherwise than they were given.
 
     Local paths become absolute, since each step runs in a folder of its own.
-
-    Args:
-        in_containers: the run's steps are, with the packages of their image.
 
     Raises:
         InputError: a local folder or file that is not there or can't be used, a class without
@@ -98,11 +95,7 @@ def _check_beam() -> None:
 
 
 def _check_imagenet(backbone: str) -> None:
-    """Check that the backbone's ImageNet weights are in Keras' cache or can be downloaded.
-
-    Raises:
-        InputError: neither.
-    """
+    """Raise InputError where ImageNet weights are neither in Keras' cache nor can be downloaded."""
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     cache = Path(home, "models")
     if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):

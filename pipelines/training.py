@@ -48,11 +48,8 @@ def step(
 ) -> dsl.PipelineTask:
     """Add a step that ends in the same outputs however often it runs, and so can be retried.
 
-    The training job is none of these: Vertex AI restarts its replicas itself.
-
-    Args:
-        available: values of which the component gets, by their names, those that it takes.
-        inputs: its other inputs.
+    The training job is none of these: Vertex AI restarts its replicas itself. Of `available` the
+    component gets, by their names, those that it takes.
     """
     taken = component.component_spec.inputs.keys() & available.keys()
     task = component(**{**{name: available[name] for name in taken}, **inputs})

@@ -25,10 +25,6 @@ def launch(
 ) -> int:
     """Start a batch prediction and, unless it is detached, wait for its end; return the exit code.
 
-    Args:
-        given: parameters that were set, by name.
-        name: of the run; empty: one is made.
-
     Raises:
         InputError: no champion, no such input, or another mistake, before anything was sent.
     """
@@ -46,11 +42,7 @@ def launch(
 
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:
-    """Make the schedule of a recipe's batch prediction what its [batch] declares.
-
-    Raises:
-        InputError: it declares none, or values that are not fit.
-    """
+    """Make the schedule of a recipe's batch prediction what its [batch] declares."""
     batch = recipe.operation.batch
     if not batch or not batch.schedule:
         raise InputError(

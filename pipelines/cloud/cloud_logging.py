@@ -38,12 +38,7 @@ class Source:
 
 
 def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
-    """Return the last lines that a job's replicas wrote, oldest first.
-
-    Args:
-        replica: workerpool<pool>-<index>; empty: of all.
-        limit: how many lines.
-    """
+    """Return the last lines that a job's replicas wrote, or one replica, oldest first."""
     terms = [
         'resource.type="ml_job"',
         f'resource.labels.job_id="{source.job_id}"',
@@ -72,11 +67,7 @@ def lines(connection: Connection, source: Source, replica: str = "", limit: int 
 
 
 def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
-    """Return where the lines about a run's failure, or else of its training, are.
-
-    Raises:
-        InputError: nothing of the run has logged anything yet.
-    """
+    """Return where the lines about a run's failure, or else of its training, are."""
     start = job.create_time - _MARGIN
     end = job.end_time + _MARGIN if job.end_time else None
     tasks = runs.tasks_of(job)

@@ -98,12 +98,7 @@ class Connection:
         return with_scheme(endpoint) if is_loopback(endpoint) else ""
 
     def check_answers(self, endpoint: str, advice: str = "") -> None:
-        """Raise CloudError where nobody answers at an endpoint; ask each only once.
-
-        Args:
-            endpoint: without a scheme https is meant.
-            advice: what to check.
-        """
+        """Raise CloudError with advice where nobody answers at an endpoint; ask each only once."""
         url = endpoint if "://" in endpoint else f"https://{endpoint}"
         if url not in self._answering:
             check_server(url, advice or "check the network, and HTTPS_PROXY if it needs one")
@@ -165,13 +160,8 @@ class Connection:
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Ask an API that has no client library here, such as Cloud Logging's.
 
-        Args:
-            service: as in `SERVICE.googleapis.com`; gcloud's own variable
-                CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint; a Vertex AI of
-                this machine stands for every API that has none.
-            method: GET, POST or PATCH.
-            path: after the endpoint, with the version.
-            body: JSON.
+        gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint than
+        SERVICE.googleapis.com; a Vertex AI of this machine stands for every API that has none.
         """
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
         base = with_scheme(endpoint) or self._local_endpoint or f"https://{service}.googleapis.com"
@@ -188,10 +178,7 @@ class Connection:
         return answer
 
     def request(self, method: str, url: str, **content: Any) -> Any:
-        """Send a request and return the answer, a requests.Response.
-
-        Args:
-            content: json, or data and files, as `requests` has them.
+        """Send a request, with the content that `requests` takes; return its Response.
 
         Raises:
             google.api_core.exceptions.GoogleAPICallError: it is refused.
@@ -225,10 +212,6 @@ def check_server(url: str, advice: str) -> None:
     """Raise CloudError where a server takes no connections, before calls that retry for minutes.
 
     A server behind a proxy is the proxy's business, and left alone.
-
-    Args:
-        url: with a scheme, which stands for a port where there is none.
-        advice: what to check where nobody answers.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""

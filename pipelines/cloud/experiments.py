@@ -33,10 +33,7 @@ def link(settings: Settings, experiment: str) -> str:
 
 
 def add(connection: Connection, recipe: str, run_id: str) -> str:
-    """Put a run into the experiment of its recipe, which is created where it is missing.
-
-    Returns:
-        The experiment's name.
+    """Put a run into the experiment of its recipe, which is created where missing; return its name.
 
     Raises:
         CloudError: refused, no connection, or the run has no context yet after a minute.

@@ -21,10 +21,7 @@ _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
-    """Compile a recipe with the image of the settings; warn of an image without a digest.
-
-    Args:
-        batch: compile its batch prediction.
+    """Compile a recipe, or its batch prediction, with the image of the settings.
 
     Raises:
         InputError: there is no image that Vertex AI could pull.
@@ -121,11 +118,7 @@ def pipeline_job(
 
 
 def again(job: Any, run_id: str, resume_from: str) -> Any:
-    """Return a PipelineJob like one that has ended, to be sent as another run.
-
-    Args:
-        resume_from: directory of a training job to go on from; empty: none.
-    """
+    """Return a PipelineJob like one that has ended, to be sent as another run."""
     from google.protobuf import json_format
 
     old = json_format.MessageToDict(job._pb)

@@ -27,10 +27,7 @@ _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
 
 
 def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
-    """Have an endpoint's models monitored, or change how they are; return the job.
-
-    Args:
-        endpoint: types.Endpoint of a model of a table.
+    """Have an endpoint's models of a table monitored, or change how they are; return the job.
 
     Raises:
         InputError: no version is deployed to it.

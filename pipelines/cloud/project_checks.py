@@ -99,11 +99,7 @@ def act_as(connection: Connection) -> Finding:
 
 
 def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
-    """Check whether the account of runs has its rights, by whichever role of the project's.
-
-    Args:
-        deploys: whether runs deploy their champions.
-    """
+    """Check whether the account of runs has its rights, by whichever role of the project's."""
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"

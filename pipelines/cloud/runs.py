@@ -87,14 +87,7 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
 
 
 def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
-    """Return the PipelineJob with an ID.
-
-    Args:
-        retry: None: the connection's.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the PipelineJob with an ID; raise InputError where there is none."""
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
     with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):

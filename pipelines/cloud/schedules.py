@@ -46,7 +46,6 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
 
     Raises:
         InputError: the recipe declares no schedule, or one that Vertex AI refuses.
-        CloudError: refused for another reason, or no connection.
     """
     declared = recipe.operation.retraining
     if not declared:

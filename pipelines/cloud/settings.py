@@ -124,16 +124,11 @@ def variables_of(name: str) -> tuple[str, ...]:
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], directory: Path = Path()
 ) -> Settings:
-    """Gathers the settings.
-
-    Args:
-        flags: by name; None and empty text mean not given.
-        environment: variables, as os.environ has them.
-        directory: where vertex.toml is looked for.
+    """Gather the settings; flags that are None or empty are not given.
 
     Raises:
-        InputError: a file that can't be read, an unknown name in it, or a value that is
-            none; the message says where the value came from.
+        InputError: a file that can't be read, an unknown name in it, or a value that is not fit;
+            the message says where the value came from.
     """
     layers = [
         ("gcloud's configuration", _from_gcloud(environment)),

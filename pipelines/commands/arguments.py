@@ -50,9 +50,9 @@ def not_empty(option: typer.CallbackParam, value: str | None) -> str | None:
     return value
 
 
-def _recipe_name(value: str | None) -> str | None:
+def _recipe_name(option: typer.CallbackParam, value: str | None) -> str | None:
     """Return what --recipe names, which need not be there any more; refuse what is no name."""
-    if value is not None and not _RECIPE_NAME.fullmatch(value):
+    if not_empty(option, value) and not _RECIPE_NAME.fullmatch(value or ""):
         raise InputError(f"--recipe {value!r} is not a recipe's name, such as 'digits'")
     return value
 
@@ -85,11 +85,7 @@ def runs_folder(given: str | None, *, local: bool) -> Path:
 
 
 def folder(option: str, given: str) -> Path:
-    """Return the folder that an option names; `~` is the user's own, as shells leave it.
-
-    Raises:
-        InputError: it names none.
-    """
+    """Return the folder that an option names; `~` is the user's own, as shells leave it."""
     try:
         return Path(given).expanduser()
     except RuntimeError as error:
@@ -100,7 +96,6 @@ def confirm(question: str) -> bool:
     """Return the answer on the terminal, before something is deleted.
 
     Raises:
-        typer.Abort: it is Ctrl-C.
         InputError: there is nobody to answer.
     """
     try:
@@ -114,11 +109,7 @@ def confirm(question: str) -> bool:
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """`name=value` texts as a dictionary.
-
-    Raises:
-        InputError: one has no `=`, or two contradict each other.
-    """
+    """Return `name=value` texts as a dictionary; refuse one without `=`, and contradictions."""
     values: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
@@ -138,11 +129,7 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class GivenSettings:
-    """The settings of a command: called, it gathers them from everywhere.
-
-    Attributes:
-        flags: by name; None where there was none.
-    """
+    """The flags of a command, None where not given; called, it gathers the settings."""
 
     flags: Mapping[str, Any]
 
@@ -161,7 +148,7 @@ class GivenSettings:
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a Typer command a flag for each of the settings.
+    """Give a Typer command a flag for each of the settings.
 
     The function's argument `settings` becomes a `GivenSettings`: a command that turns out not
     to need them never reads them.

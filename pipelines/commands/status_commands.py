@@ -156,11 +156,7 @@ def doctor(
 
 
 def _settings_for(run: str, settings: GivenSettings, folder: Path) -> Settings:
-    """Return the settings by which a run that is not here is found on Vertex AI.
-
-    Raises:
-        InputError: they name no project.
-    """
+    """Return the settings by which a run that is not here is found on Vertex AI."""
     own = settings()
     if not own.project:
         raise InputError(

@@ -66,11 +66,7 @@ def tensorboard(
 
 
 def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
-    """Return the runs that are meant and have logs, each once.
-
-    Raises:
-        InputError: a name is none of a run or of a recipe with runs, or there are no logs.
-    """
+    """Return the runs that are meant and have logs, each once."""
     found: dict[str, PastRun] = {}
     for name in names:
         if run_history.is_here(folder, name):

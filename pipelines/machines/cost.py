@@ -156,9 +156,6 @@ def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> li
     """Return the quota metrics of Vertex AI that a job of these pools counts against, by name.
 
     https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
-
-    Args:
-        strategy: by which the machines are provided.
     """
     training = f"{_SERVICE}/custom_model_training_"
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
@@ -179,13 +176,10 @@ def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> li
 def parse_rates(
     texts: Sequence[str], pools: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, float]:
-    """`NAME=PRICE` texts as a dictionary.
+    """Return `NAME=PRICE` texts as a dictionary; refuse what nothing has as its name.
 
     Args:
         pools: what is to be priced; None: whatever has been run.
-
-    Raises:
-        InputError: it is none, or nothing that could be priced has that name.
     """
     rates: dict[str, float] = {}
     for text in texts:
