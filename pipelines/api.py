@@ -87,8 +87,7 @@ def compile(
     """
     from pipelines import compilation
 
-    write = compilation.write_batch if batch else compilation.write
-    return write(recipe, directory, image)
+    return compilation.write(recipe, directory, image, batch=batch)
 
 
 def run(
@@ -158,8 +157,8 @@ def predict(
     """
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally
-        from pipelines.local_prediction import on_this_machine
         from pipelines.package import Package
+        from pipelines.prediction_values import on_this_machine
 
         given = on_this_machine(recipe, values, runs_directory, place)
         package = Package(compile(recipe, batch=True))

@@ -2,7 +2,6 @@
 
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,34 +22,24 @@ _PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
 """An input of the pipeline in KFP's YAML."""
 
 
-def write(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
+def write(recipe: Recipe, output_directory: Path, image: str = "", *, batch: bool = False) -> Path:
     """Compile a recipe to `<output_directory>/<recipe>.yaml`; return the file.
 
     A file that holds these bytes already is not touched; another is replaced at once.
 
     Args:
         image: of components and replicas; empty: the one in the file that is there, else `IMAGE`.
+        batch: compile the recipe's batch prediction, to `<recipe>-batch.yaml`.
 
     Raises:
         InputError: no image's name, or the directory can't be written to.
         lint.InvalidPipelineError: what was compiled breaks a rule of Vertex AI's.
     """
-    return _write(output_directory / f"{recipe.name}.yaml", recipe, image, compiled)
-
-
-def write_batch(recipe: Recipe, output_directory: Path, image: str = "") -> Path:
-    """Compiles a recipe's batch prediction to `<output_directory>/<recipe>-batch.yaml`.
-
-    Arguments and errors are those of `write`; recipe's [batch] has the defaults.
-    """
-    path = output_directory / f"{name_of(recipe.name)}.yaml"
-    return _write(path, recipe, image, compiled_batch)
-
-
-def _write(path: Path, recipe: Recipe, image: str, compile: Callable[[Recipe, str], str]) -> Path:
+    path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        text = compile(recipe, image or _image_of(path) or IMAGE)
+        image = image or _image_of(path) or IMAGE
+        text = compiled_batch(recipe, image) if batch else compiled(recipe, image)
         if text != present:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)

@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
@@ -63,30 +63,6 @@ class RegistryOptions:
             )
 
 
-GROUPS = (
-    RecordOptions,
-    EngineOptions,
-    TrainingConfig,
-    MachineOptions,
-    PipelineOptions,
-    GateOptions,
-    RegistryOptions,
-    JobOptions,
-)
-
-
-def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
-    """Return by name the first group that has it, and its field there."""
-    found: dict[str, tuple[type, dataclasses.Field]] = {}
-    for group in GROUPS:
-        for field in dataclasses.fields(group):
-            found.setdefault(field.name, (group, field))
-    return found
-
-
-PARAMETERS = _parameters()
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParameterSet:
     """A value for each parameter, all of the right type, in bounds and fitting together."""
@@ -108,10 +84,21 @@ class ParameterSet:
         return {name: merged[name] for name in PARAMETERS}
 
 
-TOPICS: dict[str, type] = {
-    part.name: group for part, group in zip(dataclasses.fields(ParameterSet), GROUPS, strict=True)
-}
+TOPICS: dict[str, type] = get_type_hints(ParameterSet)
 """The dataclass of each topic."""
+GROUPS = tuple(TOPICS.values())
+
+
+def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
+    """Return by name the first group that has it, and its field there."""
+    found: dict[str, tuple[type, dataclasses.Field]] = {}
+    for group in GROUPS:
+        for field in dataclasses.fields(group):
+            found.setdefault(field.name, (group, field))
+    return found
+
+
+PARAMETERS = _parameters()
 
 
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:

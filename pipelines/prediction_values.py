@@ -1,15 +1,18 @@
 """Parameters of a recipe's batch prediction, from its [batch] table and --set, checked."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from components.prediction_options import PredictionJobOptions, PredictionOptions
+from components.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
 from pipelines.operation import Batch
 from pipelines.recipe import Recipe
 from trainer import fields
+from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.machines.machine_types import check_machine
 
@@ -57,3 +60,29 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     return {name: found[name] for name in PARAMETERS}
+
+
+def on_this_machine(
+    recipe: Recipe, given: Mapping[str, Any], runs_directory: Path, place: str
+) -> dict[str, Any]:
+    """Return every parameter's value, with paths made absolute.
+
+    Raises:
+        InputError: no champion in `runs_directory`, or an input that is not there or not fit.
+    """
+    from components import prediction_input
+    from pipelines import local_registry
+    from trainer.data.schema import training_data
+
+    found = values(recipe, given, place=place)
+    for name in ("input", "output"):
+        if found[name].startswith(BIGQUERY):
+            raise InputError(
+                f"{name}={found[name]!r} is on Google Cloud; leave out --local, or give files"
+            )
+        if found[name] and not is_remote(found[name]):
+            # Each step runs in a folder of its own.
+            found[name] = os.path.abspath(found[name])  # noqa: PTH100 - it may be a pattern
+    champion = local_registry.champion(recipe.name, found["model_name"], runs_directory)
+    prediction_input.check(found["input"], training_data(champion.artifact_uri))
+    return found

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection, console_link
-from pipelines.cloud.upload import ARTIFACT_REGISTRY
+from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 from pipelines.machines import cost
 
 APIS = tuple(
@@ -220,7 +220,9 @@ def uploads(connection: Connection) -> Finding:
             f"--project={match['project']} --location={match['location']} --member=user:YOU "
             "--role=roles/artifactregistry.writer"
         )
-        return _rights(connection, what, f"artifactregistry/{_path(match)}", [right], grant)
+        return _rights(
+            connection, what, f"artifactregistry/{repository_path(match)}", [right], grant
+        )
     if not repository.startswith("gs://"):
         return Finding(None, f"{what}: not in Artifact Registry")
     rights, name = ["storage.objects.create"], urlsplit(repository).netloc
@@ -244,7 +246,7 @@ def image(connection: Connection, setting: str = "image") -> Finding:
     name = quote(match["name"], safe="")
     tag = f"tags/{match['tag'] or 'latest'}"
     version = f"versions/{match['digest']}" if match["digest"] else tag
-    path = f"v1/{_path(match)}/packages/{name}/{version}"
+    path = f"v1/{repository_path(match)}/packages/{name}/{version}"
     with tolerated(NOT_FOUND):
         connection.rest("artifactregistry", "GET", path)
         if match["project"] != connection.settings.project:
@@ -266,14 +268,9 @@ def _repository(connection: Connection, match: re.Match[str], kind: str) -> Find
         f"--repository-format={kind.lower()}"
     )
     with tolerated(NOT_FOUND):
-        found = connection.rest("artifactregistry", "GET", f"v1/{_path(match)}").get("format", "")
+        found = connection.rest("artifactregistry", "GET", f"v1/{repository_path(match)}").get(
+            "format", ""
+        )
         what = f"repository {name}: of format {found}, in {location}"
         return Finding(found == kind, what, f"its format must be {kind}: {create}")
     return Finding(False, f"repository {name}: there is none in {location}", create)
-
-
-def _path(match: re.Match[str]) -> str:
-    """Return the resource name of a repository of Artifact Registry."""
-    return "projects/{project}/locations/{location}/repositories/{repository}".format(
-        **match.groupdict()
-    )

@@ -7,7 +7,6 @@
 The same bytes are stored once; tags (a version, a commit, latest) are moved to them.
 """
 
-import dataclasses
 import hashlib
 import re
 from typing import Any
@@ -23,14 +22,6 @@ _UPLOADED = re.compile(r"(?P<package>[^/\s]+)/(?P<version>sha256:[^/\s]+)")
 _PRECONDITION = 412
 
 
-@dataclasses.dataclass(frozen=True)
-class Upload:
-    """The URI of exactly the bytes uploaded, and whether they are new there."""
-
-    uri: str
-    is_new: bool
-
-
 def tags() -> list[str]:
     """Return the tags of what is uploaded now: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
@@ -39,8 +30,20 @@ def tags() -> list[str]:
     return [*found, "latest"]
 
 
-def upload(connection: Connection, package: Package) -> Upload:
-    """Store a template, if it is not there, and move the tags to it."""
+def repository_path(match: re.Match[str]) -> str:
+    """Return the resource name of a repository of Artifact Registry."""
+    return (
+        f"projects/{match['project']}/locations/{match['location']}/repositories/"
+        f"{match['repository']}"
+    )
+
+
+def upload(connection: Connection, package: Package) -> tuple[str, bool]:
+    """Store a template, if it is not there, and move the tags to it.
+
+    Returns:
+        The URI of exactly these bytes, and whether they are new there.
+    """
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):
         if repository.startswith("gs://"):
@@ -48,14 +51,14 @@ def upload(connection: Connection, package: Package) -> Upload:
         return _to_registry(connection, package, repository.rstrip("/"))
 
 
-def _to_registry(connection: Connection, package: Package, repository: str) -> Upload:
+def _to_registry(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
     connection.check_answers(repository, "check the setting template_repository and the network")
     registry = _Registry(connection, repository)
     version = registry.version_of(package)
     if version:
         for tag in tags():
             registry.move_tag(package.name, version, tag)
-        return Upload(f"{repository}/{package.name}/{version}", False)
+        return f"{repository}/{package.name}/{version}", False
     # Content names the version: sent twice, it is still one.
     content = {"content": (package.path.name, package.bytes)}
     answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
@@ -64,7 +67,7 @@ def _to_registry(connection: Connection, package: Package, repository: str) -> U
             f"uploading {package.path} to {repository}: the answer is none of a repository of "
             f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
         )
-    return Upload(f"{repository}/{answer.text.strip()}", True)
+    return f"{repository}/{answer.text.strip()}", True
 
 
 class _Registry:
@@ -76,12 +79,7 @@ class _Registry:
     def __init__(self, connection: Connection, repository: str) -> None:
         self._connection, self._repository = connection, repository
         match = ARTIFACT_REGISTRY.match(repository)
-        self._folder = (
-            f"projects/{match['project']}/locations/{match['location']}/repositories/"
-            f"{match['repository']}/"
-            if match
-            else ""
-        )
+        self._folder = f"{repository_path(match)}/" if match else ""
 
     def version_of(self, package: Package) -> str:
         """Return the version that holds a template's bytes; empty if there is none."""
@@ -116,7 +114,7 @@ class _Registry:
         return self._connection.ask(method, f"{self._repository}/{path}", body)
 
 
-def _to_bucket(connection: Connection, package: Package, repository: str) -> Upload:
+def _to_bucket(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
     bucket_name, _, folder = repository.removeprefix("gs://").partition("/")
     prefix = f"{folder}/{package.name}".lstrip("/")
     bucket = connection.storage.bucket(bucket_name)
@@ -133,7 +131,7 @@ def _to_bucket(connection: Connection, package: Package, repository: str) -> Upl
             is_new = True
     for tag in tags():
         write(f"{prefix}/{tag}.yaml")
-    return Upload(f"gs://{bucket_name}/{name}", is_new)
+    return f"gs://{bucket_name}/{name}", is_new
 
 
 def pinned(connection: Connection, package: Package) -> str:
@@ -143,5 +141,5 @@ def pinned(connection: Connection, package: Package) -> str:
     """
     if not connection.settings.template_repository:
         return ""
-    uri = upload(connection, package).uri
+    uri, _ = upload(connection, package)
     return uri if uri.startswith("https://") else ""

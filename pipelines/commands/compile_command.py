@@ -49,6 +49,6 @@ def main(
                 continue
             package = Package(path)
             require_image(package, own)
-            uploaded = storing.upload(Connection(own), package)
-            print(f"{'uploaded' if uploaded.is_new else 'unchanged'}  {uploaded.uri}")
+            uri, is_new = storing.upload(Connection(own), package)
+            print(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
             print(f"tags      {', '.join(storing.tags())}")
