@@ -10,6 +10,7 @@ from components.prediction_options import BIGQUERY, PredictionOptions, format_of
 from components.registry.model_registry import find_champion
 from components.typed import component
 from trainer.data.schema import training_data
+from trainer.data.tables.columns import columns_in
 from trainer.errors import InputError
 
 
@@ -55,7 +56,7 @@ def plan_prediction(
         options.input if table else "",
         # Of a table's columns those that the model takes, by their names.
         "object" if table else "",
-        prediction_input.columns_of(dataset) if table and dataset else [],
+        [column.name for column in columns_in(dataset)] if table and dataset else [],
         "bigquery" if to_table else "jsonl",
         "" if to_table else options.output or predictions.uri,
         options.output if to_table else "",

@@ -11,11 +11,6 @@ from trainer.data.tables.columns import columns_in
 from trainer.errors import InputError
 
 
-def columns_of(dataset: Dataset) -> list[str]:
-    """Return the columns of a table in the order of the records; none of images."""
-    return [column.name for column in columns_in(dataset)]
-
-
 def check(input: str, dataset: Dataset | None) -> None:
     """Raise InputError for an input that is not there, or that the model can't take.
 
@@ -37,7 +32,7 @@ def check(input: str, dataset: Dataset | None) -> None:
             "that lists image files, .jsonl or .tfrecord files"
         )
     if kind == "csv":
-        _check_header(first, columns_of(dataset))
+        _check_header(first, [column.name for column in columns_in(dataset)])
 
 
 def _first_file(input: str) -> str:

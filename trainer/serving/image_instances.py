@@ -94,27 +94,24 @@ class ImageInstances:
         keys: list[Any] = [None] * len(instances)
         if isinstance(instances, np.ndarray):
             return Request(keys, [Part(DEFAULT, list(range(len(keys))), {self._name: instances})])
-        values: dict[str, list[Any]] = {name: [] for name in self._arguments}
-        places: dict[str, list[int]] = {name: [] for name in self._arguments}
+        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in self._arguments}
         problems: dict[int, str] = {}
         for place, instance in enumerate(instances):
             try:
                 if isinstance(instance, dict):
                     keys[place] = key_of(instance)
                 signature, value = self._value(instance)
+                found[signature].append((place, value))
             except InstanceError as error:
                 problems[place] = str(error)
-                continue
-            values[signature].append(value)
-            places[signature].append(place)
         if problems:
             raise BadInstancesError(problems, keys)
         parts = []
         for signature, argument in self._arguments.items():
-            if values[signature]:
+            if found[signature]:
+                places, values = map(list, zip(*found[signature], strict=True))
                 kind = np.uint8 if signature == DEFAULT else object
-                inputs = {argument: np.array(values[signature], kind)}
-                parts.append(Part(signature, places[signature], inputs))
+                parts.append(Part(signature, places, {argument: np.array(values, kind)}))
         return Request(keys, parts)
 
     def blank(self) -> list[Any]:
@@ -126,6 +123,7 @@ class ImageInstances:
 
     def _value(self, instance: Any) -> tuple[str, Any]:
         """Return the signature that takes an instance, and its value for it."""
+        value = instance
         if isinstance(instance, dict):
             names = [name for name in instance if name != KEY]
             if len(names) != 1 or names[0] not in self._names:
@@ -136,14 +134,12 @@ class ImageInstances:
             value = instance[names[0]]
             if names[0] == "b64":
                 value = {"b64": value}
-        else:
-            value = instance
-        if not isinstance(value, (list, dict)):
+        if isinstance(value, list):
+            return DEFAULT, self._pixels(value)
+        if not isinstance(value, dict):
             raise InstanceError(
                 f'is {shown(value)}; an image is {{"b64": "..."}}, or a nested list of its pixels'
             )
-        if isinstance(value, list):
-            return DEFAULT, self._pixels(value)
         content = decoded(value)
         if content.startswith(_STARTS):
             check_file(content)

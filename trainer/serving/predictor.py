@@ -9,6 +9,7 @@ from it: that package takes 4 s to import, and the serving image would hold Goog
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-prediction-routines
 """
 
+import collections
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -44,15 +45,11 @@ class Answers:
     """Answers of the model to a request's instances, in their order.
 
     Attributes:
-        probabilities: float32 [n, classes].
-        labels: object [n], of bytes.
-        problems: of instances that the model can't read, by their place.
+        outcomes: label and probabilities each, or as a text why the model can't read the instance.
     """
 
     keys: list[Any]
-    probabilities: np.ndarray
-    labels: np.ndarray
-    problems: dict[int, str]
+    outcomes: list[Any]
 
 
 class Predictor:
@@ -89,7 +86,6 @@ class Predictor:
                 f"the model at {artifacts_uri} answers {', '.join(outputs)} in place of label and "
                 "probabilities; export it as trainer/training/export.py does"
             )
-        self._classes = outputs["probabilities"].shape[-1]
         self._parser: ImageInstances | RowInstances
         if BYTES in self._signatures:
             ((name, spec),) = specs.items()
@@ -127,12 +123,12 @@ class Predictor:
         Raises:
             BadInstancesError: the model can't read some instances.
         """
-        answers = prediction_results
-        if answers.problems:
-            raise BadInstancesError(answers.problems, answers.keys)
-        columns = answers.labels.tolist(), answers.probabilities.tolist(), answers.keys
+        keys, outcomes = prediction_results.keys, prediction_results.outcomes
+        problems = {place: one for place, one in enumerate(outcomes) if isinstance(one, str)}
+        if problems:
+            raise BadInstancesError(problems, keys)
         predictions = []
-        for label, probabilities, key in zip(*columns, strict=True):
+        for (label, probabilities), key in zip(outcomes, keys, strict=True):
             one = {"label": label.decode(errors="replace"), "probabilities": probabilities}
             one["model_version"] = self.version
             if key is not None:
@@ -142,24 +138,13 @@ class Predictor:
 
     def predict_together(self, requests: Sequence[Request]) -> list[Answers]:
         """Answer requests by as few calls of the model as there are signatures, or batches."""
-        answers = [
-            Answers(
-                keys=request.keys,
-                probabilities=np.empty((len(request), self._classes), np.float32),
-                labels=np.empty(len(request), object),
-                problems={},
-            )
-            for request in requests
-        ]
-        for signature in (DEFAULT, BYTES, EXAMPLES):
-            found = [
-                (one, part)
-                for one, request in zip(answers, requests, strict=True)
-                for part in request.parts
-                if part.signature == signature
-            ]
-            if found:
-                self._answer(signature, found)
+        answers = [Answers(one.keys, [""] * len(one)) for one in requests]
+        found = collections.defaultdict(list)
+        for answer, request in zip(answers, requests, strict=True):
+            for part in request.parts:
+                found[part.signature].append((answer, part))
+        for signature, parts in found.items():
+            self._answer(signature, parts)
         return answers
 
     def _answer(self, signature: str, found: Sequence[tuple[Answers, Part]]) -> None:
@@ -168,25 +153,14 @@ class Predictor:
             name: np.concatenate([part.inputs[name] for _, part in found])
             for name in found[0][1].inputs
         }
-        probabilities, labels, problems = self._batches(signature, inputs)
-        start = 0
+        outcomes = iter(self._outcomes(signature, inputs))
         for answer, part in found:
-            end = start + len(part.places)
-            answer.probabilities[part.places] = probabilities[start:end]
-            answer.labels[part.places] = labels[start:end]
-            for index, place in enumerate(part.places, start):
-                if index in problems:
-                    answer.problems[place] = problems[index]
-            start = end
+            for place in part.places:
+                answer.outcomes[place] = next(outcomes)
 
-    def _batches(
-        self, signature: str, inputs: dict[str, np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Return probabilities and labels [n], and what is wrong with instances by their index."""
+    def _outcomes(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
         count = len(next(iter(inputs.values())))
-        probabilities = np.full((count, self._classes), np.nan, np.float32)
-        labels = np.full(count, b"", object)
-        problems: dict[int, str] = {}
+        outcomes: list[Any] = [None] * count
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
         while ranges:
             start, end = ranges.pop()
@@ -198,18 +172,17 @@ class Predictor:
             except tf.errors.OpError as error:
                 # One instance fails its whole batch: find out which.
                 if end - start == 1:
-                    why = first_line(error)
-                    problems[start] = f"can't be read by the model: {why}"
+                    outcomes[start] = f"can't be read by the model: {first_line(error)}"
                 else:
                     middle = (start + end) // 2
                     ranges += [(start, middle), (middle, end)]
                 continue
-            probabilities[start:end] = outputs["probabilities"].numpy()
-            labels[start:end] = outputs["label"].numpy()
-        finite = np.isfinite(probabilities).all(axis=1)
-        for index in np.flatnonzero(~finite).tolist():
-            problems.setdefault(index, "is answered by probabilities that are not finite")
-        return probabilities, labels, problems
+            probabilities = outputs["probabilities"].numpy()
+            labels = outputs["label"].numpy().tolist()
+            outcomes[start:end] = zip(labels, probabilities.tolist(), strict=True)
+            for index in np.flatnonzero(~np.isfinite(probabilities).all(axis=1)):
+                outcomes[start + index] = "is answered by probabilities that are not finite"
+        return outcomes
 
 
 def _order(uri: str) -> list[str]:

@@ -70,19 +70,18 @@ def read(path: str) -> Iterator[Any]:
     """
     files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
     for file in [*filter(Path.exists, files), Path(path)]:
+        place = str(file)
         try:
             with file.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
+                    place = f"{file}:{number}"
                     # The last line of a server that was killed may be half a line.
                     if line.endswith("\n"):
-                        yield _instance(f"{file}:{number}", line)
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise InputError(f"{str(file)!r} can't be read ({why}); give serve's --log") from None
-
-
-def _instance(place: str, line: str) -> Any:
-    try:
-        return json.loads(line)["instance"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{place} is no line of a log of requests; give serve's --log") from None
+                        yield json.loads(line)["instance"]
+        except OSError as error:
+            why = f"{str(file)!r} can't be read ({error.strerror})"
+            raise InputError(f"{why}; give serve's --log") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(
+                f"{place} is no line of a log of requests; give serve's --log"
+            ) from None
