@@ -2,30 +2,22 @@
 
 from typing import Any
 
-from trainer.evaluation.operating_points import operating_points
+import numpy as np
+
 from trainer.evaluation.scoring import Evaluation
+
+THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
+"""0, 0.05, ... 0.95, 0.96, ... 0.99: those of Vertex AI's own evaluations."""
 
 
 def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    """Its metrics in the schema classification_metrics_1.0.0, those undefined left out."""
+    """Return the metrics in the schema classification_metrics_1.0.0, without undefined ones."""
     assert evaluation.answers
     metrics = {
         "auPrc": evaluation.pr_auc,
         "auRoc": evaluation.roc_auc,
         "logLoss": evaluation.log_loss,
-        "confidenceMetrics": [
-            {
-                "confidenceThreshold": point.threshold,
-                "precision": point.precision,
-                "recall": point.recall,
-                "f1Score": point.f1,
-                "falsePositiveRate": point.false_positive_rate,
-                "precisionAt1": point.precision_at_1,
-                "recallAt1": point.recall_at_1,
-                "f1ScoreAt1": point.f1_at_1,
-            }
-            for point in operating_points(*evaluation.answers)
-        ],
+        "confidenceMetrics": operating_points(*evaluation.answers),
         "confusionMatrix": {
             "annotationSpecs": [
                 {"id": str(index), "displayName": name}
@@ -35,3 +27,36 @@ def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
         },
     }
     return {name: value for name, value in metrics.items() if value is not None}
+
+
+def operating_points(labels: np.ndarray, probabilities: np.ndarray) -> list[dict[str, float]]:
+    """Return precision and recall where a class counts as predicted from each of THRESHOLDS on.
+
+    Micro-averages over all pairs of an example and a class. Those ending in At1 count only the
+    most probable class of an example. A precision is 1 where nothing is predicted.
+
+    Args:
+        labels: int64 [n].
+        probabilities: float32 [n, classes].
+    """
+    n, classes = probabilities.shape
+    own, best = probabilities[np.arange(n), labels], probabilities.max(axis=1)
+    right = best[probabilities.argmax(axis=1) == labels]
+    points = []
+    for threshold in THRESHOLDS:
+        predicted, hits, first, first_hits = (
+            int((one >= threshold).sum()) for one in (probabilities, own, best, right)
+        )
+        points.append(
+            {
+                "confidenceThreshold": threshold,
+                "precision": hits / predicted if predicted else 1.0,
+                "recall": hits / n,
+                "f1Score": 2 * hits / (predicted + n),
+                "falsePositiveRate": (predicted - hits) / max(1, n * (classes - 1)),
+                "precisionAt1": first_hits / first if first else 1.0,
+                "recallAt1": first_hits / n,
+                "f1ScoreAt1": 2 * first_hits / (first + n),
+            }
+        )
+    return points

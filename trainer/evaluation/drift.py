@@ -81,9 +81,9 @@ def measure(before: Dataset, now: Dataset) -> list[Drift]:
         The drift of the classes and of each column, the largest index first.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
-    names = list(dict.fromkeys([*before.classes, *now.classes]))
-    classes: list[dict[str, float]] = [
-        {name: dict(zip(dataset.classes, count, strict=True)).get(name, 0) for name in names}
+    none: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
+    classes = [
+        none | dict(zip(dataset.classes, count, strict=True))
         for dataset, count in zip((before, now), counts, strict=True)
     ]
     return of_columns(before, now.features, sum(counts[1]), {LABEL: classes})
@@ -103,12 +103,11 @@ def of_columns(
     """
     compared = dict(others)
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
-    earlier = {feature.name: feature for feature in before.features}
+    earlier = {(feature.name, feature.kind): feature for feature in before.features}
     for feature in now:
-        if feature.name in earlier and feature.kind == earlier[feature.name].kind:
-            pair = _histograms(earlier[feature.name], feature, rows)
-            if pair:
-                compared[feature.name] = pair
+        known = earlier.get((feature.name, feature.kind))
+        if known and (pair := _histograms(known, feature, rows)):
+            compared[feature.name] = pair
     found = [_drift(name, pair, len(compared)) for name, pair in compared.items()]
     return sorted(found, key=lambda drift: -drift.index)
 
@@ -124,12 +123,12 @@ def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[s
             return []
         tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
         edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
-        shares = [_shares(values, edges) for values in quantiles]
         names = [f"to {edge:g}" for edge in edges] + [f"over {edges[-1]:g}"]
-        pair = [
-            {name: float(share * count) for name, share in zip(names, share_of, strict=True)}
-            for share_of, count in zip(shares, present, strict=True)
-        ]
+        pair = []
+        for values, count in zip(quantiles, present, strict=True):
+            below = np.searchsorted(values, edges, side="right") / len(values)
+            shares = np.diff(below, prepend=0.0, append=1.0)
+            pair.append(dict(zip(names, (shares * count).tolist(), strict=True)))
     elif "counts" in before.statistics and "counts" in now.statistics:
         pair = _categories(before.statistics["counts"], now.statistics["counts"], present)
     else:
@@ -139,20 +138,13 @@ def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[s
     return pair
 
 
-def _shares(quantiles: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the share of values in each of the bins that `edges` part."""
-    below = np.searchsorted(quantiles, edges, side="right") / len(quantiles)
-    return np.diff(np.concatenate([[0.0], below, [1.0]]))
-
-
 def _categories(
     before: Mapping[str, int], now: Mapping[str, int], present: list[float]
 ) -> list[dict[str, float]]:
-    ranked = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
-    names = ranked[:_MOST_CATEGORIES]
+    names = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
     pair = []
     for counts, total in zip((before, now), present, strict=True):
-        histogram = {name: float(counts.get(name, 0)) for name in names}
+        histogram = {name: float(counts.get(name, 0)) for name in names[:_MOST_CATEGORIES]}
         histogram[OTHER] = max(0.0, total - sum(histogram.values()))
         pair.append(histogram)
     return pair

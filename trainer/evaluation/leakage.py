@@ -29,9 +29,9 @@ def single_columns(dataset: Dataset, split: str, labels: np.ndarray) -> dict[str
     for name, values in columns.items():
         groups = _groups(values)
         score = np.empty(len(labels), np.float64)
+        size = int(groups.max()) + 1
         for half in (0, 1):
             known, judged = halves != half, halves == half
-            size = int(groups.max()) + 1
             counts = np.bincount(groups[known], minlength=size)
             hits = np.bincount(groups[known], positive[known], size)
             rate = positive[known].mean() if known.any() else 0.5

@@ -44,7 +44,7 @@ class Curve:
     y: list[float]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class ClassMetrics:
     """One class against the rest; the rates are None for a class without an example."""
 
@@ -58,7 +58,7 @@ class ClassMetrics:
     pr_auc: float | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Bin:
     """Predictions whose confidence lies in (low, high]: how many, their means."""
 
@@ -118,16 +118,10 @@ def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, lis
     counts = np.bincount(index, minlength=CALIBRATION_BINS)
     confidences = np.bincount(index, confidence, CALIBRATION_BINS)
     hits = np.bincount(index, correct.astype(np.float64), CALIBRATION_BINS)
-    bins = [
-        Bin(
-            low=m / CALIBRATION_BINS,
-            high=(m + 1) / CALIBRATION_BINS,
-            count=int(count),
-            confidence=float(confidences[m] / count) if count else None,
-            accuracy=float(hits[m] / count) if count else None,
-        )
-        for m, count in enumerate(counts)
-    ]
+    bins = []
+    for m, count in enumerate(counts.tolist()):
+        means = [float(sums[m] / count) if count else None for sums in (confidences, hits)]
+        bins.append(Bin(m / CALIBRATION_BINS, (m + 1) / CALIBRATION_BINS, count, *means))
     return float(np.abs(confidences - hits).sum() / len(index)), bins
 
 
@@ -148,20 +142,10 @@ def per_class(
     counts = np.bincount(predicted, minlength=len(classes))
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
-        present = support[index] > 0
+        rates = [float(one[index]) if support[index] else None for one in (precision, recall, f1)]
         both = 0 < support[index] < len(labels)
-        rows.append(
-            ClassMetrics(
-                name=name,
-                support=int(support[index]),
-                predicted=int(counts[index]),
-                precision=float(precision[index]) if present else None,
-                recall=float(recall[index]) if present else None,
-                f1=float(f1[index]) if present else None,
-                roc_auc=ranking.roc_auc if both else None,
-                pr_auc=ranking.average_precision if both else None,
-            )
-        )
+        areas = (ranking.roc_auc, ranking.average_precision) if both else (None, None)
+        rows.append(ClassMetrics(name, int(support[index]), int(counts[index]), *rates, *areas))
     return rows
 
 
@@ -189,30 +173,28 @@ def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curv
     Two classes: that of the second one. Up to ten: every class that has examples.
     More: the mean over all classes, and the four classes with the least area.
     """
-    defined = [index for index, row in enumerate(rows) if row.roc_auc is not None]
+    pairs = zip(rows, rankings, strict=True)
+    defined = [(row, ranking) for row, ranking in pairs if row.roc_auc is not None]
     if len(rows) == 2:
         defined = defined[-1:]
     roc, pr = [], []
     grid = np.linspace(0, 1, CURVE_POINTS)
     mean_tpr, mean_precision = np.zeros(CURVE_POINTS), np.zeros(CURVE_POINTS)
-    for index in defined:
-        row = rows[index]
-        fpr, tpr = rankings[index].roc
-        recall, precision = rankings[index].precision_recall
+    for row, ranking in defined:
+        fpr, tpr = ranking.roc
+        recall, precision = ranking.precision_recall
         mean_tpr += np.interp(grid, fpr, tpr) / len(defined)
         mean_precision += precision[np.searchsorted(recall, grid)] / len(defined)
         roc.append(_curve(row.name, row.roc_auc, fpr, tpr))
         pr.append(_curve(row.name, row.pr_auc, recall, precision))
     if len(rows) <= CURVES_SHOWN or not defined:
         return roc, pr
-    return (
-        [_curve("", mean([curve.area for curve in roc]), grid, mean_tpr), *_worst(roc)],
-        [_curve("", mean([curve.area for curve in pr]), grid, mean_precision), *_worst(pr)],
-    )
+    return _mean_and_worst(roc, grid, mean_tpr), _mean_and_worst(pr, grid, mean_precision)
 
 
-def _worst(drawn: list[Curve]) -> list[Curve]:
-    return sorted(drawn, key=lambda curve: curve.area)[:WORST_SHOWN]
+def _mean_and_worst(drawn: list[Curve], x: np.ndarray, y: np.ndarray) -> list[Curve]:
+    worst = sorted(drawn, key=lambda curve: curve.area)[:WORST_SHOWN]
+    return [_curve("", mean([curve.area for curve in drawn]), x, y), *worst]
 
 
 def _curve(name: str, area: float | None, x: np.ndarray, y: np.ndarray) -> Curve:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -35,20 +35,13 @@ class Mistake:
     row: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class _Candidate(NamedTuple):
-    confidence: float
-    label: int
-    predicted: int
-    label_probability: float
-    record: bytes
-
-
 class MostConfident:
     """Keeps the most confident mistakes of a split, which is given batch by batch."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._kept: list[_Candidate] = []
+        # Confidence, label, predicted class, probability of the label, record.
+        self._kept: list[tuple[float, int, int, float, bytes]] = []
 
     def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
         """Takes the next batch of the split.
@@ -61,64 +54,48 @@ class MostConfident:
         predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
         wrong = predicted != labels
         if len(self._kept) == self._count:
-            wrong &= confidence > self._kept[-1].confidence
+            wrong &= confidence > self._kept[-1][0]
         places = np.flatnonzero(wrong)
         places = places[np.argsort(-confidence[places], kind="stable")[: self._count]]
-        if not len(places):
-            return
-        for place, record in zip(places, tf.gather(records, places).numpy(), strict=True):
-            label = labels[place]
-            self._kept.append(
-                _Candidate(
-                    confidence=float(confidence[place]),
-                    label=int(label),
-                    predicted=int(predicted[place]),
-                    label_probability=float(probabilities[place, label]),
-                    record=record,
-                )
-            )
-        self._kept.sort(key=lambda candidate: -candidate.confidence)
+        own = probabilities[places, labels[places]]
+        figures = (confidence[places], labels[places], predicted[places], own)
+        columns = [*(one.tolist() for one in figures), tf.gather(records, places).numpy()]
+        self._kept += zip(*columns, strict=True)
+        self._kept.sort(key=lambda kept: -kept[0])
         del self._kept[self._count :]
 
     def mistakes(self, dataset: Dataset) -> list[Mistake]:
         """Return the mistakes, most confident first, equal ones in the order of the split."""
-        image = next((feature for feature in dataset.features if feature.kind == "image"), None)
-        return [
-            Mistake(
-                key=_key(candidate.record, dataset),
-                label=dataset.classes[candidate.label],
-                predicted=dataset.classes[candidate.predicted],
-                confidence=candidate.confidence,
-                label_probability=candidate.label_probability,
-                picture=_decode(candidate.record, image) if image else None,
-                row=_row(candidate.record, dataset) if dataset.is_table else {},
+        kinds = {feature.kind: feature for feature in dataset.features}
+        found = []
+        for confidence, label, predicted, label_probability, record in self._kept:
+            example = records.parse(record)
+            keys = example.get(kinds["key"].name) if "key" in kinds else None
+            row = row_values(example, columns_of(dataset)) if dataset.is_table else {}
+            found.append(
+                Mistake(
+                    key=_text(keys[0]) if keys else "",
+                    label=dataset.classes[label],
+                    predicted=dataset.classes[predicted],
+                    confidence=confidence,
+                    label_probability=label_probability,
+                    picture=None if dataset.is_table else _decode(example, kinds["image"]),
+                    row={name: _text(value) for name, value in row.items()},
+                )
             )
-            for candidate in self._kept
-        ]
+        return found
 
 
-def _key(record: bytes, dataset: Dataset) -> str:
-    """Return the key of a serialized example; "" where it has none."""
-    name = next((feature.name for feature in dataset.features if feature.kind == "key"), "")
-    features = tf.train.Example.FromString(record).features.feature
-    values = features[name].bytes_list.value if name in features else []
-    return values[0].decode(errors="replace") if values else ""
+def _text(value: bytes | float | int | None) -> str:
+    """Return a value as a person writes it; "" for a missing one."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "" if value is None else f"{value:.7g}"
 
 
-def _row(record: bytes, dataset: Dataset) -> dict[str, str]:
-    """Return the values of a serialized example's columns, as a person writes them; "": missing."""
-    values = row_values(records.parse(record), columns_of(dataset))
-    return {name: "" if value is None else _written(value) for name, value in values.items()}
-
-
-def _written(value: bytes | float | int) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else f"{value:.7g}"
-
-
-def _decode(record: bytes, image: Feature) -> np.ndarray:
-    """Return the image of a serialized example, uint8 [height, width, channels]."""
-    example = tf.train.Example.FromString(record)
-    content = example.features.feature[image.name].bytes_list.value[0]
+def _decode(example: dict[str, list[Any]], image: Feature) -> np.ndarray:
+    """Return the image of an example, uint8 [height, width, channels]."""
+    content = example[image.name][0]
     if image.encoding == "raw":
         return np.frombuffer(content, np.uint8).reshape(image.shape)
     with PIL.Image.open(io.BytesIO(content)) as picture:

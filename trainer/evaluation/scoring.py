@@ -8,7 +8,6 @@ what will serve: its own parsing, decoding, preprocessing and class names.
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +26,10 @@ from trainer.evaluation.ranking import rank
 from trainer.evaluation.slices import Slices, slices
 
 MISTAKES_KEPT = 24
+_SCALARS = (
+    *("log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error"),
+    *("brier_score", "baseline_accuracy", "examples"),
+)
 
 
 class Answers(NamedTuple):
@@ -65,8 +68,8 @@ class Evaluation:
         mistakes: the most confident ones, most confident first.
         slices: of a table, the split cut by columns.
         column_areas: ROC AUC of each column of a table alone, by name; only of two classes.
-        answers: labels and probabilities that all this follows from; not part of the JSON.
-        keys: of the examples, in the order of the answers; not part of the JSON.
+        answers: labels and probabilities that all this follows from.
+        keys: of the examples, in the order of the answers.
     """
 
     model: str
@@ -108,27 +111,9 @@ class Evaluation:
             "accuracy_low": low,
             "accuracy_high": high,
             f"top_{self.top_k}_accuracy": self.top_k_accuracy,
-            "log_loss": self.log_loss,
-            "precision": self.precision,
-            "recall": self.recall,
-            "f1": self.f1,
-            "roc_auc": self.roc_auc,
-            "pr_auc": self.pr_auc,
-            "expected_calibration_error": self.expected_calibration_error,
-            "brier_score": self.brier_score,
-            "baseline_accuracy": self.baseline_accuracy,
-            "examples": self.examples,
+            **{name: getattr(self, name) for name in _SCALARS},
         }
         return {name: float(value) for name, value in values.items() if value is not None}
-
-    def to_json(self) -> str:
-        """Return all of it but the pictures; undefined metrics are null, and nothing is NaN."""
-        content = dataclasses.asdict(dataclasses.replace(self, answers=None, keys=[]))
-        del content["answers"], content["keys"]
-        content["roc"] = self.roc._asdict() if self.roc else None
-        for mistake in content["mistakes"]:
-            del mistake["picture"]
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def evaluate(
@@ -140,7 +125,7 @@ def evaluate(
     slice_columns: Sequence[str] = (),
     progress: Callable[[str], None] = print,
 ) -> Evaluation:
-    """Judges the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
+    """Judge the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
 
     Memory holds the probabilities (float32 [n, classes]) and the keys, never the images.
 

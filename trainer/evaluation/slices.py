@@ -5,6 +5,7 @@ little: they are cut by how often the training split has them. Numbers are cut a
 boundaries, or into quarters.
 """
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def slices(
     probabilities: np.ndarray,
     names: Sequence[str],
 ) -> list[Slices]:
-    """Cuts a split of a table by each column of `names`, or by those of few or ranked values.
+    """Cut a split of a table by each column of `names`, or by those of few or ranked values.
 
     Args:
         labels: int64 [n], in the order of the split's records.
@@ -118,20 +119,17 @@ def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.
     correct = probabilities.argmax(axis=1) == labels
     binary = probabilities.shape[1] == 2
     found = []
-    for number, name in enumerate(order):
+    for number in np.unique(groups):
         inside = groups == number
-        if not inside.any():
-            continue
         positive = labels[inside] == 1
         both = binary and 0 < positive.sum() < len(positive)
-        area = roc_auc(positive, probabilities[inside, 1]) if both else None
         found.append(
             Slice(
-                name=name,
-                examples=int(inside.sum()),
+                name=order[number],
+                examples=len(positive),
                 accuracy=float(correct[inside].mean()),
                 positive_rate=float(positive.mean()) if binary else None,
-                roc_auc=area,
+                roc_auc=roc_auc(positive, probabilities[inside, 1]) if both else None,
             )
         )
     return Slices(column=column.name, by=by, slices=found)
@@ -151,39 +149,28 @@ def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]
     else:
         texts = [text.decode(errors="replace").strip() for text in values.distinct]
     counts: dict[str, int] = column.statistics.get("counts", {})
+    if len(counts) > FEW_VALUES:
+        return _by_frequency(texts, counts)
+    shown, rest = list(counts), UNSEEN
     if not counts:  # Hashed: what the training split had is not known.
-        times = dict.fromkeys(sorted({*texts} - {""}), 0)
+        times: collections.Counter[str] = collections.Counter()
         for text, count in zip(texts, np.bincount(values.places).tolist(), strict=True):
-            if text:
-                times[text] += count
-        shown = sorted(times, key=lambda text: -times[text])[: FEW_VALUES - 1]
-        return _by_value("by value", texts, shown, "others")
-    if len(counts) <= FEW_VALUES:
-        return _by_value("by value", texts, list(counts), UNSEEN)
-    return _by_frequency(texts, counts)
-
-
-def _by_value(
-    by: str, texts: list[str], shown: list[str], rest: str
-) -> tuple[str, np.ndarray, list[str]]:
+            times[text] += count
+        ranked = sorted({*texts} - {""}, key=lambda text: (-times[text], text))
+        shown, rest = ranked[: FEW_VALUES - 1], "others"
     order = [*shown, rest, MISSING]
     places = {value: place for place, value in enumerate(shown)} | {"": len(order) - 1}
-    return by, np.array([places.get(text, len(shown)) for text in texts]), order
+    return "by value", np.array([places.get(text, len(shown)) for text in texts]), order
 
 
 def _by_frequency(texts: list[str], counts: dict[str, int]) -> tuple[str, np.ndarray, list[str]]:
-    bounds = [0, *_BANDS]
     order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
     order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
-
-    def place(value: str) -> int:
-        if value == "":
-            return len(order) - 1
-        if value not in counts:
-            return 0
-        return int(np.searchsorted(bounds, counts[value], side="right"))
-
-    return "by rows of the same value in training", np.array([place(v) for v in texts]), order
+    rows = [counts.get(text, -1) for text in texts]
+    bands = np.searchsorted([0, *_BANDS], rows, side="right")
+    missing = np.array(texts) == ""
+    by = "by rows of the same value in training"
+    return by, np.where(missing, len(order) - 1, bands), order
 
 
 def _by_range(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:

@@ -1,18 +1,20 @@
 """The origin of the model: data, recipe and timings."""
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
+
+import numpy as np
 
 from trainer.config import TrainingConfig
 from trainer.data.record_options import RecordOptions
-from trainer.data.schema import Dataset, Feature
+from trainer.data.schema import Dataset
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
 from trainer.machines.worker_pools import MachineOptions
 from trainer.report.formats import duration, number, percent
-from trainer.report.learning import column
+from trainer.report.learning import known
 
 Pairs = list[tuple[str, Any]]
 
@@ -20,22 +22,11 @@ Pairs = list[tuple[str, Any]]
 def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
     """Return each class with its examples in every split, their share, and its bar's length."""
     splits = [part for part in dataset.splits.values() if part.examples]
-    totals = [max(1, sum(part.class_counts)) for part in splits]
-    shares = [
-        [times / total for times in part.class_counts]
-        for part, total in zip(splits, totals, strict=True)
-    ]
-    largest = max((share for split in shares for share in split), default=1.0)
-    return [
-        (
-            name,
-            [
-                (part.class_counts[index], split[index], split[index] / max(largest, 1e-9))
-                for part, split in zip(splits, shares, strict=True)
-            ],
-        )
-        for index, name in enumerate(dataset.classes)
-    ]
+    counts = np.array([part.class_counts for part in splits]).T
+    shares = counts / np.maximum(1, counts.sum(axis=0))
+    columns = counts.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
+    cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(dataset.classes, cells, strict=True))
 
 
 def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
@@ -62,16 +53,13 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, P
 
 def features(dataset: Dataset) -> Pairs:
     """Return each feature of the records with its kind, shape, type and encoding."""
-    return [(feature.name, " ".join(_describe(feature))) for feature in dataset.features]
-
-
-def _describe(feature: Feature) -> Iterator[str]:
-    yield feature.kind
-    if feature.shape:
-        yield "×".join(map(str, feature.shape))  # noqa: RUF001 - the sign of sizes
-    yield feature.dtype
-    if feature.encoding:
-        yield f"({feature.encoding})"
+    pairs = []
+    for feature in dataset.features:
+        shape = "×".join(map(str, feature.shape))  # noqa: RUF001 - the sign of sizes
+        encoding = f"({feature.encoding})" if feature.encoding else ""
+        words = (feature.kind, shape, feature.dtype, encoding)
+        pairs.append((feature.name, " ".join(filter(None, words))))
+    return pairs
 
 
 def origin(dataset: Dataset) -> dict[str, Pairs]:
@@ -95,8 +83,7 @@ def timings(
 ) -> Pairs:
     """Return how long training and evaluation took, and how fast they were."""
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
-    epochs = [value for value in column(history, "seconds") if value is not None]
-    waits = [value for value in column(history, "input_wait_fraction") if value is not None]
+    epochs, waits = known(history, "seconds"), known(history, "input_wait_fraction")
     # A job that was restarted has its last start's time alone.
     rest = -1.0 if seconds is None else seconds - sum(epochs)
     later = epochs[1:]

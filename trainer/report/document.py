@@ -11,11 +11,11 @@ from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.machines.price import JobPrice
 from trainer.report import background, quality
-from trainer.report.findings import findings
+from trainer.report.findings import findings, mean_confidence
 from trainer.report.formats import number
 from trainer.report.learning import learning
 from trainer.report.page import render
-from trainer.report.summary import outcome, trained
+from trainer.report.summary import epochs_told, outcome, replicas
 
 
 def write_report(
@@ -57,7 +57,9 @@ def write_report(
         outcome=outcome(verdict) if verdict else None,
         right=round(evaluation.accuracy * evaluation.examples),
         findings=findings(evaluation, dataset, training, history, drifts),
-        trained=trained(training, history, details),
+        training=training,
+        epochs=epochs_told(training, history),
+        replicas=replicas(training, details),
         drifts=drifts,
         price=price,
         on_vertex=on_vertex,
@@ -65,6 +67,7 @@ def write_report(
         confusion=quality.confusion(evaluation),
         curves=quality.curves(evaluation),
         calibration=quality.calibration(evaluation),
+        mean_confidence=mean_confidence(evaluation),
         per_class=weakest_first if many else evaluation.per_class,
         columns=columns_in(dataset),
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],

@@ -12,6 +12,7 @@ from trainer.evaluation.drift import Drift
 from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
 from trainer.report.formats import number
+from trainer.report.learning import column, known
 
 
 class Finding(NamedTuple):
@@ -83,9 +84,8 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
         yield Finding("all_recognized", False, {})
         return
     right = round(weakest.recall * weakest.support)
-    yield Finding(
-        "weakest_class", False, {"name": weakest.name, "right": right, "of": weakest.support}
-    )
+    values: dict[str, Any] = {"name": weakest.name, "right": right, "of": weakest.support}
+    yield Finding("weakest_class", False, values)
     times, true, predicted = max(
         (cell, row, column)
         for row, line in enumerate(evaluation.confusion_matrix)
@@ -95,14 +95,11 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
     if times > 1:
         pair = {"true": evaluation.classes[true], "predicted": evaluation.classes[predicted]}
         yield Finding("commonest_mistake", False, {**pair, "times": times})
-    least = min(
-        evaluation.per_class, key=lambda row: 1.0 if row.precision is None else row.precision
-    )
+    least = min(present, key=lambda row: row.precision or 0.0)
     if least.precision is not None and least.precision < 1:
         right = round(least.precision * least.predicted)
-        yield Finding(
-            "least_reliable", False, {"name": least.name, "right": right, "of": least.predicted}
-        )
+        values = {"name": least.name, "right": right, "of": least.predicted}
+        yield Finding("least_reliable", False, values)
 
 
 def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
@@ -119,9 +116,8 @@ def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
     away, column, part = max(weak, key=lambda one: one[0], default=(0.0, "", None))
     if part is None or away < _CHANCE:
         return
-    constant = None
-    if part.positive_rate is not None:
-        constant = max(part.positive_rate, 1 - part.positive_rate)
+    rate = part.positive_rate
+    constant = None if rate is None else max(rate, 1 - rate)
     yield Finding("weak_slice", True, {"column": column, "part": part, "constant": constant})
 
 
@@ -167,16 +163,14 @@ def _of_training(
     validation = number((training.get("validation") or {}).get("accuracy"))
     if train is not None and validation is not None and _overfits(dataset, train, validation):
         yield Finding("overfitting", True, {"train": train, "validation": validation})
-    losses = [number(row.get("validation_loss")) for row in history]
-    known = [loss for loss in losses if loss is not None]
-    if len(known) > 1 and losses[-1] == min(known) and not training.get("stopped"):
+    losses = known(history, "validation_loss")
+    last = column(history, "validation_loss")[-1:]
+    if len(losses) > 1 and last == [min(losses)] and not training.get("stopped"):
         yield Finding("more_epochs", False, {})
-    waits = [number(row.get("input_wait_fraction")) for row in history]
-    waited = [wait for wait in waits if wait is not None]
-    if waited and sum(waited) / len(waited) > STARVED:
+    waits = known(history, "input_wait_fraction")
+    if waits and (share := sum(waits) / len(waits)) > STARVED:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
-        values = {"share": sum(waited) / len(waited), "encoded": encoded}
-        yield Finding("starved", True, values)
+        yield Finding("starved", True, {"share": share, "encoded": encoded})
 
 
 def _overfits(dataset: Dataset, train: float, validation: float) -> bool:

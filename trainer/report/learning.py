@@ -15,30 +15,18 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[st
         history: rows of history.csv, as numbers or as text; columns may be missing.
     """
     rows = [row for row in history if number(row.get("epoch")) is not None]
-    found: dict[str, Any] = {
-        "epochs": len(rows),
-        "phase_starts": [],
-        "best": None,
-        "rate": None,
-        "scored_by_evaluator": False,
-        "stopped": _stopped(training),
-        "only_epoch": [],
-        "figures": [],
-    }
-    if len(rows) == 1:
-        return found | {"only_epoch": _figures(rows[0])}
-    if not rows:
-        return found
     best, starts = number(training.get("best_epoch")), _phase_starts(rows)
-    if best is not None:
-        found["best"] = f"{best:.0f}{in_phase(best, history)}"
-    rates = {value for value in column(rows, "learning_rate") if value is not None}
-    scored = column(rows, "validation_loss")
-    return found | {
+    rates, scored = set(known(rows, "learning_rate")), column(rows, "validation_loss")
+    drawn = len(rows) > 1
+    return {
+        "epochs": len(rows),
         "phase_starts": starts,
-        "rate": rates.pop() if len(rates) == 1 else None,
+        "best": f"{best:.0f}{in_phase(best, history)}" if drawn and best is not None else None,
+        "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
-        "figures": _curves(rows, best, starts),
+        "stopped": _stopped(training),
+        "only_epoch": _figures(rows[0]) if len(rows) == 1 else [],
+        "figures": _curves(rows, best, starts) if drawn else [],
     }
 
 
@@ -46,47 +34,44 @@ def _curves(
     rows: list[dict[str, Any]], best: float | None, starts: list[float]
 ) -> list[dict[str, Any]]:
     """Return a figure a metric, and one of the learning rate unless it is constant."""
-    epochs = [number(row["epoch"]) or 0.0 for row in rows]
     drawn = []
     for metric in ("loss", "accuracy"):
-        lines = [(1, "train", column(rows, metric))]
-        lines.append((2, "validation", column(rows, f"validation_{metric}")))
-        lines = [line for line in lines if any(value is not None for value in line[2])]
-        if lines:
-            description = f"{metric.capitalize()} by epoch. " + " ".join(
-                f"{label}: {_ends(values)}." for _, label, values in lines
-            )
-            svg = plots.lines(
-                epochs,
-                [values for _, _, values in lines],
-                y_label=metric,
-                best=best,
-                phase_starts=starts,
-                description=description,
-                first_series=lines[0][0],
-            )
-            legend = [(series, label, None) for series, label, _ in lines]
-            drawn.append({"drawing": svg, "caption": metric.capitalize(), "legend": legend})
-    rate = column(rows, "learning_rate")
-    if len({value for value in rate if value is not None}) > 1:
-        description = f"Learning rate by epoch: {_ends(rate)}"
-        svg = plots.lines(
-            epochs, [rate], y_label="learning rate", description=description, first_series=3
-        )
-        legend = [(3, "learning rate", None)]
-        drawn.append({"drawing": svg, "caption": "Learning rate", "legend": legend})
+        lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
+        if known(rows, metric) or known(rows, f"validation_{metric}"):
+            drawn.append(_figure(rows, metric, lines, best=best, phase_starts=starts))
+    if len(set(known(rows, "learning_rate"))) > 1:
+        drawn.append(_figure(rows, "learning rate", {3: ("learning rate", "learning_rate")}))
     return drawn
+
+
+def _figure(
+    rows: list[dict[str, Any]], what: str, lines: dict[int, tuple[str, str]], **marks: Any
+) -> dict[str, Any]:
+    """Draw columns that have values, given by the number of their series as (label, title)."""
+    lines = {series: line for series, line in lines.items() if known(rows, line[1])}
+    ends = [(label, known(rows, title)) for label, title in lines.values()]
+    told = [f"{label}: from {values[0]:.4g} to {values[-1]:.4g}." for label, values in ends]
+    drawing = plots.lines(
+        [number(row["epoch"]) or 0.0 for row in rows],
+        [column(rows, title) for _, title in lines.values()],
+        y_label=what,
+        description=" ".join([f"{what.capitalize()} by epoch.", *told]),
+        first_series=min(lines),
+        **marks,
+    )
+    legend = [(series, label, None) for series, (label, _) in lines.items()]
+    return {"drawing": drawing, "caption": what.capitalize(), "legend": legend}
 
 
 def _figures(row: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what there is to say of a training of one epoch, of which no curve can be drawn."""
     names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
-    known = [(name, number(row.get(name))) for name in names]
-    return [(name.replace("_", " ").capitalize(), f"{value:.4g}") for name, value in known if value]
+    values = [(name.replace("_", " ").capitalize(), number(row.get(name))) for name in names]
+    return [(name, f"{value:.4g}") for name, value in values if value]
 
 
 def _stopped(training: dict[str, Any]) -> list[tuple[int, str]]:
-    """Why phases stopped early, by number; 0 where there are no phases."""
+    """Return why phases stopped early, by number; 0 where there are no phases."""
     phases = training.get("stopped_phases") or []
     if len(phases) < 2:
         text = training.get("stopped")
@@ -115,6 +100,6 @@ def column(rows: list[dict[str, Any]], title: str) -> list[float | None]:
     return [number(row.get(title)) for row in rows]
 
 
-def _ends(values: list[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"from {known[0]:.4g} to {known[-1]:.4g}"
+def known(rows: list[dict[str, Any]], title: str) -> list[float]:
+    """Return the numbers of a column of history.csv, without epochs that have none."""
+    return [value for value in column(rows, title) if value is not None]

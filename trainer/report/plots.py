@@ -7,8 +7,7 @@ the user enters a drawing: names are in legends, which are HTML.
 
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -54,34 +53,23 @@ _STYLE = {
     "svg.hashsalt": "report",
     "text.parse_math": False,
 }
+_DOTTED: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (1, 2))}
 
 
 def line_style(series: int) -> dict[str, Any]:
-    """Color and dashes of series 1 to 10."""
+    """Return color and dashes of series 1 to 10."""
     color = _COLORS[(series - 1) % len(_COLORS)]
     return {"color": color, "linestyle": "-" if series <= len(_COLORS) else (0, (4, 2))}
 
 
-class _Drawing:
-    """A figure of `_draw` and, once drawn, its SVG."""
-
-    def __init__(self, width: float, height: float) -> None:
-        self.figure = Figure(figsize=(width, height), layout="constrained")
-        self.svg = Markup()
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-@contextmanager
-def _draw(width: float, height: float, description: str) -> Iterator[_Drawing]:
-    with mpl.rc_context(_STYLE):
-        drawing = _Drawing(width, height)
-        yield drawing
-        text = io.StringIO()
-        canvas = FigureCanvasSVG(drawing.figure)
-        canvas.print_svg(text, metadata={"Date": None})
-    drawing.svg = _inline(text.getvalue(), description)
-
-
-def _inline(svg: str, description: str) -> Markup:
+def _inline(figure: Figure, description: str) -> Markup:
+    text = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
+    svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
@@ -102,6 +90,7 @@ def _inline(svg: str, description: str) -> Markup:
     return head + Markup(re.sub(r"\s*\n\s*", "\n", body))  # noqa: S704 - drawn here, from numbers
 
 
+@mpl.rc_context(_STYLE)
 def lines(
     x: Sequence[float],
     series: Sequence[Sequence[float | None]],
@@ -112,73 +101,72 @@ def lines(
     phase_starts: Sequence[float] = (),
     first_series: int = 1,
 ) -> Markup:
-    """Lines over epochs, through those with a value, with upright lines at `best` and before
+    """Draw lines over epochs, through those with a value, with upright lines at `best` and before
     each of `phase_starts`."""
-    with _draw(4.2, 2.9, description) as drawing:
-        axes = drawing.figure.add_subplot()
-        for start in phase_starts:
-            axes.axvline(start - 0.5, color=MUTED, linewidth=1)
-        if best is not None:
-            axes.axvline(best, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-        for number, values in enumerate(series, start=first_series):
-            known = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
-            marker = "o" if len(known) <= 12 else None
-            axes.plot(
-                *zip(*known, strict=True), **line_style(number), marker=marker, markersize=3.5
-            )
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-        axes.set(xlabel="epoch", ylabel=y_label)
-        if len(x) == 1:
-            axes.set_xlim(x[0] - 1, x[0] + 1)
-    return drawing.svg
+    figure = _figure(4.2, 2.9)
+    axes = figure.add_subplot()
+    for start in phase_starts:
+        axes.axvline(start - 0.5, color=MUTED, linewidth=1)
+    if best is not None:
+        axes.axvline(best, color=MUTED, **_DOTTED)
+    for number, values in enumerate(series, start=first_series):
+        known = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
+        marker = "o" if len(known) <= 12 else None
+        axes.plot(*zip(*known, strict=True), **line_style(number), marker=marker, markersize=3.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axes.set(xlabel="epoch", ylabel=y_label)
+    return _inline(figure, description)
 
 
+@mpl.rc_context(_STYLE)
 def roc(curves: Sequence[Curve], description: str) -> Markup:
-    with _draw(4.8, 3.9, description) as drawing:
-        axes = drawing.figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-        for number, curve in enumerate(curves, start=1):
-            axes.plot(curve.x, curve.y, **line_style(number), clip_on=False)
-        _unit_square(axes, "false positive rate", "true positive rate")
-    return drawing.svg
+    """Draw ROC curves, over the line of chance."""
+    figure = _figure(4.8, 3.9)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
+    for number, curve in enumerate(curves, start=1):
+        axes.plot(curve.x, curve.y, **line_style(number), clip_on=False)
+    _unit_square(axes, "false positive rate", "true positive rate")
+    return _inline(figure, description)
 
 
+@mpl.rc_context(_STYLE)
 def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
-    with _draw(4.8, 3.9, description) as drawing:
-        axes = drawing.figure.add_subplot()
-        for number, curve in enumerate(curves, start=1):
-            # A recall is reached at once, at its own precision: steps, as in its area.
-            axes.plot(curve.x, curve.y, drawstyle="steps-pre", **line_style(number), clip_on=False)
-        _unit_square(axes, "recall", "precision")
-    return drawing.svg
+    """Draw precision over recall."""
+    figure = _figure(4.8, 3.9)
+    axes = figure.add_subplot()
+    for number, curve in enumerate(curves, start=1):
+        # A recall is reached at once, at its own precision: steps, as in its area.
+        axes.plot(curve.x, curve.y, drawstyle="steps-pre", **line_style(number), clip_on=False)
+    _unit_square(axes, "recall", "precision")
+    return _inline(figure, description)
 
 
+@mpl.rc_context(_STYLE)
 def reliability(bins: Sequence[Bin], description: str) -> Markup:
-    """Accuracy over confidence with its 95% interval, and below it how many predictions each bin
-    has."""
-    with _draw(4.8, 4.3, description) as drawing:
-        upper, lower = drawing.figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
-        filled = [one for one in bins if one.count]
-        width = bins[0].high - bins[0].low
-        left = [one.low + 0.06 * width for one in filled]
-        upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-        bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
-        upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
-        for one in filled:
-            # A bin of few examples says little: its whisker is long.
-            right = round((one.accuracy or 0.0) * one.count)
-            at = [one.confidence, one.confidence]
-            upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)
-            upper.plot(
-                at[0], one.accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False
-            )
-        _unit_square(upper, "", "accuracy")
-        lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
-        lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
-        lower.set(xlabel="confidence", ylabel="examples")
-        lower.grid(axis="x", visible=False)
-        drawing.figure.align_ylabels()
-    return drawing.svg
+    """Draw accuracy over confidence with its 95% interval, and below it how many predictions each
+    bin has."""
+    figure = _figure(4.8, 4.3)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+    filled = [one for one in bins if one.count]
+    width = bins[0].high - bins[0].low
+    left = [one.low + 0.06 * width for one in filled]
+    upper.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
+    bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
+    upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
+    for one in filled:
+        # A bin of few examples says little: its whisker is long.
+        right = round((one.accuracy or 0.0) * one.count)
+        at = [one.confidence, one.confidence]
+        upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)
+        upper.plot(at[0], one.accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False)
+    _unit_square(upper, "", "accuracy")
+    lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
+    lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+    lower.set(xlabel="confidence", ylabel="examples")
+    lower.grid(axis="x", visible=False)
+    figure.align_ylabels()
+    return _inline(figure, description)
 
 
 def _unit_square(axes: Axes, x_label: str, y_label: str) -> None:

@@ -3,11 +3,10 @@
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from trainer.evaluation.metrics import Curve
 from trainer.evaluation.scoring import Evaluation
 from trainer.report import plots
-from trainer.report.findings import mean_confidence
 from trainer.report.formats import percent
 
 MATRIX_SHOWN = 20
@@ -42,35 +41,23 @@ def _heat(shares: np.ndarray) -> np.ndarray:
     return pixels
 
 
-def curves(evaluation: Evaluation) -> dict[str, Any]:
-    """ROC and precision over recall, with every area in the legend; empty where undefined."""
-    roc, pr = evaluation.roc_curves, evaluation.pr_curves
-    if not roc:
-        return {}
-    return {
-        "roc": {"drawing": plots.roc(roc, f"ROC: {_areas(roc)}"), "legend": _legend(roc)},
-        "pr": {
-            "drawing": plots.precision_recall(pr, f"Precision over recall: {_areas(pr)}"),
-            "legend": _legend(pr),
-        },
-    }
+def curves(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Draw ROC and precision over recall, with each area in the legend; none where undefined."""
+    kinds = (
+        ("ROC", plots.roc, evaluation.roc_curves),
+        ("Precision over recall", plots.precision_recall, evaluation.pr_curves),
+    )
+    figures = []
+    for caption, draw, drawn in kinds if evaluation.roc_curves else ():
+        legend = [(at, curve.name or "mean", curve.area) for at, curve in enumerate(drawn, start=1)]
+        areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
+        drawing = draw(drawn, f"{caption}: {areas}")
+        figures.append({"drawing": drawing, "caption": caption, "legend": legend})
+    return figures
 
 
-def _areas(drawn: list[Curve]) -> str:
-    return ", ".join(f"{curve.name or 'mean'} has area {curve.area:.3f}" for curve in drawn)
-
-
-def _legend(drawn: list[Curve]) -> list[tuple[int, str, float]]:
-    return [
-        (number, curve.name or "mean", curve.area) for number, curve in enumerate(drawn, start=1)
-    ]
-
-
-def calibration(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the reliability diagram, and the mean confidence."""
+def calibration(evaluation: Evaluation) -> Markup:
+    """Draw the reliability diagram."""
     error = percent(evaluation.expected_calibration_error)
     description = f"Accuracy over confidence; the expected calibration error is {error}"
-    return {
-        "drawing": plots.reliability(evaluation.calibration, description),
-        "confidence": mean_confidence(evaluation),
-    }
+    return plots.reliability(evaluation.calibration, description)

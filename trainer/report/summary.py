@@ -9,7 +9,7 @@ from trainer.report.learning import in_phase
 
 
 def outcome(verdict: Verdict) -> dict[str, str]:
-    """Why the gate decided so, in short, and what that means for the registry."""
+    """Return why the gate decided so, in short, and what that means for the registry."""
     result = verdict.comparison
     reason = verdict.reason
     if result:
@@ -30,44 +30,27 @@ def outcome(verdict: Verdict) -> dict[str, str]:
     return {"reason": reason, "follows": follows}
 
 
-def trained(
-    training: dict[str, Any], history: list[dict[str, Any]], details: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the figures of the training; None or "" where they are not known.
+def replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
+    """Return how many machines there were, servers and evaluator included, and as what.
 
     Args:
         training: content of metrics.json; any key may be missing.
         details: parameters of the run; any may be missing.
     """
-    replicas, roles = _replicas(training, details)
-    return {
-        "model": str(training.get("model", "")),
-        "parameters": number(training.get("parameters")),
-        "seconds": number(training.get("seconds")),
-        "epochs": _epochs(training, history),
-        "rate": number(training.get("images_per_second")),
-        "precision": training.get("precision"),
-        "replicas": replicas,
-        "roles": roles,
-        "versions": training.get("versions") or {},
-    }
-
-
-def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
-    """Return how many machines there were, servers and evaluator included, and as what."""
     strategy = str(training.get("strategy", "")).removesuffix("Strategy")
     roles = {"worker": "worker_count", "ps": "ps_count", "evaluator": "evaluator_count"}
     counts = {role: int(number(details.get(key)) or 0) for role, key in roles.items()}
     if "worker_count" not in details:
-        replicas = number(training.get("replicas"))
-        return ("" if replicas is None else f"{replicas:,.0f}"), strategy
+        known = number(training.get("replicas"))
+        return ("" if known is None else f"{known:,.0f}"), strategy
     named = [
         count(times, role, role if role == "ps" else "") for role, times in counts.items() if times
     ]
     return f"{1 + sum(counts.values()):,}", f"{', '.join(['chief', *named])}; {strategy}"
 
 
-def _epochs(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
+def epochs_told(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """Return how many epochs there were, and which was the best; "" where it is not known."""
     epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
     if epochs is None:
         return ""
