@@ -189,8 +189,6 @@ class TrainingConfig:
         if self.fine_tune_epochs:
             model.check_fine_tuned(self.fine_tune_layers)
         self._check_effects(bool(model.takes_rows))
-        if self.strategy == "parameter_server":
-            check_for_parameter_servers(self)
 
     def _check_effects(self, takes_rows: bool) -> None:
         """Raises InputError for a value that would change nothing."""
@@ -228,15 +226,6 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
         early_stopping_patience=config.fine_tune_early_stopping_patience,
     )
     return [config, second]
-
-
-def check_for_parameter_servers(config: TrainingConfig) -> None:
-    """Raises InputError where `config` can't be used with parameter servers."""
-    if config.xla:
-        raise InputError(
-            "xla=true can't be used with parameter servers, whose variables are on other machines; "
-            "set xla=false"
-        )
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

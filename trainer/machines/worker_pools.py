@@ -171,8 +171,10 @@ def check_gpu_image(machines: MachineOptions, remedy: str) -> None:
         )
 
 
-def check_strategy(strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0) -> None:
-    """Raise InputError where a value of config.STRATEGIES does not fit the replicas.
+def check_strategy(
+    strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
+) -> None:
+    """Raise InputError where a strategy (of config.STRATEGIES) does not fit the replicas.
 
     Args:
         replicas: how many, by role.
@@ -197,6 +199,11 @@ def check_strategy(strategy: str, replicas: Mapping[str, int], accelerator_count
             f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
             f"{accelerator_count}: a worker beside parameter servers computes on one; set "
             "accelerator_count=1 and a larger worker_count"
+        )
+    if xla and (servers or strategy == "parameter_server"):
+        raise InputError(
+            "xla=true can't be used with parameter servers, whose variables are on other machines; "
+            "set xla=false"
         )
     if trainers > 1 and strategy in ("one_device", "mirrored"):
         raise InputError(

@@ -83,27 +83,15 @@ def build_model(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.M
     return check_model(name, dataset, options).build(dataset)
 
 
-def prepare_model(
-    name: str, dataset: Dataset, options: dict[str, Any], directory: str
-) -> dict[str, Any]:
-    """Fetch to `directory` (URI) what model `name` needs from elsewhere, once.
+def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], directory: str) -> Model:
+    """Fetch to `directory` (URI) what model `name` needs from elsewhere, once; return it prepared.
 
-    One process must have returned from this before others call it, or `build_model`.
-
-    Returns:
-        Options for `build_model` that name what was fetched.
+    One process must have returned from this before others call it.
 
     Raises:
-        InputError: it is unavailable, or does not fit.
+        InputError: the model does not take the dataset, or what it needs is unavailable.
     """
-    model = open_model(name, options)
-    prepared = model.prepare(dataset, directory)
-    changed = {
-        field.name: getattr(prepared, field.name)
-        for field in dataclasses.fields(model)
-        if getattr(prepared, field.name) != getattr(model, field.name)
-    }
-    return {**options, **changed}
+    return check_model(name, dataset, options).prepare(dataset, directory)
 
 
 def options_in_short() -> str:

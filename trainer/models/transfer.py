@@ -74,15 +74,14 @@ class Transfer(Model):
 
     @property
     def weights_file(self) -> str:
-        """The URI of the backbone's weights; empty where they are no file of the user's."""
+        """Return the URI of the backbone's weights; empty where they are no file."""
         return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
     def backbone_arguments(self) -> dict[str, Any]:
-        """`backbone_options` with their types: JSON has one kind of number."""
+        """Return `backbone_options` with their types: JSON has one kind of number."""
+        cls: type[Any] = CATALOG[self.backbone].options
         try:
-            read: Any = build(
-                CATALOG[self.backbone].options, self.backbone_options, taker=self.backbone
-            )
+            read = build(cls, self.backbone_options, taker=self.backbone)
         except InputError as error:
             raise InputError(f"backbone_options: {error}") from None
         return {name: getattr(read, name) for name in self.backbone_options}
@@ -95,12 +94,11 @@ class Transfer(Model):
             )
         least = CATALOG[self.backbone].least_size
         if (self.input_size or size) < least:
-            name, value = (
-                ("input_size", self.input_size) if self.input_size else ("image_size", size)
-            )
+            name = "input_size" if self.input_size else "image_size"
             raise InputError(
-                f"{name}={value} is too small for backbone={self.backbone!r}, which takes {least} "
-                f"pixels or more; set input_size={least} or more in model_options"
+                f"{name}={self.input_size or size} is too small for backbone={self.backbone!r}, "
+                f"which takes {least} pixels or more; set input_size={least} or more in "
+                "model_options"
             )
 
     def check_fine_tuned(self, layers: int) -> None:
@@ -190,6 +188,6 @@ class Transfer(Model):
 
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Return a layer, or what it is nested of."""
+    """Return the layers that a layer is nested of, or itself."""
     inner = getattr(layer, "layers", None)
     return [part for one in inner for part in _parts(one)] if inner else [layer]

@@ -8,6 +8,7 @@ trainer/training/optimization.py tells them by the variables' paths.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, ClassVar
 
 from trainer.fields import option
@@ -124,14 +125,11 @@ def _embedded(
     ids: keras.KerasTensor,
     dimension: int,
 ) -> keras.KerasTensor:
-    """[n, places, dimension]: rows of one table in which the categories lie one behind another."""
+    """Return [n, places, dimension]: rows of one table that holds the categories one by one."""
     import keras
     import numpy as np
 
-    offsets, total = [], 0
-    for place in places:
-        offsets.append(total)
-        total += found[place].size
+    *offsets, total = itertools.accumulate((found[place].size for place in places), initial=0)
     start = "zeros" if name == WIDE_LAYER else "uniform"
     table = keras.layers.Embedding(total, dimension, embeddings_initializer=start, name=name)
     # NumPy's, not tensors: those would be the chief's, and out of a remote worker's reach.

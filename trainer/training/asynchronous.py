@@ -20,17 +20,16 @@ strings up while reading the records); a worker uses one accelerator.
 import collections
 import logging
 import math
+import multiprocessing
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from trainer.config import check_for_parameter_servers
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.read.stream import endless_batches
 from trainer.data.schema import Dataset, load_to_train
-from trainer.models import build_model
 from trainer.training import evaluator, liveness, steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
@@ -51,14 +50,34 @@ def train(job: Job, cluster: Cluster) -> Run:
         InputError: the data set, the model or an option can't be used.
         TerminatedError: SIGTERM came.
     """
-    check_for_parameter_servers(job.config)
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_tell_of_workers)
     dataset = load_to_train(job.dataset)
-    liveness.watch_servers(cluster.addresses["ps"])
+    liveness.watch("ps", cluster.addresses["ps"])
     strategy = create_strategy("parameter_server", cluster)
-    liveness.watch_workers(cluster.addresses["worker"])
+    liveness.watch("worker", cluster.addresses["worker"])
     return AsynchronousRun(job, cluster, strategy, dataset).run()
+
+
+def serve(cluster: Cluster) -> NoReturn:
+    """Serve the chief as a worker or a parameter server, until the process is ended."""
+    # One accelerator is what a worker's step computes on.
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[:1] if cluster.role == "worker" else [], "GPU")
+    options = tf.compat.v1.ConfigProto()
+    # Each worker may hold a thread in a blocking call; fewer threads than that never end.
+    threads = len(cluster.addresses["worker"]) + 1
+    options.inter_op_parallelism_threads = max(threads, multiprocessing.cpu_count())
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster.addresses),
+        job_name=cluster.role,
+        task_index=cluster.index,
+        protocol="grpc",
+        config=options,
+    )
+    print(f"{cluster.name} serves at {cluster.addresses[cluster.role][cluster.index]}", flush=True)
+    server.join()
+    raise AssertionError("a server never returns")
 
 
 def _tell_of_workers(record: logging.LogRecord) -> bool:
@@ -90,7 +109,7 @@ class AsynchronousRun(Run):
     ) -> None:
         self.base = job.base_output_directory
         super().__init__(job, cluster, strategy, dataset)
-        self.twin = build_model(self.config.model, self.dataset, self.model_options)
+        self.twin = self.prepared.build(self.dataset)
         own_device = create_strategy("one_device", Cluster())
         self.validation = steps.validation(own_device, self.twin, self.dataset, self.share)
 

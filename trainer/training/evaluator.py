@@ -72,11 +72,12 @@ class _Scorer:
         config = job.config
         self._base = job.base_output_directory
         dataset = limited(dataset, "train", config.max_train_examples)
-        self._steps = steps.steps_per_epoch(dataset, config)
+        a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self._steps = config.steps_per_epoch or a_pass
         strategy = create_strategy("one_device", Cluster())
         # Where there is a checkpoint, what the model needs from elsewhere is there too.
-        options = prepare_model(config.model, dataset, config.model_options, self._base)
-        model, network = build_network(config, dataset, options, strategy)
+        prepared = prepare_model(config.model, dataset, config.model_options, self._base)
+        model, network = build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
         self._validate = steps.validation(strategy, model, dataset, share)

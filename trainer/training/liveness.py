@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from trainer.errors import RETRY_EXIT_CODE
 
@@ -25,19 +25,11 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 """What opens an HTTP/2 connection, with empty settings (RFC 9113, section 3.4)."""
 
 
-def watch_workers(addresses: Sequence[str]) -> None:
-    """Watch workers ("host:port" each) until the process ends: one that is frozen is given up."""
-    _start(_watch_worker, addresses)
-
-
-def watch_servers(addresses: Sequence[str]) -> None:
-    """Watch parameter servers until the process ends: one that is frozen ends it."""
-    _start(_watch_server, addresses)
-
-
-def _start(watch: Callable[[int, str], None], addresses: Sequence[str]) -> None:
+def watch(role: str, addresses: Sequence[str]) -> None:
+    """Watch workers or parameter servers ("host:port" each) until the process ends."""
+    watch_one = {"worker": _watch_worker, "ps": _watch_server}[role]
     for index, address in enumerate(addresses):
-        threading.Thread(target=watch, args=(index, address), daemon=True).start()
+        threading.Thread(target=watch_one, args=(index, address), daemon=True).start()
 
 
 def _watch_worker(index: int, address: str) -> None:

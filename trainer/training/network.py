@@ -1,24 +1,19 @@
 """Build the network of a run from its config and its records."""
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from trainer.config import TrainingConfig
 from trainer.data.schema import Dataset
-from trainer.models import build_model
+from trainer.models.model import Model
 from trainer.training import weights
 from trainer.training.augmentation import augmented
 
 
 def build_network(
-    config: TrainingConfig,
-    dataset: Dataset,
-    options: dict[str, Any],
-    strategy: tf.distribute.Strategy,
+    config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
 ) -> tuple[keras.Model, keras.Model]:
-    """Builds the model of `config`, and what learns: the model, perhaps behind augmentation.
+    """Build the model of `config`, and what learns: the model, perhaps behind augmentation.
 
     Sets the process's random seed and dtype policy: each process with these arguments gets
     the same weights, those of config.warm_start where it names any.
@@ -26,7 +21,7 @@ def build_network(
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
     with strategy.scope():
-        model = build_model(config.model, dataset, options)
+        model = prepared.build(dataset)
         if config.warm_start:
             weights.load(model, config.warm_start)
         if config.augmentation != "model":

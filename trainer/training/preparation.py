@@ -3,24 +3,23 @@
 import json
 from collections.abc import Collection
 
-from trainer.config import TrainingConfig, check_batch_size, check_for_parameter_servers
+from trainer.config import TrainingConfig, check_batch_size
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.machines.worker_pools import MachineOptions, check_strategy
-from trainer.models import build_model, check_model, prepare_model
+from trainer.models import prepare_model
 
 MOST_PADDING = 0.9
 """Share of a batch from which it is no batch for so few examples, but a mistake."""
 
 
 def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
-    """Raises InputError where these machines can't train with this config."""
-    check_strategy(config.strategy, machines.replicas, machines.accelerator_count)
+    """Raise InputError where these machines can't train with this config."""
+    accelerators = machines.accelerator_count
+    check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
     check_batch_size(config.batch_size, machines.batch_shares)
-    if machines.ps_count:
-        check_for_parameter_servers(config)
 
 
 def prepare(
@@ -31,7 +30,7 @@ def prepare(
     class_floors: Collection[str],
     start: str = "",
 ) -> str:
-    """Makes sure that a job can train, and leaves in `directory` what its replicas share.
+    """Check that a job can train, and leave in `directory` what its replicas share.
 
     Args:
         dataset_uri: folder of the records.
@@ -47,18 +46,17 @@ def prepare(
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)
-    check_model(config.model, dataset, config.model_options)
     # A parameter server's worker reads on from the start where a batch is not full.
     if not machines.ps_count:
         _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
-    options = prepare_model(config.model, dataset, config.model_options, directory)
+    prepared = prepare_model(config.model, dataset, config.model_options, directory)
     if not start:
         return ""
     # Only here: they import TensorFlow, which takes seconds.
     from trainer.training import weights
 
     copy = weights.keep(start, directory)
-    weights.load(build_model(config.model, dataset, options), copy)
+    weights.load(prepared.build(dataset), copy)
     return copy
 
 
@@ -75,13 +73,10 @@ def started_from(directory: str) -> str | None:
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
-    """Warns of a batch that is larger than the split of so many `examples` that fills it.
+    """Warn of a batch that is larger than the split; refuse one that is mostly padding.
 
     A batch always has its full size, for `replicas` to share: what is missing is filled up
     with padding, which is computed, too.
-
-    Raises:
-        InputError: at least MOST_PADDING of every batch would be padding.
     """
     left = min(examples, config.max_train_examples or examples)
     padding = 1 - left / config.batch_size

@@ -12,14 +12,7 @@ import tensorflow as tf
 from trainer import files
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
-from trainer.training import (
-    asynchronous,
-    evaluator,
-    parameter_server,
-    strategies,
-    synchronous,
-    weights,
-)
+from trainer.training import asynchronous, evaluator, strategies, synchronous, weights
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
@@ -43,7 +36,7 @@ class PeerGoneError(Exception):
 
 
 def run(job: Job) -> int:
-    """Trains, serves or evaluates, and as the chief exports; returns the process's exit code.
+    """Train, serve or evaluate, and as the chief export; return the process's exit code.
 
     Raises:
         InputError: a mistake of the user's.
@@ -93,20 +86,26 @@ def run(job: Job) -> int:
 
 
 def _train(job: Job, cluster: Cluster) -> None:
-    """Trains, or serves the chief that does; the chief writes the results."""
-    strategy = strategies.resolve(job.config.strategy, cluster)
+    """Train, or serve the chief that does; the chief writes the results."""
+    strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     has_servers = strategy == "parameter_server"
     if has_servers and not cluster.is_chief:
-        parameter_server.serve(cluster)
+        asynchronous.serve(cluster)
     if not has_servers:
         tf.config.experimental.enable_op_determinism()
     started = time.monotonic()
     trained = (asynchronous if has_servers else synchronous).train(job, cluster)
     if cluster.is_chief:
-        seconds = time.monotonic() - started
-        _write_results(trained, job, strategy, seconds)
-    if not has_servers:
-        _part(trained.strategy, join(job.base_output_directory, METRICS))
+        _write_results(trained, job, strategy, time.monotonic() - started)
+    if has_servers:
+        return
+    # No replica may leave while another still needs it for a collective. In this last one a peer
+    # may be gone as soon as it has what it waited for: that is no failure any more.
+    try:
+        strategies.barrier(trained.strategy)
+    except PEER_GONE:
+        if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
+            raise
 
 
 def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> None:
@@ -145,16 +144,3 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
     }
     files.write_json(join(base, METRICS), metrics)
     print(f"model exported to {join(base, 'model')}", flush=True)
-
-
-def _part(strategy: tf.distribute.Strategy, results: str) -> None:
-    """Returns when the chief has written its results.
-
-    No replica may leave while another still needs it for a collective. In this last one a
-    peer may be gone as soon as it has what it waited for: that is no failure any more.
-    """
-    try:
-        strategies.barrier(strategy)
-    except PEER_GONE:
-        if not tf.io.gfile.exists(results):
-            raise

@@ -13,11 +13,11 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.config import phases
-from trainer.data.read.reader import InputShare
+from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limited
 from trainer.errors import InputError
-from trainer.models import open_model, prepare_model
-from trainer.training import checkpoint, logs, steps
+from trainer.models import prepare_model
+from trainer.training import checkpoint, logs
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.network import build_network
@@ -39,6 +39,7 @@ class Run(abc.ABC):
     Attributes:
         replicas: devices that compute gradients.
         share: what this process reads for those of its own.
+        pass_steps: of a pass over the training split.
         steps: of an epoch.
         model: from the records' inputs to logits.
         network: what learns: the model, perhaps behind augmentation.
@@ -48,7 +49,7 @@ class Run(abc.ABC):
     """
 
     replicas: int
-    share: InputShare
+    share: reader.InputShare
     validation: Callable[[], dict[str, float]]
     kept_epoch: int
 
@@ -59,7 +60,8 @@ class Run(abc.ABC):
         self.strategy = strategy
         self.cluster = cluster
         self.dataset = dataset = limited(dataset, "train", config.max_train_examples)
-        self.steps = steps.steps_per_epoch(dataset, config)
+        self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self.steps = config.steps_per_epoch or self.pass_steps
         self.set_share()
         self.directory = join(job.base_output_directory, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
@@ -70,8 +72,8 @@ class Run(abc.ABC):
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
         self.progress = checkpoint.progress_in(self.directory)
-        self.model_options = prepare_model(config.model, dataset, config.model_options, base)
-        self.model, self.network = build_network(config, dataset, self.model_options, strategy)
+        self.prepared = prepare_model(config.model, dataset, config.model_options, base)
+        self.model, self.network = build_network(config, dataset, self.prepared, strategy)
         self.phases = phases(config)
         self._enter_phase()
         self.log = logs.Log(base, cluster, self.steps, config)
@@ -176,8 +178,7 @@ class Run(abc.ABC):
         """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""
         phase = self.phase = self.phases[self.progress.phase]
         if self.progress.phase:
-            model = open_model(phase.model, phase.model_options)
-            model.unfreeze(self.model, phase.fine_tune_layers)
+            self.prepared.unfreeze(self.model, phase.fine_tune_layers)
         with self.strategy.scope():
             self.schedule = Schedule(phase, self.steps * phase.epochs)
             self.optimizer = create_optimizer(phase, self.schedule)

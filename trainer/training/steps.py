@@ -16,12 +16,6 @@ from trainer.data.schema import Dataset
 from trainer.training.progress import Sums
 
 
-def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
-    """Steps that count as an epoch: those of a pass over the training split, unless told."""
-    a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
-    return config.steps_per_epoch or a_pass
-
-
 def gradients(
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,

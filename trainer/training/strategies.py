@@ -14,7 +14,7 @@ LOGICAL_CPUS = "LOGICAL_CPUS"
 """Environment variable with the number of devices that the CPU stands in for."""
 
 
-def resolve(name: str, cluster: Cluster) -> str:
+def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
     """Return the strategy that `name` (a value of config.STRATEGIES) means for the cluster.
 
     Raises:
@@ -29,7 +29,8 @@ def resolve(name: str, cluster: Cluster) -> str:
         (cpu,) = tf.config.list_physical_devices("CPU")
         divided = len(tf.config.get_logical_device_configuration(cpu) or ()) > 1
         name = "mirrored" if gpus or divided else "one_device"
-    check_strategy(name, {role: len(hosts) for role, hosts in cluster.addresses.items()})
+    replicas = {role: len(hosts) for role, hosts in cluster.addresses.items()}
+    check_strategy(name, replicas, xla=xla)
     return name
 
 

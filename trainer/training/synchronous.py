@@ -98,13 +98,13 @@ class SynchronousRun(Run):
     def examples_at(self, step: int) -> float:
         """Real examples of the epoch's global batch `step`: all but in the last one of a pass."""
         total = self.dataset.splits["train"].examples
-        position = (self.progress.epoch * self.steps + step) % self._pass_steps
+        position = (self.progress.epoch * self.steps + step) % self.pass_steps
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
     def training_input(self) -> Any:
         """Return what is left of the epoch for this worker's replicas: parts of some passes."""
         left = self.steps - self.progress.step
-        number, position = divmod(self.optimizer_step, self._pass_steps)
+        number, position = divmod(self.optimizer_step, self.pass_steps)
         parts = []
         while left > 0:
             batches = reader.training_batches(
@@ -116,12 +116,7 @@ class SynchronousRun(Run):
                 shuffle_megabytes=self.config.shuffle_megabytes,
             )
             parts.append(batches)
-            left -= self._pass_steps - position
+            left -= self.pass_steps - position
             number, position = number + 1, 0
         whole = functools.reduce(lambda one, other: one.concatenate(other), parts)
         return steps.distributed(self.strategy, whole)
-
-    @functools.cached_property
-    def _pass_steps(self) -> int:
-        """Steps of a pass over the training split."""
-        return reader.steps_per_epoch(self.dataset, "train", self.config.batch_size)
