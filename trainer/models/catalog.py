@@ -17,10 +17,16 @@ class NoOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MobileNetOptions:
-    """Arguments of MobileNet, under Keras' names, as are those below."""
+class MobileNetV2Options:
+    """Arguments of MobileNetV2, under Keras' names, as are those below."""
 
     alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MobileNetOptions(MobileNetV2Options):
+    """Arguments of MobileNet."""
+
     depth_multiplier: int = option(
         1, help="Filters that a depthwise convolution has for each channel.", minimum=1
     )
@@ -28,17 +34,9 @@ class MobileNetOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MobileNetV2Options:
-    """Arguments of MobileNetV2."""
-
-    alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MobileNetV3Options:
+class MobileNetV3Options(MobileNetV2Options):
     """Arguments of MobileNetV3Large and MobileNetV3Small."""
 
-    alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
     minimalistic: bool = option(
         False, help="Leave out squeeze-and-excite blocks, hard-swish and 5x5 convolutions."
     )

@@ -69,7 +69,7 @@ class Checkpoints:
         )
 
     def restore(self) -> bool:
-        """Restores variables and progress from the newest checkpoint; False without one."""
+        """Restore variables and progress from the newest checkpoint; False without one."""
         newest = _newest(self._directory)
         if newest is None:
             return False
@@ -77,28 +77,24 @@ class Checkpoints:
         return True
 
     def save(self) -> None:
-        """Keeps variables and progress, so that a restarted job goes on from here."""
+        """Keep variables and progress, from which a restarted job resumes."""
         self._factor.assign(self._progress.factor)
-        self._latest.save(
-            checkpoint_number=len(self._progress.history) * 10**9
-            + self._progress.phase * 10**8
-            + self._progress.step
-        )
-        self._drop_copy()
+        done = self._progress
+        self._save(self._latest, done.epoch * 10**9 + done.phase * 10**8 + done.step)
         rejoin.end_wait()
 
     def save_best(self) -> None:
-        """Keeps the model's variables as the best of the run."""
-        self._best.save(checkpoint_number=self._progress.epoch)
-        self._drop_copy()
+        """Keep the model's variables as the best of the run."""
+        self._save(self._best, self._progress.epoch)
 
-    def _drop_copy(self) -> None:
-        """Remove what a replica has written that is not the chief: it may be killed any time."""
+    def _save(self, manager: tf.train.CheckpointManager, number: int) -> None:
+        manager.save(checkpoint_number=number)
+        # A copy of a replica that is not the chief goes at once: it may be killed any time.
         if self._temporary:
             shutil.rmtree(self._target)
 
     def restore_best(self) -> None:
-        """Gives the model's variables the values that `save_best` kept last."""
+        """Give the model's variables the values that `save_best` kept last."""
         best = _newest(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
 
@@ -191,7 +187,7 @@ def _newest_listed(directory: str) -> str | None:
 
 
 def listed(directory: str) -> list[str]:
-    """Checkpoints of `directory` that are whole, the oldest first: the list comes after them."""
+    """Return the checkpoints that `directory` lists, which are whole, the oldest first."""
     try:
         state = tf.train.get_checkpoint_state(directory)
     except (tf.errors.OpError, ValueError):  # Replaced while it was read, or damaged.
@@ -200,11 +196,7 @@ def listed(directory: str) -> list[str]:
 
 
 def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
-    """Gives variables the values of a checkpoint, for a process that has no part in the run.
-
-    Args:
-        path: of the checkpoint.
-        variables: those of the network, which are the first that `Checkpoints` was given.
+    """Give the network's variables the values of a checkpoint, outside of the run.
 
     Returns:
         The progress at the checkpoint; None where it was removed, before or meanwhile.
@@ -221,7 +213,7 @@ def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
 
 
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
-    """Makes sure that checkpoints in `directory` are this run's; the chief signs a new one.
+    """Check that checkpoints in `directory` are this run's; the chief signs a new one.
 
     Raises:
         InputError: they come from another configuration, data set or topology, from which

@@ -17,7 +17,6 @@ from trainer.models import model_class
 
 FILE_NAME = "model.keras"
 _SUFFIXES = (".keras", ".weights.h5")
-_KEPT = "warm_start"
 _MISMATCH = re.compile(
     r"<\w+ name=([^,>]+).*?variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))",
     re.DOTALL,
@@ -43,11 +42,20 @@ def keep(start: str, directory: str) -> str:
     Raises:
         InputError: there are no weights.
     """
-    found = _file(start)
-    suffix = next(suffix for suffix in _SUFFIXES if found.endswith(suffix))
-    copy = join(directory, f"{_KEPT}{suffix}")
+    folder = start.rstrip("/")
+    candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
+    if start.endswith(_SUFFIXES):
+        candidates = [start]
+    found = [one for one in candidates if tf.io.gfile.exists(one) and not tf.io.gfile.isdir(one)]
+    if not found:
+        raise InputError(
+            f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained "
+            "before such files were kept must be trained once more"
+        )
+    suffix = next(suffix for suffix in _SUFFIXES if found[0].endswith(suffix))
+    copy = join(directory, f"warm_start{suffix}")
     if not tf.io.gfile.exists(copy):
-        files.copy_here(found, copy)
+        files.copy_here(found[0], copy)
     return copy
 
 
@@ -86,19 +94,3 @@ def load_model(directory: str, name: str) -> keras.Model:
             f"there is no {uri}: the training did not finish, or was before such files"
         )
     return keras.saving.load_model(uri)
-
-
-def _file(start: str) -> str:
-    """Return the URI of the file of weights that `start` means."""
-    if start.endswith(_SUFFIXES):
-        candidates = [start]
-    else:
-        folder = start.rstrip("/")
-        candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
-    for candidate in candidates:
-        if tf.io.gfile.exists(candidate) and not tf.io.gfile.isdir(candidate):
-            return candidate
-    raise InputError(
-        f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained before "
-        "such files were kept must be trained once more"
-    )
