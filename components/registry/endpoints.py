@@ -74,7 +74,7 @@ class Endpoints:
         present = shares(endpoint)
         if version.version in present:
             if traffic is not None:
-                self._split(endpoint, _split(version.version, traffic, present))
+                self._shift(endpoint, _split(version.version, traffic, present))
             return endpoint.name
         from google.cloud.aiplatform_v1 import types
 
@@ -136,7 +136,7 @@ class Endpoints:
                 f"the endpoint of {model} serves no version before {newest}; promote one and "
                 "deploy it"
             )
-        self._split(endpoint, {before[0]: 100})
+        self._shift(endpoint, {before[0]: 100})
         return before[0]
 
     def remove(self, model: str) -> None:
@@ -145,7 +145,7 @@ class Endpoints:
 
     def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
-            self._split(endpoint, {})
+            self._shift(endpoint, {})
         for version in shares(endpoint):
             self._undeploy(endpoint, version)
 
@@ -181,7 +181,7 @@ class Endpoints:
     def _finish(self, operation: Any) -> None:
         finish(operation, self.client.retry, _DEPLOY_SECONDS)
 
-    def _split(self, endpoint: Any, split: dict[str, int]) -> None:
+    def _shift(self, endpoint: Any, split: dict[str, int]) -> None:
         from google.cloud.aiplatform_v1 import types
 
         changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)

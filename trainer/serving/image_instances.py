@@ -38,9 +38,9 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF")
 MAX_PIXELS = 25_000_000
 """Of an image file: a megabyte can unpack to gigabytes. Phones take photos of 12 million."""
 
-_START = b'{"instances":'
+_BODY_START = b'{"instances":'
 _DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
-_STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
+_FILE_STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
 """First bytes of FORMATS; a serialized tf.Example begins with b"\\n"."""
 
 
@@ -66,9 +66,9 @@ class ImageInstances:
         A few times as fast as parsing nested lists: the JSON parser gets the numbers as one list,
         after a check that the brackets are those of images. Any other body, valid or not, is None.
         """
-        if not (body.startswith(_START) and body.endswith(b"}")):
+        if not (body.startswith(_BODY_START) and body.endswith(b"}")):
             return None
-        text = body[len(_START) : -1]
+        text = body[len(_BODY_START) : -1]
         structure = text.translate(_DIGITS_AS_0, b" \t\r\n")
         # A number is at the place of a number, which is neither before [ nor after ].
         if b"0[" in structure or b"]0" in structure:
@@ -141,7 +141,7 @@ class ImageInstances:
                 f'is {shown(value)}; an image is {{"b64": "..."}}, or a nested list of its pixels'
             )
         content = decoded(value)
-        if content.startswith(_STARTS):
+        if content.startswith(_FILE_STARTS):
             check_file(content)
             return BYTES, content
         self._check_example(content)
@@ -173,7 +173,7 @@ class ImageInstances:
                 f"tf.Example with the feature {self._name!r}"
             )
         for image in features[self._name].bytes_list.value:
-            if image.startswith(_STARTS):
+            if image.startswith(_FILE_STARTS):
                 check_file(image)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pydantic_core
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -39,14 +40,6 @@ BATCH_DELAY = 0.003
 """Seconds that the first instance of a batch waits for others."""
 
 _logger = logging.getLogger(__name__)
-
-
-class _RefusedError(Exception):
-    """A request is refused with a status of HTTP."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class PredictionServer:
@@ -118,9 +111,9 @@ class PredictionServer:
             return Response(await self._answer(request, body), media_type="application/json")
         except RequestError as error:
             return JSONResponse(error.body, 400)
-        except _RefusedError as error:
-            again = {"Retry-After": "1"} if error.status in (429, 503) else {}
-            return JSONResponse({"error": str(error)}, error.status, again)
+        except HTTPException as error:
+            again = {"Retry-After": "1"} if error.status_code in (429, 503) else {}
+            return JSONResponse({"error": error.detail}, error.status_code, again)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception:
@@ -134,14 +127,14 @@ class PredictionServer:
         loop = asyncio.get_running_loop()
         end = loop.time() + DEADLINE
         if self._predictor is None:
-            raise _RefusedError(503, "the model is not loaded yet; try again")
+            raise HTTPException(503, "the model is not loaded yet; try again")
         if self._requests > MAX_REQUESTS:
-            raise _RefusedError(429, f"{MAX_REQUESTS} requests are being answered; try again")
+            raise HTTPException(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
             with anyio.fail_after(end - loop.time()):
                 await self._read(request, body)
         except TimeoutError:
-            raise _RefusedError(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
+            raise HTTPException(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
         try:
             content = self._predictor.decode(body)
         except ValueError as error:
@@ -153,9 +146,9 @@ class PredictionServer:
             with anyio.fail_after(end - loop.time()):
                 answers = await self._batcher.submit(instances, len(instances))
         except QueueFullError:
-            raise _RefusedError(429, "too many instances wait; try again") from None
+            raise HTTPException(429, "too many instances wait; try again") from None
         except TimeoutError:
-            raise _RefusedError(503, f"no answer within {DEADLINE:.0f} s; try again") from None
+            raise HTTPException(503, f"no answer within {DEADLINE:.0f} s; try again") from None
         content = pydantic_core.to_json(self._predictor.postprocess(answers))
         if len(content) > MAX_BYTES:
             raise RequestError(
@@ -168,11 +161,11 @@ class PredictionServer:
         """Append a request's body to `body`, unless it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
-            raise _RefusedError(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
+            raise HTTPException(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
         async for chunk in request.stream():
             body += chunk
             self._bytes += len(chunk)
             if len(body) > MAX_BYTES:
-                raise _RefusedError(413, f"the request has more than {MAX_BYTES:,} bytes")
+                raise HTTPException(413, f"the request has more than {MAX_BYTES:,} bytes")
             if self._bytes > MAX_BODIES:
-                raise _RefusedError(429, "the requests take too much memory; try again")
+                raise HTTPException(429, "the requests take too much memory; try again")

@@ -45,6 +45,7 @@ class RowInstances:
 
     def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
         self._columns, self._order = dict(columns), list(order)
+        self._has_keys = KEY not in self._columns
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
@@ -59,21 +60,12 @@ class RowInstances:
         problems: dict[int, str] = {}
         for place, instance in enumerate(instances):
             try:
-                if isinstance(instance, list) and len(instance) == len(self._order):
-                    rows[place] = dict(zip(self._order, instance, strict=True))
-                    continue
-                if not isinstance(instance, dict):
-                    ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
-                    raise InstanceError(
-                        f"is {shown(instance)}; a row is an object with columns by their names"
-                        f"{ordered}"
-                    )
-                if KEY not in self._columns:
+                if self._has_keys and isinstance(instance, dict):
                     keys[place] = key_of(instance)
                 if self._is_example(instance):
-                    examples[place] = self._example(instance["b64"])
+                    examples[place] = _example(instance["b64"])
                 else:
-                    rows[place] = self._named(instance)
+                    rows[place] = self._row(instance)
             except InstanceError as error:
                 problems[place] = str(error)
         inputs = {
@@ -92,34 +84,41 @@ class RowInstances:
         """Return an instance to warm a model up with."""
         return [dict.fromkeys(self._columns)]
 
-    def _is_example(self, instance: dict[str, Any]) -> bool:
-        return "b64" in instance and "b64" not in self._columns and instance.keys() <= {"b64", KEY}
+    def _is_example(self, instance: Any) -> bool:
+        if not isinstance(instance, dict) or "b64" in self._columns:
+            return False
+        return "b64" in instance and instance.keys() <= {"b64", KEY}
 
-    def _example(self, text: Any) -> bytes:
-        content = decoded({"b64": text})
-        if not features_of(content):
-            raise InstanceError("is not a serialized tf.Example")
-        return content
-
-    def _named(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _row(self, instance: Any) -> dict[str, Any]:
         """Return a row by the names of the model's arguments, without its key."""
-        if row.keys() <= self._columns.keys() and row:
-            return row
-        named = {self._argument(name): value for name, value in row.items()}
-        named.pop("", None)
-        if not named:
+        if isinstance(instance, list) and len(instance) == len(self._order):
+            return dict(zip(self._order, instance, strict=True))
+        if not isinstance(instance, dict):
+            ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
+            raise InstanceError(
+                f"is {shown(instance)}; a row is an object with columns by their names{ordered}"
+            )
+        if instance and instance.keys() <= self._columns.keys():
+            return instance
+        columns = [name for name in instance if name != KEY or not self._has_keys]
+        if not columns:
             raise InstanceError(f"has none of the columns {', '.join(self._columns)}")
-        return named
+        return {self._argument(name): instance[name] for name in columns}
 
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raises InstanceError where it has none."""
-        if name == KEY and KEY not in self._columns:
-            return ""
-        argument = name if name in self._columns or not name else argument_name(name)
+        argument = name if name in self._columns else name and argument_name(name)
         if argument not in self._columns:
             hint = nearest(name[:100], self._columns)
             raise InstanceError(f"has a column {shown(name)} that the model does not take{hint}")
         return argument
+
+
+def _example(text: Any) -> bytes:
+    content = decoded({"b64": text})
+    if not features_of(content):
+        raise InstanceError("is not a serialized tf.Example")
+    return content
 
 
 def _array(

@@ -1,7 +1,9 @@
 """Real servers of trainer.serving, and how tests ask them."""
 
+import base64
 import contextlib
 import http.client
+import io
 import json
 import os
 import subprocess
@@ -12,7 +14,9 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import psutil
+from PIL import Image
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {
@@ -21,6 +25,17 @@ ENVIRONMENT = {
     "AIP_PREDICT_ROUTE": "/predict",
     "MODEL_VERSION": "model@7",
 }
+
+
+def b64(content: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(content).decode()}
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """The file of an image [height, width, 1 or 3]."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.squeeze()).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 class Server:

@@ -1,8 +1,6 @@
 """What is served is what evaluate_model judged, in every form that clients send."""
 
-import base64
 import gc
-import io
 import json
 import threading
 import time
@@ -11,22 +9,12 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from PIL import Image
 
+from tests.trainer.serving.servers import b64, png
 from trainer.data.tables.inputs import columns_of, row_values
 from trainer.data.write import records
 from trainer.evaluation.mistakes import MostConfident
 from trainer.evaluation.prediction import ServedModel, predict, stored_batches
-
-
-def b64(content):
-    return {"b64": base64.b64encode(content).decode()}
-
-
-def png(pixels):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.squeeze(-1)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def judged(uri, dataset, split="test"):

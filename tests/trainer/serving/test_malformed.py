@@ -1,6 +1,5 @@
 """Whatever a client sends, the server answers it by a status of 4xx, and goes on."""
 
-import base64
 import io
 import json
 import random
@@ -11,15 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.trainer.serving.servers import b64, png
 from trainer.serving.image_instances import ImageInstances
 
 REQUESTS = 500
 GROWTH = 60e6
 """Bytes that a process may gain over the requests; one photo of 25 million pixels takes 75 MB."""
-
-
-def b64(content):
-    return {"b64": base64.b64encode(content).decode()}
 
 
 def png_header(width, height):
@@ -28,12 +24,6 @@ def png_header(width, height):
     return (
         b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
     )
-
-
-def png(pixels):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def animated():
@@ -96,7 +86,7 @@ def mutated(generator, whole):
 def valid(kind):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 1), np.uint8)
     if kind == "image":
-        instances = [{**b64(png(pixels.squeeze(-1))), "key": 1}, pixels.tolist()]
+        instances = [{**b64(png(pixels)), "key": 1}, pixels.tolist()]
     else:
         row = {"hour": 3, "miles": 2.5, "payment": "card", "Zone Id": "7"}
         instances = [row, {**row, "key": "a", "company": None}]
