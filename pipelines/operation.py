@@ -89,8 +89,7 @@ class Schedule:
                     )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
-            hint = fields.nearest(self.time_zone, known)
-            hint = hint if "did you mean" in hint else ", such as 'Europe/Berlin'"
+            hint = fields.nearest(self.time_zone, known, ", such as 'Europe/Berlin'")
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
         for name in ("start", "end"):
             value = getattr(self, name)

@@ -63,14 +63,11 @@ def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
         if one in available:
             arguments[one] = available[one]
         elif not spec.optional:
-            hint = fields.nearest(one, available)
+            hint = fields.nearest(
+                one, available, f"; take a parameter or one of {', '.join(OFFERED)}"
+            )
             raise InputError(
-                f"steps={name!r}: the pipeline has nothing for the input {one!r}"
-                + (
-                    hint
-                    if "did you mean" in hint
-                    else f"; take a parameter or one of {', '.join(OFFERED)}"
-                )
+                f"steps={name!r}: the pipeline has nothing for the input {one!r}{hint}"
             )
     try:
         task = component(**arguments)

@@ -25,9 +25,7 @@ def show(word: str, console: Console) -> None:
     wanted = word.lower()
     found = {topic: _names(topic, wanted) for topic in TOPICS}
     if not any(found.values()):
-        hint = nearest(word, [*TOPICS, *PARAMETERS])
-        if "did you mean" not in hint:
-            hint = f"; topics are {', '.join(TOPICS)}"
+        hint = nearest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")
         raise InputError(f"no parameter has {word!r} in its name or description{hint}")
     first = True
     for topic, names in found.items():

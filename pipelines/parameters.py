@@ -111,9 +111,8 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     try:
         for name in values:
             if name not in PARAMETERS:
-                hint = fields.nearest(name, PARAMETERS)
-                if "did you mean" not in hint:
-                    hint = "; `python -m pipelines parameters` lists them"
+                listing = "; `python -m pipelines parameters` lists them"
+                hint = fields.nearest(name, PARAMETERS, listing)
                 raise InputError(f"unknown parameter {name!r}{hint}")
         result = ParameterSet(
             **{

@@ -177,7 +177,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ("pln digits", "No such command 'pln'"),
         ("parameters lerning_rate", "in its name or description; did you mean 'learning_rate'?"),
         ("parameters xyzzy", "; topics are records, engine, training, machines, pipeline, gate"),
-        ("parameters ''", "word '' is empty"),
+        ("parameters ''", "parameters '' is empty"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(tmp_path, capfd, arguments, message):

@@ -100,10 +100,10 @@ def type_of(cls: type, name: str) -> type:
     return get_origin(hint) or hint
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the closest of `known`, or the whole list if none is close.
+def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Return `; did you mean 'x'?` for the closest of `known`, upper and lower case being one.
 
-    Upper and lower case are one.
+    Where none is close, return `otherwise`; default: the whole list.
     """
     known = list(known)
     lowered = {one.lower(): one for one in known}
@@ -112,7 +112,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     part = [one for one in lowered if name and name.lower() in re.split("[_-]", one)]
     if close or part:
         return f"; did you mean {lowered[(close or sorted(part, key=len))[0]]!r}?"
-    return f"; known: {', '.join(sorted(known))}"
+    return f"; known: {', '.join(sorted(known))}" if otherwise is None else otherwise
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
@@ -261,9 +261,8 @@ def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> 
         limit = f"{limit:g}" if isinstance(limit, float) else limit
         raise InputError(f"{name}={value} is out of range: it must be {_BOUNDS[bound]} {limit}")
     if choices := context.get("choices"):
-        close = nearest(value, choices) if isinstance(choices[0], str) else ""
-        suffix = close if "did you mean" in close else ""
-        raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{suffix}")
+        close = nearest(value, choices, "") if isinstance(choices[0], str) else ""
+        raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{close}")
     raise InputError(
         f"{name}={value!r} is not {_NAMES.get(get_origin(kind) or kind, _NAMES[dict])}"
     )

@@ -40,19 +40,9 @@ Rates = Annotated[
 ]
 
 
-def not_empty(option: typer.CallbackParam, value: str | None) -> str | None:
-    """Return an option's value; raise InputError where it says nothing.
-
-    A variable of a script that is not set makes such a value: it must not mean the default.
-    """
-    if value is not None and not value.strip():
-        raise InputError(f"{option.opts[0]} {value!r} is empty; give a value, or leave it out")
-    return value
-
-
-def _recipe_name(option: typer.CallbackParam, value: str | None) -> str | None:
+def _recipe_name(value: str | None) -> str | None:
     """Return what --recipe names, which need not be there any more; refuse what is no name."""
-    if not_empty(option, value) and not _RECIPE_NAME.fullmatch(value or ""):
+    if value is not None and not _RECIPE_NAME.fullmatch(value):
         raise InputError(f"--recipe {value!r} is not a recipe's name, such as 'digits'")
     return value
 
@@ -63,14 +53,10 @@ Recipe = Annotated[
 RunsDirectory = Annotated[
     str | None,
     typer.Option(
-        metavar="FOLDER",
-        help="Where runs on this machine leave their folders; default: runs.",
-        callback=not_empty,
+        metavar="FOLDER", help="Where runs on this machine leave their folders; default: runs."
     ),
 ]
-ModelName = Annotated[
-    str | None, typer.Option(help="Of another model than the recipe's.", callback=not_empty)
-]
+ModelName = Annotated[str | None, typer.Option(help="Of another model than the recipe's.")]
 
 
 def runs_folder(given: str | None, *, local: bool) -> Path:
@@ -163,9 +149,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [one for one in own if one.name != "settings"]
     for field in dataclasses.fields(Settings):
         help = f"{field.metadata['help']} [{', '.join(variables_of(field.name))}]"
-        flag = typer.Option(
-            option_of(field.name), help=help, rich_help_panel=_PANEL, callback=not_empty
-        )
+        flag = typer.Option(option_of(field.name), help=help, rich_help_panel=_PANEL)
         kind = Annotated[str | None, flag]
         parameters.append(
             inspect.Parameter(

@@ -6,6 +6,7 @@ recipes takes no second.
 
 import errno
 import io
+import itertools
 import json
 import os
 import sys
@@ -38,7 +39,6 @@ from pipelines.commands.arguments import (
     Rates,
     RecipeName,
     SetOptions,
-    not_empty,
     parse_settings,
 )
 from pipelines.console import show_table
@@ -63,6 +63,11 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     """Run a command line; return its exit code, 2 after one line on a user's mistake."""
     command = typer.main.get_command(application)
     try:
+        # A variable of a script that is not set makes such a value: it must not mean the default.
+        split = [one.split("=", 1) if one.startswith("--") else [one] for one in arguments]
+        for name, value in itertools.pairwise(["argument", *itertools.chain(*split)]):
+            if not value.strip():
+                raise InputError(f"{name} {value!r} is empty; give a value, or leave it out")
         code = command.main(list(arguments), standalone_mode=False) or 0
         sys.stdout.flush()
         return code
@@ -135,7 +140,6 @@ def list_parameters(
             metavar="[WORD]",
             help=f"Only those that it is about: {', '.join(parameter_list.TOPICS)}, or part of a "
             "name or of a description.",
-            callback=not_empty,
         ),
     ] = None,
 ) -> None:

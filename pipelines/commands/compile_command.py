@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.arguments import GivenSettings, folder, not_empty, with_settings
+from pipelines.commands.arguments import GivenSettings, folder, with_settings
 
 
 @with_settings
@@ -14,9 +14,7 @@ def main(
     recipes: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all of them.")
     ] = None,
-    output_directory: Annotated[
-        str, typer.Option(help="Where the files go.", callback=not_empty)
-    ] = "build",
+    output_directory: Annotated[str, typer.Option(help="Where the files go.")] = "build",
     upload: Annotated[
         bool,
         typer.Option(

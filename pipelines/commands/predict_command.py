@@ -16,7 +16,6 @@ from pipelines.commands.arguments import (
     ModelName,
     RecipeName,
     RunsDirectory,
-    not_empty,
     runs_folder,
 )
 from pipelines.console import show_table
@@ -49,7 +48,6 @@ def predict(
             metavar="URL|ID",
             help="Ask this server, as `serve` names it, or this endpoint of Vertex AI; default: "
             "the champion of this machine is loaded.",
-            callback=not_empty,
         ),
     ] = None,
     as_json: Annotated[

@@ -16,7 +16,6 @@ from pipelines.commands.arguments import (
     ModelName,
     RecipeName,
     RunsDirectory,
-    not_empty,
     runs_folder,
     with_settings,
 )
@@ -30,9 +29,7 @@ def promote(
     recipe: RecipeName,
     version: Annotated[
         str | None,
-        typer.Option(
-            "--version", metavar="N", help="Make this version the champion.", callback=not_empty
-        ),
+        typer.Option("--version", metavar="N", help="Make this version the champion."),
     ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Make the champion before this one it again.")

@@ -11,7 +11,6 @@ from pipelines.commands.arguments import (
     RecipeName,
     RunsDirectory,
     SetOptions,
-    not_empty,
     parse_settings,
     runs_folder,
     with_settings,
@@ -43,7 +42,6 @@ Batch = Annotated[
         metavar="INPUT",
         help="Predict with the champion, in place of training: .jsonl, .csv or .tfrecord files, a "
         ".txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
-        callback=not_empty,
     ),
 ]
 _Cache = Annotated[
@@ -54,9 +52,7 @@ _Cache = Annotated[
         "each step has it, which is for records alone.",
     ),
 ]
-_Name = Annotated[
-    str | None, typer.Option(help="Of the run; default: <recipe>-<time>.", callback=not_empty)
-]
+_Name = Annotated[str | None, typer.Option(help="Of the run; default: <recipe>-<time>.")]
 
 
 @with_settings

@@ -14,7 +14,6 @@ from pipelines.commands.arguments import (
     Recipe,
     RunsDirectory,
     SetOptions,
-    not_empty,
     parse_settings,
     runs_folder,
     with_settings,
@@ -100,8 +99,7 @@ def logs(
         str | None,
         typer.Option(
             help="Of this one alone, such as workerpool1-0; all: of every one; default: the one "
-            "that failed.",
-            callback=not_empty,
+            "that failed."
         ),
     ] = None,
     lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,

@@ -124,8 +124,7 @@ def check_type(option: str, name: str) -> MachineType:
     found = types().get(name)
     if found is None:
         known = [one.name for one in types().values() if not one.refused]
-        hint = nearest(name, known)
-        hint = hint if "did you mean" in hint else "; take one such as 'n1-standard-4'"
+        hint = nearest(name, known, "; take one such as 'n1-standard-4'")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {content()['date']}){hint}"
