@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.api import RUNS
 from pipelines.cloud.settings import Settings, load, option_of, variables_of
 from trainer.errors import InputError
 
@@ -50,32 +51,37 @@ def _recipe_name(value: str | None) -> str | None:
 Recipe = Annotated[
     str | None, typer.Option("--recipe", help="Only of this recipe.", callback=_recipe_name)
 ]
+
+
+def expanded(option: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return the folder that an option names; `~` is the user's own, as shells leave it."""
+    try:
+        return value and value.expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"{option.opts[0]} {str(value)!r}: {error}; write the folder out"
+        ) from None
+
+
 RunsDirectory = Annotated[
-    str | None,
+    Path | None,
     typer.Option(
-        metavar="FOLDER", help="Where runs on this machine leave their folders; default: runs."
+        metavar="FOLDER",
+        help="Where runs on this machine leave their folders; default: runs.",
+        callback=expanded,
     ),
 ]
 ModelName = Annotated[str | None, typer.Option(help="Of another model than the recipe's.")]
 
 
-def runs_folder(given: str | None, *, local: bool) -> Path:
-    """Return the folder that --runs-directory names; raises InputError where it names none."""
-    if given is None:
-        return Path("runs")
-    if not local:
+def runs_folder(given: Path | None, *, local: bool) -> Path:
+    """Return the folder of runs of this machine; refuse --runs-directory for others."""
+    if given and not local:
         raise InputError(
-            f"--runs-directory {given!r} is for runs on this machine; add --local, or leave it out"
+            f"--runs-directory {str(given)!r} is for runs on this machine; add --local, or leave "
+            "it out"
         )
-    return folder("--runs-directory", given)
-
-
-def folder(option: str, given: str) -> Path:
-    """Return the folder that an option names; `~` is the user's own, as shells leave it."""
-    try:
-        return Path(given).expanduser()
-    except RuntimeError as error:
-        raise InputError(f"{option} {given!r}: {error}; write the folder out") from None
+    return given or RUNS
 
 
 def confirm(question: str) -> bool:

@@ -8,10 +8,10 @@ import typer
 from pipelines import local_registry
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import (
+    RUNS,
     ModelName,
     RecipeName,
     RunsDirectory,
-    runs_folder,
 )
 from pipelines.console import say, show_table
 from trainer import quiet
@@ -37,7 +37,7 @@ def monitor(
     Exit code 1 where a column has drifted by more than chance and the recipe's max_drift.
     """
     limit = check_rows(recipe, "monitor").parameters.pipeline.max_drift
-    directory = runs_folder(runs_directory, local=True)
+    directory = runs_directory or RUNS
     version = local_registry.champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from pipelines import request_drift

@@ -13,10 +13,10 @@ import typer
 from pipelines import local_registry, prediction_files
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import (
+    RUNS,
     ModelName,
     RecipeName,
     RunsDirectory,
-    runs_folder,
 )
 from pipelines.console import show_table
 from trainer import quiet
@@ -58,7 +58,7 @@ def predict(
 ) -> None:
     """Print the labels that a recipe's model gives to images or rows in files."""
     loaded = recipes.load(recipe)
-    directory = runs_folder(runs_directory, local=True)
+    directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
         raise InputError("--endpoint says which model is asked; leave out the other options")
     ask = _champion(recipe, model_name, directory) if endpoint is None else _remote(endpoint)

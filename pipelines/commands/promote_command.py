@@ -43,7 +43,7 @@ def promote(
     """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
     directory = runs_folder(runs_directory, local=local)
     if runs_directory is not None and not directory.is_dir():
-        raise InputError(f"--runs-directory {runs_directory!r}: there is no such folder")
+        raise InputError(f"--runs-directory {str(directory)!r}: there is no such folder")
     if version and rollback:
         raise InputError("--version and --rollback exclude each other: give one of them")
     model = local_registry.model_of(recipe, model_name)

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
 from pipelines.commands.arguments import (
+    RUNS,
     GivenSettings,
     Recipe,
     RunsDirectory,
-    runs_folder,
     with_settings,
 )
 from pipelines.console import cell, clock, say
@@ -47,7 +47,7 @@ def runs(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, here and on Vertex AI, the latest first; or compare two of them."""
-    folder = runs_folder(runs_directory, local=True)
+    folder = runs_directory or RUNS
     if names and len(names) != 2:
         raise InputError(
             f"{len(names)} run{'s were' if len(names) > 1 else ' was'} given; give two to compare, "

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines import local_registry
-from pipelines.commands.arguments import ModelName, RecipeName, RunsDirectory, runs_folder
+from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.commands.monitor_command import check_rows
 from pipelines.console import say
 from pipelines.emulator.environment import of_component
@@ -33,7 +33,7 @@ def serve(
     """Serve the champion of a recipe on this machine, as the serving image does, until Ctrl-C."""
     if log is not None:
         check_rows(recipe, "--log")
-    directory = runs_folder(runs_directory, local=True)
+    directory = runs_directory or RUNS
     version = local_registry.champion(recipe, model_name, directory)
     say(f"loading {version.name}; Ctrl-C ends it")
     environment = {

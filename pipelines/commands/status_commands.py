@@ -9,13 +9,13 @@ from pipelines import local_runs, run_history
 from pipelines.cloud.settings import Settings
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
+    RUNS,
     GivenSettings,
     Rates,
     Recipe,
     RunsDirectory,
     SetOptions,
     parse_settings,
-    runs_folder,
     with_settings,
 )
 from pipelines.console import clock, say
@@ -41,7 +41,7 @@ def status(
     from pipelines.machines import cost
 
     rates = cost.parse_rates(rate or [])
-    folder = runs_folder(runs_directory, local=True)
+    folder = runs_directory or RUNS
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
@@ -81,7 +81,7 @@ def status(
 @with_settings
 def cancel(settings: GivenSettings, run: RunName) -> None:
     """Cancel a run; its training job is ended with it."""
-    folder = runs_folder(None, local=True)
+    folder = RUNS
     if run_history.is_here(folder, run):
         raise InputError(f"{run} is a run on this machine; end it by Ctrl-C where it was started")
     from pipelines.cloud import runs
@@ -110,7 +110,7 @@ def logs(
     from pipelines.cloud import runs
     from pipelines.cloud.connection import Connection
 
-    folder = runs_folder(runs_directory, local=True)
+    folder = runs_directory or RUNS
     if run_history.is_here(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
         return

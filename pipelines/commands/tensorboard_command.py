@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pipelines import run_history
-from pipelines.commands.arguments import RunsDirectory, runs_folder
+from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
 from pipelines.emulator.environment import QUIET, of_component
 from pipelines.emulator.processes import Guardian
@@ -39,7 +39,7 @@ def tensorboard(
     runs_directory: RunsDirectory = None,
 ) -> int:
     """Show the learning curves of runs on this machine in TensorBoard, until Ctrl-C."""
-    runs = _chosen(runs_folder(runs_directory, local=True), names or [])
+    runs = _chosen(runs_directory or RUNS, names or [])
     with tempfile.TemporaryDirectory(prefix="tensorboard-") as folder, Guardian() as guardian:
         guardian.after_death(["rm", "-rf", folder])
         # A tree of links, as TensorBoard advises: the runs' own folders have links to each other.
