@@ -12,7 +12,7 @@ def collect_training(
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ):
-    """Turns the chief's SavedModel and metrics.json into a Model and Metrics.
+    """Turn the chief's SavedModel and metrics.json into a Model and Metrics.
 
     A CustomJob hands nothing back to its pipeline but its own name.
 

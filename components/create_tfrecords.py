@@ -22,7 +22,7 @@ def create_tfrecords(
     project: str,
     location: str,
 ):
-    """Writes the examples of a source as TFRecord shards, with a dataset.json.
+    """Write the examples of a source as TFRecord shards, with a dataset.json.
 
     Args:
         source_digest: What the source holds. Read by the cache alone, as every argument is: the

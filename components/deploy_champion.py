@@ -23,7 +23,7 @@ def deploy_champion(
     project: str,
     location: str,
 ) -> None:
-    """Deploys a champion beside the version before it, and gives it the traffic.
+    """Deploy a champion beside the version before it, and give it the traffic.
 
     Before, it is deployed to an endpoint of its own, where it must answer test records as
     evaluate_model had it answer them. Where it does not, the version before goes on serving.

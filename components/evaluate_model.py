@@ -38,7 +38,7 @@ def evaluate_model(
     "Evaluated",
     [("accuracy", float), ("verdict", str), ("role", str), ("champion", str), ("reason", str)],
 ):
-    """Evaluates a SavedModel and the current champion on the test records, and judges.
+    """Evaluate a SavedModel and the current champion on the test records, and judge.
 
     Args:
         model: SavedModel to judge.

@@ -11,7 +11,7 @@ def fingerprint_source(
     source: str,
     data_dir: str,
 ) -> NamedTuple("Listed", [("digest", str)]):  # type: ignore[valid-type]
-    """Lists the source: names, sizes and checksums or times. Opens no file.
+    """List the source: names, sizes and checksums or times. Opens no file.
 
     Of a source with the same digest, records are taken from the cache.
 

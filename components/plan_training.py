@@ -53,7 +53,7 @@ def plan_training(
         ("version", str),
     ],
 ):
-    """Plans the training job: whether there is one, its machines, and its config.
+    """Plan the training job: whether there is one, its machines, and its config.
 
     CustomTrainingJobOp can't put a parameter of the pipeline into its worker_pool_specs with
     its type, nor an artifact's URI at all: this step makes the whole list while the pipeline

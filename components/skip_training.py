@@ -15,7 +15,7 @@ def skip_training(
     reason: str,
     version: str,
 ) -> NamedTuple("Skipped", [("verdict", str)]):  # type: ignore[valid-type]
-    """Records that there was no training, and why, as the gate records its verdict.
+    """Record that there was no training, and why, as the gate records its verdict.
 
     Args:
         reason: Why, in one line.

@@ -205,7 +205,7 @@ def local_credentials(environment: Mapping[str, str]) -> Any:
     token = environment.get(TOKEN_VARIABLE, "")
 
     class LocalCredentials(AnonymousCredentials):
-        """Shows a fixed token."""
+        """Credentials that show a fixed token."""
 
         def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
             headers["authorization"] = f"Bearer {token}"

@@ -89,7 +89,7 @@ def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], ima
 
 
 def _in_order(text: str, names: list[str]) -> str:
-    """Puts the pipeline's parameters in the order of `names`; KFP writes them by name."""
+    """Put the pipeline's parameters in the order of `names`; KFP writes them by name."""
     head, heading, rest = text.partition("\n  inputDefinitions:\n    parameters:\n")
     found = {match[1]: match[0] for match in _PARAMETER.finditer(rest)}
     assert found.keys() == set(names)

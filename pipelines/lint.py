@@ -29,7 +29,7 @@ def _require(holds: Any, rule: str) -> None:
 
 
 def check_pipeline(text: str) -> None:
-    """Raises InvalidPipelineError unless `text` is one pipeline that is whole and consistent."""
+    """Raise InvalidPipelineError unless `text` is one pipeline that is whole and consistent."""
     found = documents(text)
     _require(
         len(found) == 1, f"{len(found)} YAML documents; the SDK and Vertex AI take exactly one"

@@ -21,7 +21,7 @@ OFFERED = (
 
 
 def check(names: Sequence[str]) -> None:
-    """Raises InputError where a step's module is missing. Imports none of them."""
+    """Raise InputError where a step's module is missing. Imports none of them."""
     for name in names:
         module_file("steps", name)
 

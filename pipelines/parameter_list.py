@@ -53,7 +53,7 @@ def _names(topic: str, wanted: str) -> list[str]:
 
 
 def _show_model_options(console: Console) -> None:
-    """Prints the options of each model, and those of each backbone that has any."""
+    """Print the options of each model, and those of each backbone that has any."""
     for model, options in MODELS.items():
         _show_options(console, f"with model={model}", options)
     by_options: dict[type, list[str]] = {}
@@ -66,14 +66,14 @@ def _show_model_options(console: Console) -> None:
 
 
 def _show_columns(console: Console) -> None:
-    """Prints the options of each type of column, and those of a cross."""
+    """Print the options of each type of column, and those of a cross."""
     for kind, keys in KEYS.items():
         _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
     _show_options(console, "crosses: combinations of columns", Cross)
 
 
 def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:
-    """Prints the options `names` of a dataclass; without names all."""
+    """Print the options `names` of a dataclass; without names all."""
     console.print(Text(f"\n{title}", "bold underline"))
     for field in dataclasses.fields(options):
         if not names or field.name in names:
@@ -81,7 +81,7 @@ def _show_options(console: Console, title: str, options: type, names: Collection
 
 
 def _show_option(console: Console, group: type, field: dataclasses.Field) -> None:
-    """Prints an option's name, type, default and description."""
+    """Print an option's name, type, default and description."""
     default = default_of(field)
     shown = '""' if default == "" else str(default)
     kind = type_of(group, field.name).__name__

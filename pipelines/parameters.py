@@ -174,7 +174,7 @@ def _check_together(values: ParameterSet) -> None:
 
 
 def _check_table(values: ParameterSet, is_table: bool) -> None:
-    """Raises InputError where what is for tables meets images, or the other way around."""
+    """Raise InputError where what is for tables meets images, or the other way around."""
     model, source = values.training.model, values.records.source
     takes_rows = open_model(model, values.training.model_options).takes_rows
     if takes_rows is not None and is_table != takes_rows:

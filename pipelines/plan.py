@@ -163,7 +163,7 @@ class _Plan:
         yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
 
     def _cut_off(self, timeout: str) -> Iterator[Line]:
-        """Says so where the job would be ended before the time that it is expected to take."""
+        """Say so where the job would be ended before the time that it is expected to take."""
         if _seconds(timeout) >= Decimal(str(self.minutes)) * 60:
             return
         options = self.parameters.pipeline

@@ -119,7 +119,7 @@ def check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def check_place(name: str, place: str) -> None:
-    """Raises InputError for a URI that is not Cloud Storage's; paths are left alone."""
+    """Raise InputError for a URI that is not Cloud Storage's; paths are left alone."""
     if "://" in place and not _BUCKET_PLACE.fullmatch(place):
         raise InputError(
             f"{name}: {place!r} is not a place in Cloud Storage; give gs://BUCKET/FOLDER, or the "
@@ -156,7 +156,7 @@ def check_serving_image(image: str, region: str) -> None:
 
 
 def check_peering(network: str, accelerator: str) -> None:
-    """Raises InputError for a network with accelerators whose machines are peered with none.
+    """Raise InputError for a network with accelerators whose machines are peered with none.
 
     https://cloud.google.com/vertex-ai/docs/training/using-private-ip
     """
@@ -168,7 +168,7 @@ def check_peering(network: str, accelerator: str) -> None:
 
 
 def check_tensorboard(tensorboard: str, service_account: str) -> None:
-    """Raises InputError for a TensorBoard without the account that jobs write to it as."""
+    """Raise InputError for a TensorBoard without the account that jobs write to it as."""
     if tensorboard and not service_account:
         raise InputError(
             f"tensorboard={tensorboard!r} needs a service_account that may write to it; give its "

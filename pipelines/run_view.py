@@ -153,7 +153,7 @@ class PlainView:
         self.update()
 
     def update(self) -> None:
-        """Prints what has changed."""
+        """Print what has changed."""
         now = time.monotonic()
         for name, state, seconds, text in self._rows():
             # What never ran after a failure is told by summary.json; here it would hide the reason.

@@ -73,7 +73,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 
 
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
-    """Raises InputError, in the words of the step that would find it, for an unfit local source."""
+    """Raise InputError, in the words of the step that would find it, for an unfit local source."""
     try:
         if classes := kind.look(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)

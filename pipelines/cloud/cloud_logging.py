@@ -1,6 +1,5 @@
 """Lines of a run's replicas from Cloud Logging."""
 
-import contextlib
 import dataclasses
 import datetime
 import json
@@ -8,10 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from components.cloud_errors import CloudError, is_capacity, translated
+from components.cloud_errors import CloudError, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
-from pipelines.console import say
 from trainer.errors import InputError
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
@@ -83,28 +81,14 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
     return Source((failed or logged)[-1].logged_as, "", start, end)
 
 
-def lack_machines(connection: Connection, job: Any) -> bool:
-    """Return whether a run that started no training job has logged a lack of machines.
-
-    Where Vertex AI refuses the job, its launcher ends with a stack trace, and the task's error
-    tells no more than that.
-    """
-    with contextlib.suppress(CloudError, InputError):
-        source = source_of(connection, job, [])
-        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
-        return any(is_capacity(line) for line in text)
-    return False
-
-
-def show_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> None:
-    """Print the failing replica's last lines, if they are available, and where to see them all."""
+def of_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[list[str], str]:
+    """Return a failed run's last lines, and where to see them all; without any, why not."""
     try:
         source = source_of(connection, job, jobs)
         text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
+        return text, link(connection, source.job_id)
     except (CloudError, InputError) as error:
-        say(f"logs      {error}")
-        return
-    say(*(f"  {line}" for line in text), f"logs      {link(connection, source.job_id)}")
+        return [], str(error)
 
 
 def link(connection: Connection, job_id: str) -> str:

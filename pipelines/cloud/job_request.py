@@ -165,7 +165,7 @@ def _check_resources(values: Mapping[str, Any], region: str) -> None:
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:
-    """Raises InputError for a place that machines of the cloud can't see."""
+    """Raise InputError for a place that machines of the cloud can't see."""
     kind, place = kind_of(values["source"])
     kind.check_cloud(place, values["data_dir"])
     places = {name: values[name] for name in ("data_dir", "records_store")}

@@ -120,10 +120,12 @@ def follow(
         return 0 if state == "SUCCEEDED" else FAILED
     reason = runs.failure_of(job, jobs)
     complain(f"error: {reason}")
-    lacking = is_capacity(reason) or (not jobs and cloud_logging.lack_machines(connection, job))
+    text, place = cloud_logging.of_failure(connection, job, jobs)
+    # Where Vertex AI refuses the training job, its launcher's log alone says why.
+    lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
     if lacking and not last:
         return None
-    cloud_logging.show_failure(connection, job, jobs)
+    say(*(f"  {line}" for line in text), f"logs      {place}")
     return FAILED
 
 

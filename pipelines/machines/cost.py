@@ -75,7 +75,7 @@ class Quota:
 
 @functools.cache
 def table(path: Path = PATH) -> PriceTable:
-    """Reads the price table."""
+    """Read the price table."""
     content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     # Compute Engine's, by name, without the share that Vertex AI adds.
     plain: dict[str, Decimal] = {}
