@@ -37,7 +37,9 @@ def show(word: str, console: Console) -> None:
     if wanted == "model_options":
         _show_model_options(console)
     if wanted == "columns":
-        _show_columns(console)
+        for kind, keys in KEYS.items():
+            _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
+        _show_options(console, "crosses: combinations of columns", Cross)
 
 
 def _names(topic: str, wanted: str) -> list[str]:
@@ -63,13 +65,6 @@ def _show_model_options(console: Console) -> None:
         if dataclasses.fields(options):
             _show_options(console, f"backbone_options of {', '.join(names)}", options)
     console.print(Text(f"\nbackbones: {', '.join(CATALOG)}"))
-
-
-def _show_columns(console: Console) -> None:
-    """Print the options of each type of column, and those of a cross."""
-    for kind, keys in KEYS.items():
-        _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
-    _show_options(console, "crosses: combinations of columns", Cross)
 
 
 def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:

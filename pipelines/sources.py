@@ -67,8 +67,12 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         _check_imagenet(model.downloads())
     for name, uri in model.local_files().items():
         if not is_remote(uri):
-            file = str(_file(f"model_options: {name}", uri))
-            changed["model_options"] = {**training.model_options, name: file}
+            file = _absolute(f"model_options: {name}", uri)
+            if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
+                raise InputError(
+                    f"model_options: {name}: there is no file {uri!r}; give one that is there"
+                )
+            changed["model_options"] = {**training.model_options, name: str(file)}
     return changed
 
 
@@ -126,13 +130,6 @@ def _folder(name: str, location: str) -> Path:
     if not folder.is_dir():
         raise InputError(f"{name}: {location!r} is a file; give the folder that holds the classes")
     return folder.resolve()
-
-
-def _file(name: str, location: str) -> Path:
-    file = _absolute(name, location)
-    if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
-        raise InputError(f"{name}: there is no file {location!r}; give one that is there")
-    return file
 
 
 def _writable(name: str, location: str) -> Path:

@@ -78,7 +78,8 @@ def find(
     custom_jobs = _ended_custom_jobs(connection, before, labels)
     for job in (one for one in jobs if one.name in doomed):
         folder = _folder_of(job)
-        user = next((name for name, uris in users if folder and _in(folder, uris)), "")
+        used = (name for name, uris in users if any(one.startswith(folder) for one in uris))
+        user = next(used, "") if folder else ""
         if user:
             kept.append(f"run {runs.id_of(job)}: {user} uses what it wrote")
         else:
@@ -247,10 +248,6 @@ def _uris(job: Any) -> list[str]:
         for artifacts in side.values()
         for artifact in artifacts.artifacts
     ]
-
-
-def _in(folder: str, uris: Sequence[str]) -> bool:
-    return any(uri.startswith(folder) for uri in uris)
 
 
 def _version_name(version: Any) -> str:

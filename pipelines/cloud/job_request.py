@@ -64,7 +64,11 @@ def run_values(
     resource_names.check_region(
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
-    _check_resources({**values, **changed}, settings.region)
+    sent = {**values, **changed}
+    resource_names.check_region(sent, settings.region)
+    resource_names.check_tensorboard(sent["tensorboard"], sent["service_account"])
+    resource_names.check_serving_image(sent["serving_image"], settings.region)
+    resource_names.check_peering(sent["network"], sent["accelerator_type"])
     settings.check_gpu_image(parameters.machines)
     package.arguments(changed)
     return changed
@@ -154,14 +158,6 @@ def run_id(recipe: str, name: str) -> str:
             "letter"
         )
     return name
-
-
-def _check_resources(values: Mapping[str, Any], region: str) -> None:
-    """Raise InputError for resources that the run's region or its other values do not fit."""
-    resource_names.check_region(values, region)
-    resource_names.check_tensorboard(values["tensorboard"], values["service_account"])
-    resource_names.check_serving_image(values["serving_image"], region)
-    resource_names.check_peering(values["network"], values["accelerator_type"])
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

@@ -130,10 +130,15 @@ def load(
         InputError: a file that can't be read, an unknown name in it, or a value that is not fit;
             the message says where the value came from.
     """
+    given = {
+        field.name: [environment.get(name) for name in variables_of(field.name)]
+        for field in dataclasses.fields(Settings)
+    }
+    texts = {name: next(filter(None, found)) for name, found in given.items() if any(found)}
     layers = [
         ("gcloud's configuration", _from_gcloud(environment)),
         *_from_file(environment, directory),
-        ("the environment", _from_environment(environment)),
+        ("the environment", texts),
         ("the command line", {name: value for name, value in flags.items() if value}),
     ]
     values: dict[str, Any] = {}
@@ -146,14 +151,6 @@ def load(
             raise InputError(f"{place}: {error}") from None
         values.update(layer)
     return fields.build(Settings, values)
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    given = {
-        field.name: [environment.get(name) for name in variables_of(field.name)]
-        for field in dataclasses.fields(Settings)
-    }
-    return {name: next(filter(None, texts)) for name, texts in given.items() if any(texts)}
 
 
 def _labels(text: str) -> Any:

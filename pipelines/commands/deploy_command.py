@@ -1,6 +1,6 @@
 """python -m pipelines deploy: a recipe's champion at an endpoint of Vertex AI."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
     from components.cloud_errors import translated
-    from components.registry.endpoints import Endpoints, shares
+    from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
     from pipelines.machines import cost
 
@@ -65,18 +65,18 @@ def deploy(
             version = endpoints.champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
-        endpoint = endpoints.endpoint(model)
-        deployed = {one.id: one for one in endpoint.deployed_models}
-        rows = []
-        for number, share in shares(endpoint).items():
-            one, machines = deployed[number], deployed[number].dedicated_resources
-            replicas = f"{machines.min_replica_count} to {machines.max_replica_count}"
-            rows.append(
-                (
-                    f"{model}@{number}",
-                    f"{share}%",
-                    f"{replicas} x {machines.machine_spec.machine_type}",
-                    f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else "",
-                )
-            )
-        show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])
+        _show(model, endpoints.endpoint(model))
+
+
+def _show(model: str, endpoint: Any) -> None:
+    """Print the versions that an endpoint serves, the newest first."""
+    from components.registry.endpoints import shares
+
+    deployed, rows = {one.id: one for one in endpoint.deployed_models}, []
+    for number, share in shares(endpoint).items():
+        one, machines = deployed[number], deployed[number].dedicated_resources
+        replicas = f"{machines.min_replica_count} to {machines.max_replica_count}"
+        kind = f"{replicas} x {machines.machine_spec.machine_type}"
+        since = f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else ""
+        rows.append((f"{model}@{number}", f"{share}%", kind, since))
+    show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])

@@ -1,7 +1,6 @@
 """`monitor`: what `serve` has been asked, compared with the champion's training data."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,21 +45,17 @@ def monitor(
     from trainer.serving import request_log
 
     before = schema.load(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
-    drifts, rows = request_drift.measure(before, request_log.read(log))
-    _show(drifts)
-    moved = drift.line([one for one in drifts if one.index > limit])
-    found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
-    if limit and not moved:
-        found += f" and max_drift={limit:g}"
-    say(f"{rows:,} rows since the training of {version.name} {found}")
-    if moved:
-        raise typer.Exit(1)
-
-
-def _show(drifts: Sequence[Any]) -> None:
+    drifts, count = request_drift.measure(before, request_log.read(log))
     titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
     rows = []
     for one in drifts:
         figures = (f"{figure:.3f}" for figure in (one.index, one.noise, one.distance))
         rows.append((one.name, *figures, *(f"{share:.1%}" for share in one.missing)))
     show_table(("Column", *titles), rows, right=titles)
+    moved = drift.line([one for one in drifts if one.index > limit])
+    found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
+    if limit and not moved:
+        found += f" and max_drift={limit:g}"
+    say(f"{count:,} rows since the training of {version.name} {found}")
+    if moved:
+        raise typer.Exit(1)

@@ -5,7 +5,7 @@ somebody has looked at, and a champion that has to go.
 """
 
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -60,16 +60,16 @@ def promote(
             champion, withdrawn = registry.roll_back(model)
             after = f", after {withdrawn.name}" if withdrawn else ""
             say(f"{champion.name} is the champion of {model} again{after}")
+        elif versions := registry.versions(model):
+            rows = [
+                (
+                    one.version,
+                    ", ".join(sorted(one.aliases)),
+                    one.labels.get("run", ""),
+                    one.artifact_uri,
+                )
+                for one in versions
+            ]
+            show_table(("Version", "Aliases", "Run", "Model"), rows)
         else:
-            _show(model, registry.versions(model))
-
-
-def _show(model: str, versions: list[Any]) -> None:
-    if not versions:
-        say(f"{model} has no version yet")
-        return
-    rows = [
-        (one.version, ", ".join(sorted(one.aliases)), one.labels.get("run", ""), one.artifact_uri)
-        for one in versions
-    ]
-    show_table(("Version", "Aliases", "Run", "Model"), rows)
+            say(f"{model} has no version yet")

@@ -1,7 +1,7 @@
 """`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,18 +96,12 @@ def run_recipe(
         given["input"] = batch
     if local:
         root = _root(settings, for_vertex, in_containers)
+        shared: dict[str, Any] = {"runs_directory": directory, "root": root}
         if batch is not None:
-            found = api.predict(loaded, given, runs_directory=directory, root=root, place="--batch")
+            found = api.predict(loaded, given, place="--batch", **shared)
         else:
-            found = api.run(
-                loaded,
-                given,
-                runs_directory=directory,
-                cache=cache is not False,
-                in_containers=in_containers,
-                root=root,
-                place="--set",
-            )
+            shared |= {"cache": cache is not False, "in_containers": in_containers}
+            found = api.run(loaded, given, place="--set", **shared)
         return startup.exit_code(found.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")

@@ -127,15 +127,14 @@ def _changes(run: PastRun, before: PastRun | None) -> str:
     changed = differing(before, run)
     texts = []
     for name, old, new in changed[:_CHANGES]:
-        now, was = (_short(shown(value)) for value in (new, old))
+        now, was = (
+            text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+            for text in map(shown, (new, old))
+        )
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")
     return "; " + (", ".join(texts) or "nothing set differently")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
