@@ -46,6 +46,7 @@ parameters = {epochs = 5}
     ("text", "message"),
     [
         ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
+        ("[step_machines]\nrecords = 3", "[step_machines]: records=3 is not a JSON object, such"),
         (
             "[step_machines]\nrecord = {cpus = 8}",
             "mine.toml: [step_machines]: unknown parameter 'record'; did you mean 'records'?",
