@@ -5,7 +5,7 @@ import hashlib
 import json
 
 from trainer.data import storage
-from trainer.data.record_options import AUGMENTATIONS, OPERATIONS
+from trainer.data.record_options import augmentation_option, operations_option
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models import MODELS, model_class, open_model, options_in_short
@@ -163,17 +163,8 @@ class TrainingConfig:
         minimum=0,
         below=1,
     )
-    augmentation: str = option(
-        "none",
-        help="Augmentation of training images: none, model (at random in every epoch, inside the "
-        "model) or records (written into the records once).",
-        choices=AUGMENTATIONS,
-    )
-    augmentation_operations: list[str] = option(
-        ["horizontal_flip", "quarter_turn"],
-        help="Operations of the augmentation of training images, as a JSON list.",
-        choices=OPERATIONS,
-    )
+    augmentation: str = augmentation_option()
+    augmentation_operations: list[str] = operations_option()
     checkpoint_steps: int = option(
         0, help="Steps between checkpoints; 0: one at the end of each epoch.", minimum=0
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 from trainer.data import sources
 from trainer.data.tables.columns import read_schema
@@ -19,6 +20,25 @@ _SUBNETWORK = re.compile(
     r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
     r"regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+"
 )
+
+
+def augmentation_option() -> Any:
+    """Return the option that training and the writing of records share."""
+    return option(
+        "none",
+        help="Augmentation of training images: none, model (at random in every epoch, inside the "
+        "model) or records (written into the records once).",
+        choices=AUGMENTATIONS,
+    )
+
+
+def operations_option() -> Any:
+    """Return the option that training and the writing of records share."""
+    return option(
+        ["horizontal_flip", "quarter_turn"],
+        help="Operations of the augmentation of training images, as a JSON list.",
+        choices=OPERATIONS,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,17 +93,8 @@ class RecordOptions:
         minimum=1,
         maximum=100,
     )
-    augmentation: str = option(
-        "none",
-        help="Augmentation of training images: none, model (at random in every epoch, inside the "
-        "model) or records (written into the records once).",
-        choices=AUGMENTATIONS,
-    )
-    augmentation_operations: list[str] = option(
-        ["horizontal_flip", "quarter_turn"],
-        help="Operations of the augmentation of training images, as a JSON list.",
-        choices=OPERATIONS,
-    )
+    augmentation: str = augmentation_option()
+    augmentation_operations: list[str] = operations_option()
     augmentation_variants: int = option(
         1,
         help="Augmented copies of each training image beside the original, with "

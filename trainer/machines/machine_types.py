@@ -93,21 +93,18 @@ def disk_types() -> tuple[str, ...]:
 def _types() -> Iterator[MachineType]:
     attached = content()["attached"]
     for family in content()["families"]:
-        of_all = {
-            "disks": tuple(family.get("disks", ())),
-            "strategies": tuple(family.get("strategies", ())),
-            "quota": family.get("quota", ""),
-            "refused": family.get("refused", ""),
+        of_all: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in family.items()
+            if name in ("disks", "strategies", "quota", "refused")
         }
         for kind, sizes in family.get("sizes", {}).items():
             for vcpus in sizes:
                 name = f"{family['name']}-{kind}-{vcpus}"
                 fitting = {key: tuple(counts) for key, counts in attached.get(name, {}).items()}
                 yield MachineType(name=name, vcpus=vcpus, attached=fitting, **of_all)
-        for name, (vcpus, accelerator, count) in family.get("machines", {}).items():
-            yield MachineType(
-                name=name, vcpus=vcpus, accelerator=accelerator, count=count, **of_all
-            )
+        for name, (vcpus, kind, count) in family.get("machines", {}).items():
+            yield MachineType(name=name, vcpus=vcpus, accelerator=kind, count=count, **of_all)
         for name in family.get("tpus", ()):
             yield MachineType(name=name, **of_all)
 

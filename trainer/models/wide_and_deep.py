@@ -49,7 +49,7 @@ class WideAndDeep(Model):
     wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Builds the sum of both parts' logits.
+        """Build the sum of both parts' logits.
 
         Columns go to the parts by what they are: numeric ones to the deep part, categories and
         buckets to both, crosses to the wide part, and to the deep one too with an embedding.

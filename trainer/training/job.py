@@ -29,7 +29,7 @@ class Job:
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
-    """Reads a replica's command line.
+    """Read a replica's command line.
 
     Args:
         arguments: flags, without the program's name.

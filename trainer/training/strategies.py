@@ -35,13 +35,10 @@ def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
 
 
 def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
-    """Creates the tf.distribute strategy `name` (a value of config.STRATEGIES).
+    """Create the tf.distribute strategy `name` (a value of config.STRATEGIES).
 
     Must run before any other TensorFlow operation of the process where the strategy spans
-    several replicas, and returns only when all of them have been reached.
-
-    Raises:
-        InputError: the strategy does not fit the replicas that there are.
+    several replicas, and returns only when all of them have been reached. Raises as `resolve`.
     """
     name = resolve(name, cluster)
     gpus = tf.config.list_physical_devices("GPU")
@@ -65,14 +62,10 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
 
 
 def divide_cpu(environment: Mapping[str, str]) -> None:
-    """Makes as many devices of the CPU as LOGICAL_CPUS says, where there is no GPU.
+    """Divide the CPU into as many devices as LOGICAL_CPUS says, where there is no GPU.
 
-    Not Vertex AI sets it, but a run on a machine without the accelerators that it asks for:
-    MirroredStrategy then spans as many devices as it would there. Must run before any
-    other TensorFlow operation of the process.
-
-    Raises:
-        InputError: it is not a number above 0.
+    A run on a machine without the accelerators that it asks for sets it, so that MirroredStrategy
+    spans as many devices as on Vertex AI. Must run before any other TensorFlow operation.
     """
     text = environment.get(LOGICAL_CPUS, "")
     if not text or tf.config.list_physical_devices("GPU"):
@@ -86,13 +79,9 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
 
 
 def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
-    """Checks that TensorFlow sees at least `count` GPUs, which are billed, used or not.
+    """Raise InputError where TensorFlow sees fewer than `count` GPUs, which are billed unused, too.
 
-    Args:
-        environment: LOGICAL_CPUS in it stands in for GPUs, on a machine that bills none.
-
-    Raises:
-        InputError: it sees fewer.
+    LOGICAL_CPUS in the environment stands in for GPUs.
     """
     if environment.get(LOGICAL_CPUS):
         return

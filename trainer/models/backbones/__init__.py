@@ -50,16 +50,13 @@ def preprocessing(name: str) -> Preprocessing:
 
 
 def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
-    """Creates the backbone of `options` without its top, with their weights.
+    """Create the backbone of `options` without its top, with their weights.
 
     Weights are "imagenet", which Keras downloads unless they are in its cache, "none" for
-    fresh ones, or the URI of a file that Keras' save_weights wrote.
+    random ones, or the URI of a file that Keras' save_weights wrote.
 
     Args:
         shape: height, width and channels of images.
-
-    Raises:
-        InputError: any of these can't be used.
     """
     name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
     arguments = {
