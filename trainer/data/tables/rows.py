@@ -80,7 +80,7 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
                 if first:
                     text = text.removeprefix(_BOM)
                 if first and not header:
-                    end = next(_row_spans(text), (0, 0))[1]
+                    end = next(_row_spans(text, is_whole=False), (0, 0))[1]
                     line, text, first = line + text.count(b"\n", 0, end), text[end:], not end
                 end = 0 if first and not header else _end_of_rows(text)
                 if end:
@@ -215,19 +215,27 @@ def _unquoted(places: np.ndarray, quotes: np.ndarray) -> np.ndarray:
     return places[np.searchsorted(quotes, places) % 2 == 0]
 
 
-def _row_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of every row of `text` that surely ends in it."""
+def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of every row of `text` or, where more follows, that surely ends in it.
+
+    A quote that never ends is its line's own: that is a row.
+    """
     start = position = 0
     quoted = b'"' in text
-    while (end := text.find(b"\n", position) + 1) > 0:
+    while start < len(text):
+        end = text.find(b"\n", position) + 1
+        is_last = not end
+        if is_last and not is_whole:
+            return
+        end = end or len(text)
         state = _WHOLE if position == start else _OPEN
         if quoted and text.find(b'"', position, end) >= 0:
             state = _state(text[start:end])
-        if state == _OPEN and end - start <= MAX_ROW_BYTES:
+        if state == _OPEN and end - start <= MAX_ROW_BYTES and not is_last:
             position = end
             continue
         if state != _WHOLE:
-            end = text.find(b"\n", start) + 1
+            end = text.find(b"\n", start) + 1 or len(text)
         yield start, end
         start = position = end
 
@@ -239,28 +247,16 @@ def _end_of_rows(text: bytes) -> int:
     ends = _row_ends(text)
     if ends is not None and len(text) - (end := int(ends[-1]) if len(ends) else 0) < MAX_ROW_BYTES:
         return end
-    return max((end for _, end in _row_spans(text)), default=0)
+    return max((end for _, end in _row_spans(text, is_whole=False)), default=0)
 
 
 def split_rows(text: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield every row that is not empty: (lines before it, its bytes without the line end)."""
-    line = start = 0
-    while start < len(text):
-        end = start
-        for first, stop in _row_spans(text[start:]):
-            row = text[start + first : start + stop]
-            if row.rstrip(b"\r\n"):
-                yield line, row.rstrip(b"\r\n")
-            line += row.count(b"\n")
-            end = start + stop
-        if end < len(text):  # The last row, or a quote that never ends: its line alone.
-            stop = text.find(b"\n", end) + 1 or len(text)
-            whole = text[end:] if _state(text[end:]) == _WHOLE else text[end:stop]
-            if whole.rstrip(b"\r\n"):
-                yield line, whole.rstrip(b"\r\n")
-            line += whole.count(b"\n")
-            end += len(whole)
-        start = end
+    line = 0
+    for start, end in _row_spans(text, is_whole=True):
+        if row := text[start:end].rstrip(b"\r\n"):
+            yield line, row
+        line += text.count(b"\n", start, end)
 
 
 def split_fields(row: bytes) -> list[str]:

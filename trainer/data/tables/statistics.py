@@ -96,37 +96,25 @@ class Sample:
     """The values of the `SAMPLE` smallest hashes: a random sample that is always the same."""
 
     def __init__(self) -> None:
-        self._hashes: list[np.ndarray] = []
-        self._values: list[np.ndarray] = []
-        self._largest = np.uint64(2**64 - 1)
+        self.hashes, self.seen = np.empty(0, np.uint64), np.empty(0)
 
     def add(self, hashes: np.ndarray, values: np.ndarray) -> None:
         """Takes uint64 [n] and float64 [n]."""
-        near = hashes <= self._largest
-        self._hashes.append(hashes[near])
-        self._values.append(values[near])
-        if sum(map(len, self._hashes)) > 2 * SAMPLE:
+        self.hashes = np.concatenate([self.hashes, hashes])
+        self.seen = np.concatenate([self.seen, values])
+        if len(self.hashes) > 2 * SAMPLE:
             self._cut()
-
-    def merge(self, other: "Sample") -> None:
-        """Adds the values that another one has."""
-        for hashes, values in zip(other._hashes, other._values, strict=True):
-            self.add(hashes, values)
 
     @property
     def values(self) -> np.ndarray:
         """Return the sample, float64 [n]."""
         self._cut()
-        return self._values[0]
+        return self.seen
 
     def _cut(self) -> None:
-        hashes = np.concatenate([np.empty(0, np.uint64), *self._hashes])
-        values = np.concatenate([np.empty(0), *self._values])
-        if len(hashes) > SAMPLE:
-            kept = np.argpartition(hashes, SAMPLE - 1)[:SAMPLE]
-            hashes, values = hashes[kept], values[kept]
-            self._largest = hashes.max()
-        self._hashes, self._values = [hashes], [values]
+        if len(self.hashes) > SAMPLE:
+            kept = np.argpartition(self.hashes, SAMPLE - 1)[:SAMPLE]
+            self.hashes, self.seen = self.hashes[kept], self.seen[kept]
 
 
 class ColumnStatistics:
@@ -134,7 +122,7 @@ class ColumnStatistics:
 
     def __init__(self, column: Column) -> None:
         self.column = column
-        self.missing = dict.fromkeys(SPLITS, 0)
+        self.missing = np.zeros(len(SPLITS), int)
         self.moments, self.scaled, self.sample = Moments(), Moments(), Sample()
         self.counts: collections.Counter[str] = collections.Counter()
 
@@ -163,9 +151,7 @@ class ColumnStatistics:
                 self.scaled.add(np.log1p(np.maximum(chosen, 0.0)))
             if self.column.is_number:
                 self.sample.add(hashes[present], chosen)
-        found = np.bincount(ranks[missing], minlength=len(SPLITS)).tolist()
-        for split, count in zip(SPLITS, found, strict=True):
-            self.missing[split] += count
+        self.missing += np.bincount(ranks[missing], minlength=len(SPLITS))
 
     def _count(self, values: pa.Array) -> None:
         for one in pc.value_counts(values).to_pylist():
@@ -173,11 +159,10 @@ class ColumnStatistics:
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Adds what a later block gathered; raises InputError where that is too much."""
-        for split, count in other.missing.items():
-            self.missing[split] += count
+        self.missing += other.missing
         self.moments.merge(other.moments)
         self.scaled.merge(other.scaled)
-        self.sample.merge(other.sample)
+        self.sample.add(other.sample.hashes, other.sample.seen)
         self.counts.update(other.counts)
         if len(self.counts) > MAX_DISTINCT:
             raise InputError(
@@ -190,43 +175,36 @@ class ColumnStatistics:
         settings = self.column.settings()
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles
-            cuts = np.quantile(self.sample.values, shares) if len(self.sample.values) else []
+            found = self.sample.values
+            cuts = np.quantile(found, shares).tolist() if len(found) else []
             settings["boundaries"] = sorted({float(np.float32(cut)) for cut in cuts})
         if self.column.type == "vocabulary" and not self.column.values:
-            settings["values"] = [
-                value
-                for value, count in self._ranked()[: self.column.size]
-                if count >= self.column.minimum_count
-            ]
+            # By falling count, equal ones by name: the same however they came.
+            ranked = sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
+            least, size = self.column.minimum_count, self.column.size
+            settings["values"] = [value for value, count in ranked[:size] if count >= least]
         return settings
 
     def figures(self, rows: dict[str, int]) -> dict[str, Any]:
         """Statistics for dataset.json; `rows` is how many each split has."""
         figures: dict[str, Any] = {
             "missing": {
-                split: self.missing[split] / count for split, count in rows.items() if count
+                split: missing / rows[split]
+                for split, missing in zip(SPLITS, self.missing.tolist(), strict=True)
+                if rows[split]
             }
         }
         if self.column.is_number:
             scaled = self.scaled if self.column.log else self.moments
-            figures |= {
-                "mean": scaled.mean,
-                "deviation": scaled.deviation,
-                "minimum": self.moments.least if self.moments.count else None,
-                "maximum": self.moments.most if self.moments.count else None,
-                "quantiles": np.quantile(
-                    self.sample.values, QUANTILES, method="inverted_cdf"
-                ).tolist()
-                if self.moments.count
-                else [],
-            }
+            figures |= {"mean": scaled.mean, "deviation": scaled.deviation}
+            figures |= {"minimum": None, "maximum": None, "quantiles": []}
+            if self.moments.count:
+                figures |= {"minimum": self.moments.least, "maximum": self.moments.most}
+                found = np.quantile(self.sample.values, QUANTILES, method="inverted_cdf")
+                figures["quantiles"] = found.tolist()
         if self.column.type == "vocabulary":
             figures["distinct"] = len(self.counts)
             figures["counts"] = {value: self.counts[value] for value in self.settings()["values"]}
         if self.column.type == "identity":
             figures["counts"] = dict(sorted(self.counts.items(), key=lambda one: int(one[0])))
         return figures
-
-    def _ranked(self) -> list[tuple[str, int]]:
-        """Values by falling count, equal ones by name: the same however they came."""
-        return sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
