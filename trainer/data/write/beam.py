@@ -35,7 +35,6 @@ ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
 
 _ON_THIS_MACHINE = ("", "local")
 """What a run on this machine has for a project."""
-
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
 """How often results are looked for."""
@@ -151,24 +150,17 @@ def open_engine(
     options: EngineOptions,
     *,
     project: str,
-    region: str,
-    image: str,
-    service_account: str,
-    network: str,
-    encryption_key: str,
     environment: Mapping[str, str],
     say: Callable[[str], None] = print,
+    **job: str,
 ) -> BeamEngine | None:
     """Return the engine that `options` name; None: this machine's own processes.
 
     Args:
         project: of Google Cloud; "local" for a run on this machine.
-        image: container image of Dataflow's workers, with this code and Apache Beam in it.
-        service_account: that they run as; empty: Compute Engine's default.
-        network: of their machines, as projects/NUMBER/global/networks/NAME; empty: the default.
-        encryption_key: Cloud KMS key that protects the job; empty: Google's.
         environment: may name another endpoint of Dataflow's, as gcloud has it.
         say: takes a line about the job, and every few seconds how many shards are written.
+        job: the region, image, service_account, network and encryption_key of a `DataflowJob`.
 
     Raises:
         InputError: Apache Beam is not installed.
@@ -177,21 +169,8 @@ def open_engine(
         return None
     if project in _ON_THIS_MACHINE:
         return BeamEngine(None, say)
-    return BeamEngine(
-        DataflowJob(
-            project=project,
-            region=region,
-            image=image,
-            service_account=service_account,
-            network=network,
-            encryption_key=encryption_key,
-            max_workers=options.dataflow_max_workers,
-            machine_type=options.dataflow_machine_type,
-            subnetwork=options.dataflow_subnetwork,
-            endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
-        ),
-        say,
-    )
+    endpoint = environment.get(ENDPOINT_VARIABLE, "").rstrip("/")
+    return BeamEngine(DataflowJob(options, project=project, endpoint=endpoint, **job), say)
 
 
 class _RunHere:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainer.data import storage
+from trainer.data.record_options import EngineOptions
 from trainer.data.schema import join
 from trainer.errors import InputError
 
@@ -19,31 +20,29 @@ _REFUSED = (
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class DataflowJob:
     """The place, machines and account of a job of Dataflow.
 
     Attributes:
+        options: the number and type of its machines, and the subnetwork of those.
         region: of the job and its workers.
         image: of the workers: this code, its packages, and Beam's own boot program.
         service_account: the workers'; empty: Compute Engine's default.
-        subnetwork: the workers', which then have no public addresses; empty: the network's.
         network: the workers', as projects/NUMBER/global/networks/NAME; a subnetwork tells it
             already. Empty: the default one.
         encryption_key: Cloud KMS key that protects the job's own data; empty: Google's.
         endpoint: of a service other than Google's, such as http://localhost:8080.
     """
 
+    options: EngineOptions
     project: str
     region: str
     image: str
-    max_workers: int
-    machine_type: str
-    service_account: str = ""
-    subnetwork: str = ""
-    network: str = ""
-    encryption_key: str = ""
-    endpoint: str = ""
+    service_account: str
+    network: str
+    encryption_key: str
+    endpoint: str
 
     @property
     def sees_this_machine(self) -> bool:
@@ -74,8 +73,8 @@ class RunOnDataflow:
             "staging_location": join(folder, "staging"),
             "sdk_container_image": job.image,
             "sdk_location": "container",
-            "max_num_workers": job.max_workers,
-            "machine_type": job.machine_type,
+            "max_num_workers": job.options.dataflow_max_workers,
+            "machine_type": job.options.dataflow_machine_type,
             # A process a core does one thing at a time, as on this machine.
             "number_of_worker_harness_threads": 1,
             # It would ask pip, which the image has not.
@@ -83,8 +82,9 @@ class RunOnDataflow:
         }
         if job.service_account:
             options["service_account_email"] = job.service_account
-        if job.subnetwork:
-            options |= {"subnetwork": job.subnetwork, "use_public_ips": False}
+        if job.options.dataflow_subnetwork:
+            # Its workers have no public addresses.
+            options |= {"subnetwork": job.options.dataflow_subnetwork, "use_public_ips": False}
         elif job.network:
             # Dataflow wants a network of its project by its name.
             options["network"] = job.network.rpartition("/")[2]
