@@ -164,7 +164,7 @@ class ImageSource(SourceKind):
     unit = "images"
     location = ""
     classes: list[str]
-    details: dict[str, Any] = {}  # noqa: RUF012 - the same for all
+    details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         from trainer.data.write.pixels import PixelFormat
