@@ -9,11 +9,10 @@ only operations without state: the same code runs in the input pipeline of any w
 tf.distribute strategy, beside the training step, and inside the SavedModel.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -30,8 +29,7 @@ MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "stri
 """What stands for a missing value in a raw column."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Category:
+class Category(NamedTuple):
     """A categorical input: ids from 0 (missing) to size - 1.
 
     Attributes:
@@ -111,26 +109,21 @@ def categories(dataset: Dataset) -> list[Category]:
     """Return the categories in the order of `ids`."""
     sizes = {column.name: _size(column) for column in columns_of(dataset)}
     found = [
-        Category(
-            name=column.name,
-            size=sizes[column.name],
-            embedding=column.settings["embedding"],
-            crossed=False,
-        )
+        Category(column.name, sizes[column.name], column.settings["embedding"], crossed=False)
         for column in columns_of(dataset)
         if sizes[column.name]
     ]
-    for cross in (feature for feature in dataset.features if feature.kind == "cross"):
-        combinations = math.prod(sizes[name] for name in cross.settings["columns"])
-        found.append(
-            Category(
-                name=cross.name,
-                size=min(combinations, cross.settings["buckets"]),
-                embedding=cross.settings["embedding"],
-                crossed=True,
-            )
-        )
+    for cross in crosses_of(dataset):
+        settings = cross.settings
+        combinations = math.prod(sizes[name] for name in settings["columns"])
+        size = min(combinations, settings["buckets"])
+        found.append(Category(cross.name, size, settings["embedding"], crossed=True))
     return found
+
+
+def crosses_of(dataset: Dataset) -> list[Feature]:
+    """Return the crosses of a table's columns."""
+    return [feature for feature in dataset.features if feature.kind == "cross"]
 
 
 def number_count(dataset: Dataset) -> int:
@@ -143,7 +136,7 @@ class Encoder:
 
     def __init__(self, dataset: Dataset) -> None:
         self._columns = columns_of(dataset)
-        self._crosses = [feature for feature in dataset.features if feature.kind == "cross"]
+        self._crosses = crosses_of(dataset)
         self._sizes = {column.name: _size(column) for column in self._columns}
         self._vocabularies = {
             column.name: _vocabulary(column.settings["values"])
@@ -159,15 +152,11 @@ class Encoder:
                 numbers += _normalized(raw, column)
             if self._sizes[column.name]:
                 ids[column.name] = self._ids(raw, column)
-        found = list(ids.values())
-        for cross in self._crosses:
-            found.append(self._crossed(ids, cross))
-        count = tf.shape(next(iter(columns.values())))[0]
+        found = [*ids.values(), *(self._crossed(ids, cross) for cross in self._crosses)]
+        none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
-            "numbers": tf.stack(numbers, axis=1) if numbers else tf.zeros([count, 0]),
-            "ids": tf.cast(tf.stack(found, axis=1), tf.int32)
-            if found
-            else tf.zeros([count, 0], tf.int32),
+            "numbers": tf.stack(numbers, axis=1) if numbers else none,
+            "ids": tf.cast(tf.stack(found, axis=1) if found else none, tf.int32),
         }
 
     def _ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
@@ -181,12 +170,11 @@ class Encoder:
             inside = (raw >= 0) & (raw < settings["buckets"])
             return tf.where(inside, raw + 1, 0)
         text = tf.strings.strip(raw)
-        present = tf.not_equal(text, "")
         if column.kind == "hashed":
             ids = tf.strings.to_hash_bucket_fast(text, settings["buckets"]) + 1
         else:
             ids = self._looked_up(text, column.name)
-        return tf.where(present, ids, 0)
+        return tf.where(tf.not_equal(text, ""), ids, 0)
 
     def _looked_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
         """Return 1 for what is not in the vocabulary, else 2 + its place in it, int64 [n]."""
@@ -199,16 +187,13 @@ class Encoder:
 
     def _crossed(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
         """Return each combination's own id where there is room, else a hash of it."""
-        combined: tf.Tensor = 0
-        combinations = 1
+        combined, combinations, buckets = 0, 1, cross.settings["buckets"]
         for name in cross.settings["columns"]:
             combined = combined * self._sizes[name] + ids[name]
             combinations *= self._sizes[name]
-        if combinations <= cross.settings["buckets"]:
+        if combinations <= buckets:
             return combined
-        return tf.strings.to_hash_bucket_fast(
-            tf.strings.as_string(combined), cross.settings["buckets"]
-        )
+        return tf.strings.to_hash_bucket_fast(tf.strings.as_string(combined), buckets)
 
 
 def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:

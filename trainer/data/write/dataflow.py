@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
-import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,6 +65,7 @@ class RunOnDataflow:
     def __init__(
         self, job: DataflowJob, pipeline: Callable[..., Any], output_uri: str, folder: str
     ) -> None:
+        subnetwork = job.options.dataflow_subnetwork
         options: dict[str, Any] = {
             "project": job.project,
             "region": job.region,
@@ -79,19 +80,17 @@ class RunOnDataflow:
             "number_of_worker_harness_threads": 1,
             # It would ask pip, which the image has not.
             "experiments": ["disable_logging_submission_environment"],
-        }
-        if job.service_account:
-            options["service_account_email"] = job.service_account
-        if job.options.dataflow_subnetwork:
-            # Its workers have no public addresses.
-            options |= {"subnetwork": job.options.dataflow_subnetwork, "use_public_ips": False}
-        elif job.network:
+            "service_account_email": job.service_account,
+            # With it, workers have no public addresses.
+            "subnetwork": subnetwork,
+            "use_public_ips": False if subnetwork else None,
             # Dataflow wants a network of its project by its name.
-            options["network"] = job.network.rpartition("/")[2]
-        if job.encryption_key:
-            options["dataflow_kms_key"] = job.encryption_key
-        if job.endpoint:
-            options |= {"dataflow_endpoint": job.endpoint, "no_auth": job.sees_this_machine}
+            "network": "" if subnetwork else job.network.rpartition("/")[2],
+            "dataflow_kms_key": job.encryption_key,
+            "dataflow_endpoint": job.endpoint,
+            "no_auth": job.sees_this_machine or None,
+        }
+        options = {name: value for name, value in options.items() if value not in ("", None)}
         # In a bucket a folder needs no making, but a service of this machine has none.
         storage.make_folder(options["staging_location"])
         with _start_in_one_line():
@@ -105,12 +104,11 @@ class RunOnDataflow:
             f"https://console.cloud.google.com/dataflow/jobs/{job.region}/{identity}"
             f"?project={job.project}"
         )
-        self._pause = threading.Event()
 
     def wait(self, seconds: float) -> bool:
         from apache_beam.runners.runner import PipelineState
 
-        self._pause.wait(seconds)
+        time.sleep(seconds)
         self._state = self._result.state
         return PipelineState.is_terminal(self._state)
 

@@ -118,15 +118,6 @@ def _lock(folder: int, uri: str, note: str) -> None:
         return
 
 
-def open_folder(uri: str) -> None:
-    """Makes the folder and tries to write to it, before any time is spent."""
-    with storage.writing(uri):
-        storage.make_folder(join(uri, UNFINISHED))
-        probe = join(uri, UNFINISHED, "probe")
-        storage.write_whole(probe, b"probe")
-        storage.remove(probe)
-
-
 def close_folder(uri: str) -> None:
     """Removes what only an unfinished data set needs."""
     with storage.writing(uri):

@@ -60,7 +60,6 @@ def create_tfrecords(
         engine.check(source, output_uri)
     started = time.monotonic()
     with output.locked(output_uri, options.source) as check:
-        output.open_folder(output_uri)
         if engine:
             dataset = engine.create(source, options, output_uri, check)
         else:
