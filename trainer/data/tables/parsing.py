@@ -66,7 +66,10 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
     kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
     if bad:
         chosen = pa.array(kept)
-        values = {one: _taken(given, kept, chosen) for one, given in values.items()}
+        values = {
+            name: given[kept] if isinstance(given, np.ndarray) else given.take(chosen)
+            for name, given in values.items()
+        }
     halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
     ranks = drawn_splits(halves[:, 1], fractions)
     statistics = [ColumnStatistics(column) for column in columns]
@@ -97,10 +100,6 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
     return ParsedBlock(labels, rows, totals)
 
 
-def _taken(values: Any, kept: np.ndarray, chosen: pa.Array) -> Any:
-    return values[kept] if isinstance(values, np.ndarray) else values.take(chosen)
-
-
 def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
@@ -114,8 +113,7 @@ def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
         return repr(str(given[index].as_py())[:_SHOWN])
 
     if column.type == "identity":
-        with np.errstate(invalid="ignore"):
-            fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
+        fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
         for index in np.flatnonzero(~fits & ~np.isnan(numbers)).tolist():
             whole = f"a whole number from 0 to {column.buckets - 1}"
             bad.setdefault(index, f"{column.name} is not {whole}: {shown(index)}")
@@ -133,10 +131,9 @@ def _texts(given: pa.Array) -> pa.Array:
 
 def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Values as float64 [n]; missing ones and "nan" are NaN."""
-    if not pa.types.is_string(given.type):
-        texts, empty = given, given
-    else:
-        texts, empty = given, pc.if_else(pc.equal(given, ""), pa.scalar(None, pa.string()), given)
+    empty = given
+    if pa.types.is_string(given.type):
+        empty = pc.if_else(pc.equal(given, ""), pa.scalar(None, pa.string()), given)
     try:
         found = pc.cast(empty, pa.float64(), safe=False)
         numbers = found.to_numpy(zero_copy_only=False).copy()
@@ -145,7 +142,7 @@ def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
     except pa.ArrowException:  # Python takes more for a number than Arrow: " 1", "+1".
         numbers, doubtful = np.full(len(given), math.nan), np.ones(len(given), bool)
     places = np.flatnonzero(doubtful)
-    for index, text in zip(places.tolist(), texts.take(pa.array(places)).to_pylist(), strict=True):
+    for index, text in zip(places.tolist(), given.take(pa.array(places)).to_pylist(), strict=True):
         text = "" if text is None else str(text).strip()
         try:
             number = float(text) if text else math.nan
@@ -179,10 +176,10 @@ def _labels(
                 index, f"no label, {label.column} is missing" if missing[index] else wrong
             )
         return names, codes
-    sides = [_numbers(name, columns[name], bad) for name in label.columns]
-    for name, side in zip(label.columns, sides, strict=True):
+    sides = {name: _numbers(name, columns[name], bad) for name in label.columns}
+    for name, side in sides.items():
         for index in np.flatnonzero(np.isnan(side)).tolist():
             bad.setdefault(index, f"no label, {name} is missing")
-    bound = label.threshold * sides[1] if len(sides) > 1 else label.threshold
-    with np.errstate(invalid="ignore"):
-        return label.classes, COMPARISONS[label.comparison](sides[0], bound).astype(np.int64)
+    bound = label.threshold * sides.get(label.times_column, 1.0)
+    found = COMPARISONS[label.comparison](sides[label.column], bound)
+    return label.classes, found.astype(np.int64)

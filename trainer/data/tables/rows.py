@@ -108,9 +108,13 @@ def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows 
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
     quoted = b'"' in text
     ends = _row_ends(text)
-    if ends is None or not len(ends) or ends[-1] != len(text) or not _is_utf8(text):
+    if ends is None or not len(ends) or ends[-1] != len(text):
         return None
     if text.count(b"\r") != text.count(b"\r\n") or b"\0" in text:
+        return None
+    try:
+        text.decode()
+    except UnicodeDecodeError:
         return None
     codes = np.frombuffer(text, np.uint8)
     starts = np.concatenate(([0], ends[:-1]))
@@ -182,13 +186,6 @@ def _parsed_singly(block: Block, header: Sequence[str], wanted: Sequence[str]) -
 
 def _ragged(fields: int, width: int) -> str:
     return f"is ragged: {fields} fields, the header has {width}"
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        return text.isascii() or bool(text.decode())
-    except UnicodeDecodeError:
-        return False
 
 
 def _row_ends(text: bytes) -> np.ndarray | None:
