@@ -49,9 +49,7 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
             mount, too, asks once a file. STORAGE_EMULATOR_HOST leads to another server.
         matching: `location` is a pattern; else brackets and the like are part of a name.
 
-    Raises:
-        InputError: the bucket can't be listed.
-        OSError: there is no such file or folder, or it can't be read.
+    Raises InputError where a bucket can't be listed, and OSError for what is no file or folder.
     """
     place = re.sub(r"^/gcs/", "gs://", location)
     if storage.is_object(place):
@@ -139,9 +137,8 @@ def _packed(page: Iterable[Any], folder: str) -> bytes:
 def _unpacked(page: bytes) -> Iterator[File]:
     lines = iter(page.decode().split("\n"))
     for path, size, version in zip(lines, lines, lines, strict=False):
-        yield File(
-            path, int(size), version, b"" if " " in version else binascii.a2b_base64(version)
-        )
+        md5 = b"" if " " in version else binascii.a2b_base64(version)
+        yield File(path, int(size), version, md5)
 
 
 def _below(folder: str, prefix: str) -> Iterator[File]:

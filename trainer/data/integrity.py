@@ -28,9 +28,6 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     """Refuses shards that are not what dataset.json says; reads each once a process.
 
     Takes about 1 s a GB and core; all cores are used.
-
-    Raises:
-        InputError: one is missing, has other bytes, or its first record does not fit.
     """
     known = [(dataset.shard_uri(shard), shard) for shard in shards if shard.examples]
     fresh = {uri: shard for uri, shard in known if (uri, shard.sha256) not in _checked}

@@ -121,11 +121,8 @@ class Dataset:
         content = dataclasses.asdict(self)
         del content["uri"]
         for name, split in self.splits.items():
-            content["splits"][name] = {
-                "examples": split.examples,
-                "bytes": split.bytes,
-                **content["splits"][name],
-            }
+            sizes = {"examples": split.examples, "bytes": split.bytes}
+            content["splits"][name] = {**sizes, **content["splits"][name]}
         content = {"schema_version": SCHEMA_VERSION, **content}
         return json.dumps({**content, "sha256": _sha256(content)}, indent=1) + "\n"
 
@@ -156,12 +153,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def load(uri: str) -> Dataset:
-    """Reads `<uri>/dataset.json`.
-
-    Raises:
-        InputError: the file is missing, is damaged, is not what create_tfrecords writes, or has
-            a schema version that this code does not know.
-    """
+    """Reads `<uri>/dataset.json`; raises InputError where there is none, or none to be read."""
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
@@ -185,21 +177,13 @@ def load(uri: str) -> Dataset:
                 f"{path} is damaged or was changed (its sha256 is another one); run "
                 "create_tfrecords again (a cached step does, once its output is damaged)"
             )
-        return Dataset(
-            uri=uri,
-            name=content["name"],
-            features=[Feature(**feature) for feature in content["features"]],
-            classes=content["classes"],
-            splits={
-                name: Split(
-                    shards=[Shard(**shard) for shard in split["shards"]],
-                    class_counts=split["class_counts"],
-                )
-                for name, split in content["splits"].items()
-            },
-            rejected=content["rejected"],
-            creation=content["creation"],
-        )
+        splits = {}
+        for name, split in content["splits"].items():
+            shards = [Shard(**shard) for shard in split["shards"]]
+            splits[name] = Split(shards=shards, class_counts=split["class_counts"])
+        features = [Feature(**feature) for feature in content["features"]]
+        others = {name: content[name] for name in ("name", "classes", "rejected", "creation")}
+        return Dataset(uri=uri, features=features, splits=splits, **others)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is not a data set's ({error!r}); run create_tfrecords again"
@@ -211,11 +195,7 @@ def _sha256(content: Any) -> str:
 
 
 def training_data(model: str) -> Dataset | None:
-    """Return the data set that a SavedModel was trained on; None where it does not say.
-
-    Args:
-        model: URI of its folder.
-    """
+    """Return the data set that a SavedModel (URI) was trained on; None where it does not say."""
     folder = join(model, EXTRA_ASSETS)
     return load(folder) if storage.exists(join(folder, FILE_NAME)) else None
 

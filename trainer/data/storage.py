@@ -69,8 +69,7 @@ def read(uri: str) -> bytes:
 
     Raises:
         OSError: there is no such file.
-        InputError: the storage refuses or is silent, which says nothing of the file. A local
-            one has been tried for two seconds.
+        InputError: the storage refuses or is silent, which says nothing of the file.
     """
     if is_remote(uri):
         with _os_errors(uri), open_file(uri, "rb") as file:
@@ -96,12 +95,7 @@ def _read(path: str) -> bytes:
 
 
 def _tried(path: str, function: Callable[[str], R]) -> R:
-    """Call `function` with a local path, again after errors that may pass.
-
-    Raises:
-        OSError: of what the path is.
-        InputError: any other error came each time.
-    """
+    """Call `function` with a local path, again after errors that may pass: then InputError."""
     for pause in (*_PAUSES, None):
         try:
             return function(path)
@@ -241,16 +235,19 @@ def writing(uri: str) -> Iterator[None]:
     """Turns a failure to write to `uri` into one clear line."""
     try:
         yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise InputError(_full(uri, str(error.strerror))) from None
-        raise InputError(f"can't write to {uri}: {error.strerror or error}") from None
     except Exception as error:
-        if not _is_tensorflow(error):
+        if isinstance(error, OSError):
+            text, is_full = str(error.strerror or error), error.errno in _FULL
+        elif _is_tensorflow(error):
+            text, name = first_line(error), type(error).__name__
+            is_full = "No space left" in text or name == "ResourceExhaustedError"
+        else:
             raise
-        text = first_line(error)
-        if "No space left" in text or type(error).__name__ == "ResourceExhaustedError":
-            raise InputError(_full(uri, text)) from None
+        if is_full:
+            raise InputError(
+                f"no room to write to {uri} ({text}); free some space and run again: "
+                "shards that are whole are kept"
+            ) from None
         raise InputError(f"can't write to {uri}: {text}") from None
 
 
@@ -274,13 +271,6 @@ def _os_errors(uri: str) -> Iterator[None]:
 
 def _is_tensorflow(error: Exception) -> bool:
     return type(error).__module__.startswith("tensorflow")
-
-
-def _full(uri: str, reason: str) -> str:
-    return (
-        f"no room to write to {uri} ({reason}); free some space and run again: "
-        "shards that are whole are kept"
-    )
 
 
 def _gfile() -> Any:

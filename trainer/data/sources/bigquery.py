@@ -21,11 +21,7 @@ _REMEDY = (
 
 
 class BigQueryReader(TableKind):
-    """Reads a table of BigQuery; see `TableKind`.
-
-    Raises:
-        InputError: there is no such table, or not for this account, or it lacks a column.
-    """
+    """Reads a table of BigQuery."""
 
     place = "PROJECT.DATASET.TABLE"
     help = "a table of BigQuery"

@@ -41,11 +41,7 @@ _LAYOUTS = (
 
 
 class ImageFolder(ImageSource):
-    """The images under `location`, a URI.
-
-    Raises:
-        InputError: no such folder, fewer than two classes, or a class without a file.
-    """
+    """The images under `location`, a URI."""
 
     place = "URI"
     help = "a folder of classes, gs:// or local"

@@ -27,11 +27,7 @@ _NAME = re.compile(r"[\w./:*+-]+")
 
 
 class PreparedDataset(ImageSource):
-    """A prepared data set's images, and labels that are classes.
-
-    Raises:
-        InputError: it is not prepared under data_dir, or is not made of images and labels.
-    """
+    """A prepared data set's images, and labels that are classes."""
 
     place = "NAME"
     help = "an image data set that TensorFlow Datasets has prepared, such as tfds:mnist"
@@ -80,12 +76,10 @@ class PreparedDataset(ImageSource):
                         key = f"{stem}__{number}"
                         place = index << FILE_BITS | offset
                         yield self._listed(key, place, split, records.parse(record))
-            except records.DamagedFileError:
-                raise InputError(
-                    f"{path} is damaged or cut off; prepare the data set again"
-                ) from None
-            except FileNotFoundError:
-                raise InputError(f"{path} is missing; prepare the data set again") from None
+            except (records.DamagedFileError, FileNotFoundError) as error:
+                gone = isinstance(error, FileNotFoundError)
+                problem = "missing" if gone else "damaged or cut off"
+                raise InputError(f"{path} is {problem}; prepare the data set again") from None
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the encoded image."""
@@ -110,11 +104,7 @@ class PreparedDataset(ImageSource):
 
 
 def load_info(name: str, data_dir: str) -> Any:
-    """Return the DatasetInfo of a prepared data set, from its files alone.
-
-    Raises:
-        InputError: it is not prepared under data_dir, or not as TFRecord files.
-    """
+    """Return the DatasetInfo of a prepared data set, from its files alone."""
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
@@ -150,10 +140,7 @@ def _not_prepared(name: str, data_dir: str) -> str:
 
 
 def _feature_names(info: Any, source: str) -> tuple[str, str]:
-    """Names of the image and of the label among an example's features.
-
-    Those of supervised_keys; without any, the only image and the only label.
-    """
+    """Return the names in supervised_keys; without any, of the only image and the only label."""
     from tensorflow_datasets.core import features as kinds
 
     found = dict(info.features.items())

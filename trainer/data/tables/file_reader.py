@@ -54,11 +54,7 @@ class TableKind(SourceKind):
 
 
 class FileReader(TableKind):
-    """The common part of readers of files.
-
-    Raises:
-        InputError: no such file, or one without the columns that are asked for.
-    """
+    """The common part of readers of files."""
 
     place = "URI"
 

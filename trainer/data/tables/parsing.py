@@ -37,13 +37,10 @@ class Rows(NamedTuple):
 
 
 class ParsedBlock(NamedTuple):
-    """The content of one block.
+    """The content of one block: classes, as text; its rows; and totals of all.
 
-    Attributes:
-        labels: classes, as text.
-        rows: of those that can be used `digest`, `label` (an index into labels), `split` (an
-            index into SPLITS), and `entries` of their tf.train.Example.
-        totals: of all rows.
+    Of rows that can be used there are `digest`, `label` (an index into labels), `split` (an index
+    into SPLITS), and `entries` of their tf.train.Example.
     """
 
     labels: list[str]

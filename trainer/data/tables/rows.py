@@ -52,11 +52,7 @@ class Block(NamedTuple):
 
 
 def read_header(uri: str) -> list[str]:
-    """Return the names in a file's first row; empty where the file is empty.
-
-    Raises:
-        InputError: it can't be read, or its first row is none of text.
-    """
+    """Return the names in a file's first row; empty where the file is empty."""
     for block in read_blocks(uri, 0, header=True):
         for _, row in split_rows(block.text):
             try:
@@ -67,11 +63,7 @@ def read_header(uri: str) -> list[str]:
 
 
 def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]:
-    """Cut the text of a file, gzipped or not, between rows; without its header.
-
-    Raises:
-        InputError: it is damaged, cut off, or not made of lines.
-    """
+    """Cut the text of a file, gzipped or not, between rows; without its header."""
     carry, line, first = b"", 1, True
     try:
         with _open(uri) as stream:

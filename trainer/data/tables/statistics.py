@@ -127,10 +127,9 @@ class ColumnStatistics:
         self.counts: collections.Counter[str] = collections.Counter()
 
     def add(self, values: Any, ranks: np.ndarray, hashes: np.ndarray) -> None:
-        """Takes a block's values.
+        """Takes a block's values: numbers as float64 [n], NaN where missing; or texts, string [n].
 
         Args:
-            values: numbers as float64 [n] with NaN for missing ones, else texts, string [n].
             ranks: each row's split, its place in SPLITS, uint8 [n].
             hashes: uint64 [n], uniform.
         """

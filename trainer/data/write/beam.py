@@ -3,11 +3,8 @@
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)
 
-The bytes are those that this machine's own processes write. All the work is one pipeline
-(beam_pipeline.py); this process starts it, waits for its end and reads dataset.json. Killed and
-run again, whole shards are kept.
-
-Apache Beam is imported where a run begins: no other run pays for it.
+All the work is one pipeline (beam_pipeline.py); this process starts it, waits for its end and
+reads dataset.json. Apache Beam is imported where a run begins: no other run pays for it.
 """
 
 import contextlib
@@ -50,9 +47,6 @@ class BeamEngine:
     Args:
         job: of Dataflow; None: on this machine, in this process.
         say: takes a line about the job, and every few seconds how many shards are written.
-
-    Raises:
-        InputError: Beam is not installed.
     """
 
     def __init__(self, job: DataflowJob | None, say: Callable[[str], None] = print) -> None:
@@ -79,20 +73,12 @@ class BeamEngine:
                 )
 
     def create(
-        self,
-        source: Source,
-        options: RecordOptions,
-        output_uri: str,
-        check: Callable[[], None],
+        self, source: Source, options: RecordOptions, output_uri: str, check: Callable[[], None]
     ) -> Dataset:
         """Writes the data set, as `create_tfrecords` does; a SIGTERM ends the job, too.
 
         Args:
             check: raises where another writer has taken the folder; called on any machine.
-
-        Raises:
-            InputError: as `create_tfrecords`, or the job can't be started.
-            RuntimeError: it failed on the way; run again.
         """
         from trainer.data.write.beam_pipeline import ERROR, RecordsPipeline
 
@@ -159,11 +145,8 @@ def open_engine(
     Args:
         project: of Google Cloud; "local" for a run on this machine.
         environment: may name another endpoint of Dataflow's, as gcloud has it.
-        say: takes a line about the job, and every few seconds how many shards are written.
+        say: as `BeamEngine` takes it.
         job: the region, image, service_account, network and encryption_key of a `DataflowJob`.
-
-    Raises:
-        InputError: Apache Beam is not installed.
     """
     if options.records_engine == "local":
         return None
@@ -214,10 +197,7 @@ class _RunHere:
 
 @contextlib.contextmanager
 def _sigterm_noted() -> Iterator[threading.Event]:
-    """Yield an event for the SIGTERM by which Vertex AI cancels a step.
-
-    Noted and no more, so that a job that is just being started is not left alone.
-    """
+    """Yield an event for SIGTERM, which cancels a step: no job that just starts is left alone."""
     noted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield noted

@@ -18,9 +18,9 @@ def check_apart(source_uri: str, output_uri: str) -> None:
     """Refuses an output folder inside the source, or around it."""
     if not source_uri:
         return
+    places = (source_uri, output_uri)
     first, second = (
-        uri.rstrip("/") + "/" if storage.is_remote(uri) else f"{Path(uri).resolve()}/"
-        for uri in (source_uri, output_uri)
+        f"{uri.rstrip('/') if storage.is_remote(uri) else Path(uri).resolve()}/" for uri in places
     )
     if first.startswith(second) or second.startswith(first):
         raise InputError(

@@ -57,9 +57,6 @@ class RunOnDataflow:
         pipeline: makes the pipeline for a runner and its options.
         output_uri: what it writes. While one job writes it, no other can be started.
         folder: URI below which the job keeps its own files.
-
-    Raises:
-        InputError: it can't be started.
     """
 
     def __init__(

@@ -26,18 +26,11 @@ class Fingerprint(NamedTuple):
 
 def is_pattern(location: str) -> bool:
     """Return whether a table's location stands for all files that match it."""
-    return any(sign in location for sign in "*?[")
+    return not set("*?[").isdisjoint(location)
 
 
 def fingerprint(source: str, data_dir: str) -> Fingerprint:
-    """Return the fingerprint of a source.
-
-    Args:
-        source, data_dir: as `RecordOptions` has them.
-
-    Raises:
-        InputError: no such source, nothing in it, or it can't be listed.
-    """
+    """Return the fingerprint of a source; `source` and `data_dir` as `RecordOptions` has them."""
     kind, place = kind_of(source)
     version, location = kind.version(place, data_dir)
     # Which examples a source has depends on its code, too, which may be the user's own.

@@ -10,11 +10,9 @@ While the work goes on, and after a kill, it holds
 Files that no data set owns are left alone.
 
 A folder has one writer at a time. The lock is the operating system's, so that it goes with its
-holder however that ends. Cloud Storage has no such lock, and an object that stands for one would
-outlive a writer that is killed. There the last to begin has the folder: any other finds at its
-end that writer.json is no longer its own, and fails in place of writing dataset.json. A shard
-that the two have mixed up is then found by its checksum as it is read. Each step of a pipeline
-has a folder of its own.
+holder however that ends. Cloud Storage has none: there the last to begin has the folder, and any
+other finds at its end that writer.json is no longer its own, and fails in place of writing
+dataset.json. A shard that the two have mixed up is found by its checksum as it is read.
 """
 
 import contextlib
@@ -36,8 +34,6 @@ from trainer.data.write.shards import UNFINISHED, ShardWriter, is_whole
 from trainer.errors import InputError
 
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
-
-
 _WRITER = "writer.json"
 JOB = "job-"
 """Of folders in `.unfinished/` that jobs keep their own files in."""
@@ -141,10 +137,7 @@ def finished(writer: ShardWriter) -> Dataset | None:
 
 
 def make_room(writer: ShardWriter) -> None:
-    """Removes every file of another data set, and partial files; keeps shards with a note.
-
-    Raises InputError where that fails.
-    """
+    """Removes every file of another data set, and partial files; keeps shards with a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
         # First, so that no moment shows it beside shards that it does not describe.
@@ -159,9 +152,8 @@ def make_room(writer: ShardWriter) -> None:
                 storage.remove_folder(stale)
         storage.make_folder(notes)
         noted = {name for name, _ in storage.scan(notes)}
-        for name in noted:
-            if name.endswith(".partial"):
-                storage.remove(join(notes, name))
+        for name in (one for one in noted if one.endswith(".partial")):
+            storage.remove(join(notes, name))
         for name, _ in storage.scan(uri):
             if is_shard(name) and f"{name}.json" not in noted:
                 storage.remove(join(uri, name))
@@ -182,10 +174,7 @@ def clear(writer: ShardWriter) -> None:
 
 def write_manifest(dataset: Dataset, rejections: Iterable[Rejection]) -> None:
     """Writes rejected.jsonl and then dataset.json."""
-    lines = [
-        json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
-        for rejection in rejections
-    ]
+    lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
     with storage.writing(dataset.uri):
         storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
         storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())

@@ -5,15 +5,13 @@
     keep(writer, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
-The store is a folder that outlives runs. It holds one file for each set of conditions, which
-tells where the last records lie and which examples each of their shards has. A shard whose
-examples are all still given, under the same key and label and in the same split, is copied;
-all others are written. The records of the last run must still be there for that: where they
-are not, everything is written, as without a store.
+The store is a folder that outlives runs, with a file for each set of conditions: where the last
+records lie, and which examples each of their shards has. A shard whose examples are all still
+given, under the same key and label and in the same split, is copied; all others are written, and
+all are where those records are gone.
 
-The price: a split is no longer in one random order throughout, but older shards come first,
-then new ones. Training reads from all over a split and shuffles; `max_train_examples` takes the
-first, which are older ones.
+The price: older shards come first in a split, then new ones. Training reads from all over a split
+and shuffles; `max_train_examples` takes the first, which are older ones.
 """
 
 import base64
@@ -42,13 +40,7 @@ _CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class StoredShard:
-    """A shard of earlier records.
-
-    Attributes:
-        folder: URI of the data set that it belongs to.
-        result: what was written, and what of its examples could not be.
-        identities: of all its examples, S16 [n].
-    """
+    """A shard of the records in `folder` (URI), and the identities of its examples, S16 [n]."""
 
     folder: str
     result: ShardResult
@@ -72,9 +64,6 @@ class RecordsStore:
     Args:
         uri: folder, local, /gcs/ or gs://; made if it isn't there.
         conditions: all that decides, beside an example, what its record is; for json.
-
-    Raises:
-        InputError: the folder can't be written to.
     """
 
     def __init__(self, uri: str, conditions: Any) -> None:
@@ -116,11 +105,7 @@ class RecordsStore:
         return [shard for shard, is_there in zip(found, there, strict=True) if is_there]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
-        """Makes the records at `records_uri` those that the next run finds.
-
-        Args:
-            shards: all of them, each with the identities of its examples.
-        """
+        """Makes these shards, with the identities of their examples, those of the next run."""
         content = {
             "uri": records_uri,
             "shards": [

@@ -37,7 +37,7 @@ def create_tfrecords(
     engine: BeamEngine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Dataset:
-    """Writes the examples of `options.source` as a data set.
+    """Writes the examples of `options.source` as a data set, and returns it.
 
     Args:
         options: what to read, how to split, and how examples lie in the records.
@@ -45,9 +45,6 @@ def create_tfrecords(
             in it is replaced, other files are left alone.
         engine: does the work; None: this process, and others where that pays.
         progress: takes a line about every second, and one at the end.
-
-    Returns:
-        The data set, as `trainer.data.schema.load(output_uri)` gives it.
 
     Raises:
         InputError: the source can't be used, too much of it is rejected, or the output can't
