@@ -33,9 +33,10 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     fresh = {uri: shard for uri, shard in known if (uri, shard.sha256) not in _checked}
     if not fresh:
         return
-    remote = storage.is_remote(dataset.uri)
-    threads = storage.REMOTE_READERS if remote else min(len(fresh), available_cores())
-    for uri, problem in storage.read_ahead(_problem, fresh.items(), threads=threads):
+    threads = 0 if storage.is_remote(dataset.uri) else min(len(fresh), available_cores())
+    for uri, problem in storage.read_ahead(
+        _problem, fresh.items(), uri=dataset.uri, threads=threads
+    ):
         if problem:
             raise InputError(
                 f"{uri} {problem}, so it is not what {FILE_NAME} describes; run create_tfrecords "

@@ -212,11 +212,14 @@ def replace(source: str, target: str) -> None:
         Path(source).replace(target)
 
 
-def read_ahead(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
-    """`map` in so many threads (1: in this one); results keep the order of items.
+def read_ahead(
+    function: Callable[[T], R], items: Iterable[T], *, uri: str = "", threads: int = 0
+) -> Iterator[R]:
+    """`map` in `threads`, or as many as reading from `uri` pays; results keep the order of items.
 
-    For local files more threads gain nothing: most of the time is Python's own.
+    For local files more than one, this one, gain nothing: most of the time is Python's own.
     """
+    threads = threads or (REMOTE_READERS if is_remote(uri) else 1)
     if threads == 1:
         yield from map(function, items)
         return

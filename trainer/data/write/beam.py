@@ -8,6 +8,7 @@ reads dataset.json. Apache Beam is imported where a run begins: no other run pay
 """
 
 import contextlib
+import functools
 import importlib.util
 import logging
 import secrets
@@ -62,11 +63,8 @@ class BeamEngine:
         """Refuses folders that Dataflow's workers do not have."""
         if self._job is None or self._job.sees_this_machine:
             return
-        places = {"output": output_uri}
-        if source.location:
-            places["source"] = source.location
-        for name, place in places.items():
-            if not storage.is_remote(place):
+        for name, place in {"output": output_uri, "source": source.location}.items():
+            if place and not storage.is_remote(place):
                 raise InputError(
                     f"records_engine='dataflow': Dataflow's workers have no folder {place!r} "
                     f"({name}); give gs://BUCKET/FOLDER, or use records_engine='local'"
@@ -88,7 +86,12 @@ class BeamEngine:
         pipeline = RecordsPipeline(source, options, output_uri, folder, check)
         pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS
         with _sigterm_noted() as told_to_stop:
-            run = self._begin(pipeline)
+            run: Any
+            if self._job is None:
+                run = _RunHere(pipeline.begin)
+            else:
+                run = RunOnDataflow(self._job, pipeline.begin, output_uri, folder)
+                self._say(f"create_tfrecords: {run.name} {run.link}")
             try:
                 over, last = False, time.monotonic()
                 while not over:
@@ -107,29 +110,6 @@ class BeamEngine:
                 run.end()
                 with contextlib.suppress(Exception):  # Another error may be on its way.
                     storage.remove_folder(folder)
-
-    def _begin(self, records: Any) -> "_RunHere | RunOnDataflow":
-        import apache_beam as beam
-
-        def pipeline(runner: Any, **options: Any) -> Any:
-            made = beam.Pipeline(
-                runner=runner,
-                options=beam.options.pipeline_options.PipelineOptions(
-                    # Not the command line of whoever calls: it is none of Beam's.
-                    flags=[],
-                    # The code is in the image; nothing of __main__ is needed.
-                    save_main_session=False,
-                    **options,
-                ),
-            )
-            records.add_to(made)
-            return made
-
-        if self._job is None:
-            return _RunHere(pipeline)
-        run = RunOnDataflow(self._job, pipeline, records.output_uri, records.folder)
-        self._say(f"create_tfrecords: {run.name} {run.link}")
-        return run
 
 
 def open_engine(
@@ -159,8 +139,6 @@ def open_engine(
 class _RunHere:
     """In a thread of this process: a rehearsal, slower than without Beam."""
 
-    name = "Apache Beam"
-
     def __init__(self, pipeline: Callable[..., Any]) -> None:
         # By its own name: DirectRunner would first look for a program to download.
         from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -168,10 +146,12 @@ class _RunHere:
         # It logs what it raises, a user's mistake with the whole stack.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         mode = "in_memory" if WORKERS == 1 else "multi_processing"
-        made = pipeline(FnApiRunner(), direct_running_mode=mode, direct_num_workers=WORKERS)
+        begin = functools.partial(
+            pipeline, FnApiRunner(), direct_running_mode=mode, direct_num_workers=WORKERS
+        )
         self._failure: Exception | None = None
         self._over = threading.Event()
-        threading.Thread(target=self._run, args=(made,), daemon=True).start()
+        threading.Thread(target=self._run, args=(begin,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end so long; tell if it has come."""
@@ -186,9 +166,9 @@ class _RunHere:
         # An error ends it soon. It can't be stopped, but ends with this process.
         self._over.wait(LINE_SECONDS)
 
-    def _run(self, pipeline: Any) -> None:
+    def _run(self, begin: Callable[[], Any]) -> None:
         try:
-            pipeline.run().wait_until_finish()
+            begin().wait_until_finish()
         except Exception as error:
             self._failure = error
         finally:

@@ -92,8 +92,18 @@ class RecordsPipeline:
     folder: str
     check: Callable[[], None]
 
-    def add_to(self, pipeline: Any) -> None:
-        """Add all transforms to a pipeline."""
+    def begin(self, runner: Any, **options: Any) -> Any:
+        """Run all transforms; return Beam's result."""
+        # Not the command line of whoever calls: it is none of Beam's. The code is in the image;
+        # nothing of __main__ is needed.
+        given = beam.options.pipeline_options.PipelineOptions(
+            flags=[], save_main_session=False, **options
+        )
+        pipeline = beam.Pipeline(runner=runner, options=given)
+        self._add_to(pipeline)
+        return pipeline.run()
+
+    def _add_to(self, pipeline: Any) -> None:
         parts, totals = (self._tables if self.source.is_table else self._images)(pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(self._merged)
         plans = totals | "Plan" >> self._step(self._plan)
@@ -109,7 +119,8 @@ class RecordsPipeline:
         every = beam.pvalue.AsIter(results)
         _ = plans | "Finish" >> self._step(self._finished, beam.pvalue.AsSingleton(totals), every)
 
-    def _merged(self, several: Iterable[Totals]) -> Totals:
+    def _merged(self, several: Iterable[Any]) -> Any:
+        # Not typed as Totals: Beam takes apart what it knows to have fields.
         merged = Totals()
         with _noting(self.folder):
             for one in several:
@@ -156,10 +167,8 @@ class RecordsPipeline:
     def _digested(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
         if isinstance(chunk[0], Example | Rejection):
             return chunk
-        remote = storage.is_remote(self.source.location)
-        threads = storage.REMOTE_READERS if remote else 1
         return self.source.examples(
-            lambda function, _: storage.read_ahead(function, chunk, threads=threads)
+            lambda function, _: storage.read_ahead(function, chunk, uri=self.source.location)
         )
 
     def _judged(

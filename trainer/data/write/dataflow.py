@@ -54,7 +54,7 @@ class RunOnDataflow:
     """A Beam pipeline as a job of Dataflow.
 
     Args:
-        pipeline: makes the pipeline for a runner and its options.
+        pipeline: runs the pipeline by a runner with its options.
         output_uri: what it writes. While one job writes it, no other can be started.
         folder: URI below which the job keeps its own files.
     """
@@ -94,7 +94,7 @@ class RunOnDataflow:
             from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 
             self._runner = DataflowRunner()
-            self._result = pipeline(self._runner, **options).run()
+            self._result = pipeline(self._runner, **options)
         identity = self._result.job_id()
         self.name = f"Dataflow job {identity}"
         self.link = (

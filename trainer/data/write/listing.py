@@ -49,10 +49,10 @@ def listed(
         waiting = iter(items)
         if storage.is_remote(source.location):
             pieces = iter(lambda: list(itertools.islice(waiting, PIECE)), [])
-            for found in storage.read_ahead(
-                lambda piece: list(map(function, piece)), pieces, threads=storage.REMOTE_READERS
-            ):
-                yield from found
+            of_pieces = storage.read_ahead(
+                lambda piece: list(map(function, piece)), pieces, uri=source.location
+            )
+            yield from itertools.chain.from_iterable(of_pieces)
             return
         while not processes.ready and (piece := list(itertools.islice(waiting, PIECE))):
             yield from map(function, piece)

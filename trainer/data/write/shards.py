@@ -149,8 +149,7 @@ class ShardWriter:
     def _pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         """Yield each example's records."""
         examples = (one for part in rows for one in part.to_pylist())
-        readers = storage.REMOTE_READERS if storage.is_remote(self.source.location) else 1
-        for one, content in storage.read_ahead(self._fetch, examples, threads=readers):
+        for one, content in storage.read_ahead(self._fetch, examples, uri=self.source.location):
             try:
                 records = self._records(one, content, variants)
             except RejectedError as error:

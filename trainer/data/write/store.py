@@ -100,8 +100,7 @@ class RecordsStore:
                 f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
                 "are written anew"
             ) from None
-        threads = storage.REMOTE_READERS if storage.is_remote(content["uri"]) else 1
-        there = storage.read_ahead(StoredShard.is_there, found, threads=threads)
+        there = storage.read_ahead(StoredShard.is_there, found, uri=content["uri"])
         return [shard for shard, is_there in zip(found, there, strict=True) if is_there]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
