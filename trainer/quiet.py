@@ -28,6 +28,6 @@ def import_tensorflow() -> None:
         os.dup2(kept, 2)
         os.close(kept)
         if given is None:
-            del os.environ[_OTHER_KERAS]
+            os.environ.pop(_OTHER_KERAS, None)
         else:
             os.environ[_OTHER_KERAS] = given
