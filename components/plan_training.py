@@ -77,7 +77,9 @@ def plan_training(
     check_scheduling(options.scheduling_strategy, machines)
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
     if project != LOCAL_PROJECT:
-        check_gpu_image(machines, "give it as gpu_image_uri")
+        check_gpu_image(
+            machines.accelerator_type, machines.gpu_image_uri, "give it as gpu_image_uri"
+        )
         check_serving_image(options.deploy_champion, serving_image)
     configuration = configuration_digest(config, machines.training_image)
     trained_on = training_labels(dataset_digest(records.uri), configuration)

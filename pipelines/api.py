@@ -74,7 +74,12 @@ def plan(
 
 
 def compile(
-    recipe: Recipe, *, image: str = "", directory: Path = BUILD, batch: bool = False
+    recipe: Recipe,
+    *,
+    image: str = "",
+    gpu_image: str = "",
+    directory: Path = BUILD,
+    batch: bool = False,
 ) -> Path:
     """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
 
@@ -82,12 +87,14 @@ def compile(
         recipe: as `load` returned it.
         image: of components and replicas, as Vertex AI can pull it; empty: that of the file
             which is there, else a name that only this machine knows.
+        gpu_image: of a step with an accelerator, where the recipe has no gpu_image_uri; empty:
+            that of the file, else `image`.
         directory: made where it is missing.
         batch: compile its batch prediction, to `<directory>/<recipe>-batch.yaml`.
     """
     from pipelines import compilation
 
-    return compilation.write(recipe, directory, image, batch=batch)
+    return compilation.write(recipe, directory, image, gpu_image, batch=batch)
 
 
 def run(
@@ -126,8 +133,12 @@ def run(
         planning.check_affordable(parameters)
         given = {name: parameters.values()[name] for name in values or {}}
         given |= sources.on_this_machine(parameters, in_containers=in_containers)
-        if parameters.machines.accelerator_count:
-            say(accelerators.in_place_of(parameters.machines))
+        machines, evaluation = parameters.machines, recipe.operation.step_machines.evaluation
+        if machines.accelerator_type:
+            kind, count = machines.accelerator_type, machines.accelerator_count
+            say(accelerators.in_place_of(kind, count, "a replica"))
+        if evaluation and evaluation.accelerator_type:
+            say(accelerators.in_place_of(evaluation.accelerator_type, 1, "the evaluation"))
         package = Package(compilation.write(recipe, BUILD))
         given["labels"] = {**parameters.job.labels, **package.labels}
     result = run_locally(

@@ -14,7 +14,7 @@ from pipelines.recipe import Recipe
 from pipelines.training import pipeline
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.machines.worker_pools import IMAGE
+from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
@@ -22,13 +22,22 @@ _PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
 """An input of the pipeline in KFP's YAML."""
 
 
-def write(recipe: Recipe, output_directory: Path, image: str = "", *, batch: bool = False) -> Path:
+def write(
+    recipe: Recipe,
+    output_directory: Path,
+    image: str = "",
+    gpu_image: str = "",
+    *,
+    batch: bool = False,
+) -> Path:
     """Compile a recipe to `<output_directory>/<recipe>.yaml`; return the file.
 
     A file that holds these bytes already is not touched; another is replaced at once.
 
     Args:
         image: of components and replicas; empty: the one in the file that is there, else `IMAGE`.
+        gpu_image: of a step with an accelerator, where the recipe has no gpu_image_uri; empty: the
+            one in the file that is there, else `image`.
         batch: compile the recipe's batch prediction, to `<recipe>-batch.yaml`.
 
     Raises:
@@ -38,8 +47,9 @@ def write(recipe: Recipe, output_directory: Path, image: str = "", *, batch: boo
     path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        image = image or _image_of(path) or IMAGE
-        text = compiled_batch(recipe, image) if batch else compiled(recipe, image)
+        known, known_gpu = _images_of(path)
+        image, gpu_image = image or known or IMAGE, gpu_image or known_gpu
+        text = compiled_batch(recipe, image) if batch else compiled(recipe, image, gpu_image)
         if text != present:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)
@@ -48,14 +58,17 @@ def write(recipe: Recipe, output_directory: Path, image: str = "", *, batch: boo
     return path
 
 
-def compiled(recipe: Recipe, image: str) -> str:
+def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     """Return the YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
     steps = {name: own_steps.load(name) for name in recipe.operation.steps}
     function = pipeline(steps, sorted(recipe.given), recipe.operation)
-    return _compiled(function, "training", recipe.name, values, image)
+    text = _compiled(function, "training", recipe.name, values, image)
+    gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
+    resource_names.check("image", gpu_image, "gpu_image")
+    return text.replace(f"        image: {GPU_IMAGE}\n", f"        image: {gpu_image}\n")
 
 
 def compiled_batch(recipe: Recipe, image: str) -> str:
@@ -97,9 +110,12 @@ def _in_order(text: str, names: list[str]) -> str:
     return head + heading + ordered + rest[len(ordered) :]
 
 
-def _image_of(path: Path) -> str:
-    """Return the image of the components in a compiled pipeline; empty where there is none."""
+def _images_of(path: Path) -> tuple[str, str]:
+    """Return the image of the components in a compiled pipeline, and that of one with an
+    accelerator where it is another; empty where there is none."""
     try:
-        return Package(path).image
+        package = Package(path)
+        gpu_image = (package.accelerated or {}).get("image", "")
+        return package.image, gpu_image if gpu_image != package.image else ""
     except (InputError, LookupError, TypeError, AttributeError):
-        return ""
+        return "", ""

@@ -8,6 +8,7 @@ steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
 
 [step_machines]                   # Vertex AI picks the closest machine type
 records = {cpus = 32, memory_gb = 128}
+evaluation = {cpus = 4, memory_gb = 16, accelerator_type = "NVIDIA_L4"}
 
 [serving]                         # what `deploy` asks for
 machine_type = "n1-standard-4"
@@ -42,6 +43,7 @@ from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.machines.machine_types import offered, types_with
 from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
@@ -122,16 +124,36 @@ class StepMachine:
     memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
 
 
+# Steps are provisioned as STANDARD.
+_SINGLE = [
+    name for name in offered() if any(not one.strategies for one in types_with(name, count=1))
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationMachine(StepMachine):
+    """The machine of the evaluation, which computes on one accelerator at most."""
+
+    accelerator_type: str = option(
+        "",
+        help="Accelerator of which the step has one; empty: none. It needs the image for GPUs.",
+        choices=("", *_SINGLE),
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMachines:
     """Machines of single steps. They are compiled into the pipeline.
 
     KFP also takes parameters there, by an input that the component does not declare, and no page
-    says that Vertex AI resolves it.
+    says that Vertex AI resolves it. Of accelerators it takes a positive number only: a parameter
+    could not say that there is none.
     """
 
     records: StepMachine | None = option(None, help="Of the step that writes TFRecords.")
-    evaluation: StepMachine | None = option(None, help="Of the step that evaluates the model.")
+    evaluation: EvaluationMachine | None = option(
+        None, help="Of the step that evaluates the model."
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,7 +193,7 @@ class Operation:
         [], help="Components of your own behind the evaluation, each as MODULE:NAME."
     )
     step_machines: StepMachines = option(
-        StepMachines(), help="CPUs and memory of the steps records and evaluation."
+        StepMachines(), help="Machines of the steps records and evaluation."
     )
     serving: ServingOptions = option(ServingOptions(), help="Machines of its model's endpoint.")
     batch: Batch | None = option(

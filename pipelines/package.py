@@ -89,19 +89,31 @@ class Package:
     @property
     def launcher(self) -> str:
         """The module of Google's that launches its job, if some task has one; else empty."""
-        executors = self.content["deploymentSpec"]["executors"].values()
-        commands = (executor.get("container", {}).get("command", []) for executor in executors)
+        commands = (one.get("command", []) for one in self.containers)
         return next(filter(None, map(launcher_in, commands)), "")
 
     @property
     def image(self) -> str:
         """The image of its components, which have one in common; empty without components."""
-        executors = self.content["deploymentSpec"]["executors"]
-        # Steps of the user's own may have another image.
-        keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))
-        containers = [executors[key]["container"] for key in keys if "container" in executors[key]]
         google = {*_LAUNCHERS, MAIL_MODULE}
-        return next((c["image"] for c in containers if not google & {*c["command"]}), "")
+        own = (one["image"] for one in self.containers if not google & {*one["command"]})
+        return next(own, "")
+
+    @property
+    def accelerated(self) -> dict[str, Any] | None:
+        """The container of the step with an accelerator; None without one."""
+        found = (one for one in self.containers if "accelerator" in one.get("resources", {}))
+        return next(found, None)
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """The containers of its executors, that of the planning step first.
+
+        Steps of the user's own, and those with an accelerator, may have another image.
+        """
+        executors = self.content["deploymentSpec"]["executors"]
+        keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))
+        return [executors[key]["container"] for key in keys if "container" in executors[key]]
 
     @property
     def tasks(self) -> dict[str, str]:

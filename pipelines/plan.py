@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.console import say, show_table
 from pipelines.machines import cost
-from pipelines.operation import Operation
+from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import ParameterSet
 from trainer.machines.machine_types import disk_types
 from trainer.machines.price import UnknownPriceError, affordable_timeout
@@ -117,16 +117,8 @@ class _Plan:
         yield "", ""
         yield from priced
         for step, size in vars(operation.step_machines).items():
-            if not size:
-                continue
-            name = cost.closest(size.cpus, size.memory_gb, self.prices)
-            hour = cost.money(Decimal(str(self.prices.rates[name])))
-            yield (
-                "step",
-                f"{step}: {hour} {self.prices.currency} an hour for {size.cpus} CPUs and "
-                f"{size.memory_gb} GB, as the cheapest type with as much, {name}; Vertex AI picks "
-                "the closest",
-            )
+            if size:
+                yield "step", f"{step}: {self._step(size)}"
         if self.parameters.pipeline.deploy_champion:
             serving = operation.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
@@ -144,6 +136,19 @@ class _Plan:
         yield "excluded", ", ".join(others)
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield "strategy", f"{provided}, ended after {_duration(_seconds(timeout))} at most"
+
+    def _step(self, size: StepMachine) -> str:
+        kind = getattr(size, "accelerator_type", "")
+        try:
+            hour, name = cost.step_price(size.cpus, size.memory_gb, kind, self.prices)
+        except UnknownPriceError as error:
+            return str(error)
+        accelerator = f" with 1 x {kind}" if kind else ""
+        return (
+            f"{cost.money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
+            f"{size.memory_gb} GB{accelerator}, as the cheapest type with as much, {name}; Vertex "
+            "AI picks the closest"
+        )
 
     def _prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield an hour, the expected time and the longest, on demand and spot; a run's fee."""

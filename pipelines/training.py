@@ -21,11 +21,11 @@ from components.skip_training import skip_training
 from components.typed import RUNTIME
 from pipelines import own_steps as steps
 from pipelines.machines import cost
-from pipelines.operation import Operation, StepMachine
+from pipelines.operation import EvaluationMachine, Operation, StepMachine
 from pipelines.parameters import with_parameters
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.fields import pick
-from trainer.machines.worker_pools import IMAGE
+from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 # Vertex AI fills these in for the project and region that the run is in.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
@@ -57,6 +57,8 @@ def step(
     task.container_spec.env = {**(task.container_spec.env or {}), **RUNTIME}
     if machine:
         task.set_cpu_limit(str(machine.cpus)).set_memory_limit(f"{machine.memory_gb}G")
+    if isinstance(machine, EvaluationMachine) and machine.accelerator_type:
+        task.set_accelerator_type(machine.accelerator_type).set_container_image(GPU_IMAGE)
     task.set_display_name(title).set_caching_options(cached)
     return task.set_retry(RETRIES, backoff_duration="30s")
 

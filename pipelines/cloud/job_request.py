@@ -15,7 +15,7 @@ from pipelines.recipe import Recipe
 from trainer.data.sources import kind_of
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from trainer.machines.worker_pools import IMAGE
+from trainer.machines.worker_pools import IMAGE, check_gpu_image
 
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -28,14 +28,28 @@ def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Pack
     """
     from pipelines import api
 
-    package = Package(api.compile(recipe, image=settings.image, batch=batch))
+    path = api.compile(recipe, image=settings.image, gpu_image=settings.gpu_image, batch=batch)
+    package = Package(path)
     require_image(package, settings)
     return package
 
 
 def require_image(package: Package, settings: Settings) -> None:
-    """Warn of an image without a digest; raise InputError for one that only this machine knows."""
+    """Warn of an image without a digest.
+
+    Raises:
+        InputError: the image is one that only this machine knows, or a step has an accelerator and
+            no image that uses it.
+    """
     image = package.image
+    container = package.accelerated
+    if container and container["image"] == image:
+        check_gpu_image(
+            container["resources"]["accelerator"]["resourceType"],
+            "",
+            "set VERTEX_GPU_IMAGE, write gpu_image = ... into vertex.toml, or gpu_image_uri = ... "
+            "into the recipe",
+        )
     if image == IMAGE:
         settings.require("image")
     if "@sha256:" not in image:

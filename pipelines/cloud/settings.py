@@ -88,9 +88,9 @@ class Settings:
 
     def check_gpu_image(self, machines: MachineOptions) -> None:
         """Raise InputError for a run with accelerators and no image that uses them."""
-        image = machines.gpu_image_uri or self.gpu_image
         check_gpu_image(
-            dataclasses.replace(machines, gpu_image_uri=image),
+            machines.accelerator_type,
+            machines.gpu_image_uri or self.gpu_image,
             "give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu_image = ... into "
             f"{FILE_NAME}",
         )

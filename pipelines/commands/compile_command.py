@@ -43,7 +43,13 @@ def main(
     for loaded in [api.load(name) for name in recipes or recipe.names()]:
         for batch in [False, True] if loaded.operation.batch else [False]:
             start = time.monotonic()
-            path = api.compile(loaded, image=own.image, directory=output_directory, batch=batch)
+            path = api.compile(
+                loaded,
+                image=own.image,
+                gpu_image=own.gpu_image,
+                directory=output_directory,
+                batch=batch,
+            )
             print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
             if not upload:
                 continue

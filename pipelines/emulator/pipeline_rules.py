@@ -13,6 +13,7 @@ from pipelines.emulator.field_rules import check_display_name, check_form, check
 from pipelines.emulator.labels import check_labels
 
 _ORDER = re.compile(r"(create|update|end|start)(_t|T)ime( asc| desc)?")
+_POSITIVE = re.compile(r"[1-9][0-9]*")
 _JOB_ID = re.compile(r"[a-z][a-z0-9-]{0,126}")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -31,6 +32,7 @@ def check_job(job: Any, parent: str) -> None:
     check_display_name(job, "pipeline_job")
     check_root(job)
     check_parameters(job)
+    check_accelerators(job)
     check_labels(job.labels)
     check_resources(job, parent)
 
@@ -92,6 +94,21 @@ def check_parameters(job: Any) -> None:
     for name, parameter in known.items():
         if name not in given and not {"defaultValue", "isOptional"} & parameter.keys():
             raise invalid(f"parameter {name} is required")
+
+
+def check_accelerators(job: Any) -> None:
+    """Refuse a step with an accelerator whose number is not a positive one.
+
+    "ACCELERATOR_LIMIT: … You can specify a positive integer" in
+    machine-learning/pipelines/machine-types.
+    """
+    from google.protobuf import json_format
+
+    spec = json_format.MessageToDict(job._pb)["pipelineSpec"]
+    for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
+        accelerator = executor.get("container", {}).get("resources", {}).get("accelerator")
+        if accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", "")):
+            raise invalid(f"{name}: the accelerator limit is not a positive integer")
 
 
 def check_ended(job: Any) -> None:

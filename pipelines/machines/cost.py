@@ -10,8 +10,8 @@ from typing import Any
 
 from trainer.errors import InputError
 from trainer.fields import nearest
-from trainer.machines.machine_types import accelerators, disk_types, types
-from trainer.machines.price import hourly_price, part_names
+from trainer.machines.machine_types import accelerators, disk_types, types, types_with
+from trainer.machines.price import UnknownPriceError, hourly_price, part_names
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
@@ -42,7 +42,7 @@ class PriceTable:
         region: where they hold.
         date: when the table was last checked.
         run: fee for each pipeline run.
-        sizes: vCPUs and GB of memory of each machine type without accelerators.
+        sizes: vCPUs and GB of memory of the machine types of a series.
     """
 
     rates: dict[str, float]
@@ -105,6 +105,11 @@ def table(path: Path = PATH) -> PriceTable:
             for line in content["series"]
             for kind, gb in line.get("memory", {}).items()
             for vcpus in line["vcpus"][kind]
+        }
+        | {
+            name: (vcpus, float(gb))
+            for line in content["series"]
+            for name, (vcpus, gb, _) in line.get("machines", {}).items()
         },
     )
 
@@ -141,10 +146,34 @@ def serving_price(
     return f"{machines}: {hour} {prices.currency} an hour until {until}"
 
 
-def closest(cpus: int, memory_gb: int, prices: PriceTable) -> str:
-    """Return the cheapest machine type that has so much; the largest where none has."""
-    fitting = [name for name, (has, gb) in prices.sizes.items() if has >= cpus and gb >= memory_gb]
-    return min(fitting or prices.sizes, key=lambda name: (prices.rates[name], name))
+def step_price(
+    cpus: int, memory_gb: int, accelerator_type: str, prices: PriceTable
+) -> tuple[Decimal, str]:
+    """Return the price an hour and the name of the cheapest machine type that has so much.
+
+    Args:
+        accelerator_type: of which it has one; empty: none.
+
+    Raises:
+        UnknownPriceError: no type of which price and size are known has as much.
+    """
+    machine: dict[str, Any] = {}
+    machines = [one for one in types().values() if not one.accelerator]
+    if accelerator_type:
+        machine = {"accelerator_type": accelerator_type, "accelerator_count": 1}
+        machines = types_with(accelerator_type, 1)
+    found = []
+    for one in machines:
+        has, gb = prices.sizes.get(one.name, (0, 0.0))
+        if has >= cpus and gb >= memory_gb:
+            spec = {**machine, "machine_type": one.name}
+            found.append((price([{"machine_spec": spec, "replica_count": 1}], prices), one.name))
+    if not found:
+        raise UnknownPriceError(
+            f"no price is known for a machine of {cpus} CPUs and {memory_gb} GB with "
+            f"{accelerator_type or 'no accelerator'}"
+        )
+    return min(found)
 
 
 def money(amount: Decimal) -> str:

@@ -59,6 +59,10 @@ parameters = {epochs = 5}
             "[step_machines]\nevaluation = {memory_gb = 625}",
             "[step_machines.evaluation]: memory_gb=625 is out of range: it must be at most 624",
         ),
+        (
+            '[step_machines]\nevaluation = {accelerator_type = "NVIDIA_H100_80GB"}',
+            "[step_machines.evaluation]: accelerator_type='NVIDIA_H100_80GB' is not one of '', ",
+        ),
         ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),

@@ -8,6 +8,7 @@ import yaml
 from pipelines import compilation, recipe
 from pipelines.commands import command_line
 from pipelines.machines import cost
+from trainer.errors import InputError
 from trainer.machines.worker_pools import worker_pool_specs
 
 
@@ -132,14 +133,37 @@ def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.toml").write_text(
         'source = "digits"\n[step_machines]\nrecords = {cpus = 30, memory_gb = 100}\n'
+        'evaluation = {accelerator_type = "NVIDIA_L4"}\n'
     )
-    text = compilation.compiled(recipe.load("mine"), "image:1")
+    text = compilation.compiled(recipe.load("mine"), "image:1", "image:gpu")
     executors = yaml.safe_load(text)["deploymentSpec"]["executors"]
     sized = {name: one["container"].get("resources") for name, one in executors.items()}
+    evaluation = sized.pop("exec-evaluate-model")
     assert [name for name, resources in sized.items() if resources] == ["exec-create-tfrecords"]
     assert sized["exec-create-tfrecords"]["resourceCpuLimit"] == "30"
     assert sized["exec-create-tfrecords"]["resourceMemoryLimit"] == "100G"
-    (line,) = shown_by(capsys, "mine")["step"]
-    hour = cost.table().rates["e2-standard-32"]
-    assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB")
+    assert evaluation["resourceCpuLimit"] == "4"
+    accelerator = evaluation["accelerator"]
+    assert (accelerator["resourceType"], accelerator["resourceCount"]) == ("NVIDIA_L4", "1")
+    images = {name: one["container"]["image"] for name, one in executors.items()}
+    assert images["exec-evaluate-model"] == "image:gpu"
+    assert images["exec-register-model"] == images["exec-create-tfrecords"] == "image:1"
+    line, other = shown_by(capsys, "mine")["step"]
+    rates = cost.table().rates
+    hour = rates["e2-standard-32"]
+    assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB, as the")
     assert "e2-standard-32" in line
+    hour = rates["g2-standard-4"]
+    assert other.startswith(
+        f"evaluation: {hour:.2f} USD an hour for 4 CPUs and 16 GB with 1 x NVIDIA_L4, as the "
+        "cheapest type with as much, g2-standard-4;"
+    )
+
+
+def test_a_step_with_an_accelerator_is_priced_with_it():
+    prices = cost.table()
+    hour = prices.rates["n1-standard-8"] + prices.rates["NVIDIA_TESLA_T4"]
+    price, name = cost.step_price(8, 30, "NVIDIA_TESLA_T4", prices)
+    assert (float(price), name) == (pytest.approx(hour), "n1-standard-8")
+    with pytest.raises(InputError, match="64 CPUs and 16 GB with NVIDIA_TESLA_T4"):
+        cost.step_price(64, 16, "NVIDIA_TESLA_T4", prices)

@@ -85,6 +85,16 @@ def offered() -> tuple[str, ...]:
     return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
 
 
+def types_with(accelerator: str, count: int) -> list[MachineType]:
+    """Return the machine types that can have so many of an accelerator."""
+    return [
+        one
+        for one in types().values()
+        if (accelerator, count) == (one.accelerator, one.count)
+        or count in one.attached.get(accelerator, ())
+    ]
+
+
 def disk_types() -> tuple[str, ...]:
     """Return the types of boot disks; the first is Vertex AI's default."""
     return tuple(disk["name"] for disk in content()["disks"])
@@ -157,12 +167,7 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
                 f"{option}={name!r} can't have {given}; set accelerator_count to {_listed(counts)}"
             )
         return
-    fitting = [
-        one.name
-        for one in types().values()
-        if (accelerator, count) == (one.accelerator, one.count)
-        or count in one.attached.get(accelerator, ())
-    ]
+    fitting = [one.name for one in types_with(accelerator, count)]
     remedy = f"use {_listed(fitting[:4])}" if fitting else "set another accelerator_count"
     raise InputError(f"{option}={name!r} can't have {given}; {remedy}")
 

@@ -28,6 +28,8 @@ from trainer.machines.machine_types import (
 ROLES = ("chief", "worker", "ps", "evaluator")
 IMAGE = "vertex-tensorflow-training:latest"
 """Image of components and replicas where none was named: what the project builds, unpushed."""
+GPU_IMAGE = "vertex-tensorflow-training:gpu"
+"""The same of steps with an accelerator."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,18 +158,20 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> li
     return [_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
 
 
-def check_gpu_image(machines: MachineOptions, remedy: str) -> None:
-    """Raise InputError for accelerators without an image whose TensorFlow uses them.
+def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
+    """Raise InputError for an accelerator without an image whose TensorFlow uses it.
 
-    In another image training goes on, silently, on the CPU of a machine with billed GPUs.
+    In another image the work is done, silently, on the CPU of a machine with billed GPUs.
 
     Args:
+        accelerator_type: empty: none.
+        image: empty: none.
         remedy: where such an image can be named.
     """
-    if machines.accelerator_count and not machines.gpu_image_uri:
+    if accelerator_type and not image:
         raise InputError(
-            f"accelerator_type={machines.accelerator_type!r} needs an image for GPUs, which `make "
-            f"push TARGET=gpu` makes; {remedy}"
+            f"accelerator_type={accelerator_type!r} needs an image for GPUs, which `make push "
+            f"TARGET=gpu` makes; {remedy}"
         )
 
 

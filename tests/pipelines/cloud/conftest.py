@@ -46,10 +46,10 @@ def compiled_once():
     known = {}
     original = compilation.compiled
 
-    def compiled(recipe, image):
-        key = f"{recipe} {image}"
+    def compiled(recipe, image, gpu_image=""):
+        key = f"{recipe} {image} {gpu_image}"
         if key not in known:
-            known[key] = original(recipe, image)
+            known[key] = original(recipe, image, gpu_image)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -105,6 +105,26 @@ def test_accelerators_without_an_image_for_gpus_are_refused_before_anything_is_s
     assert err.endswith("set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n")
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_an_evaluation_on_an_accelerator_needs_the_image_for_gpus(
+    vertex, command, compile_py, monkeypatch, tmp_path, given
+):
+    (tmp_path / "recipes").mkdir()
+    text = '[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
+    (tmp_path / "recipes" / "mine.toml").write_text(f'source = "digits"\n{text}')
+    if given:
+        assert command("run", "mine", "--detach")[0] == 0
+        _, job = created(vertex)
+        executors = job["pipelineSpec"]["deploymentSpec"]["executors"]
+        assert executors["exec-evaluate-model"]["container"]["image"] == GPU_IMAGE
+        return
+    monkeypatch.delenv("VERTEX_GPU_IMAGE")
+    monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
+    for refused in (command("run", "mine", "--detach"), compile_py("mine", "--upload")):
+        assert (refused[0], vertex.names()) == (2, [])
+        assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make pu" in refused[2]
+
+
 @pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
 def test_a_run_is_cached_as_told_for_every_task(vertex, command, flag, cached):
     assert command("run", "digits", "--detach", flag)[0] == 0

@@ -9,6 +9,8 @@ from tests.pipelines.emulator.services import PARENT, PROJECT, changed
 
 KEY = f"{PROJECT}/locations/europe-west4/keyRings/ring/cryptoKeys/key"
 LONG = "x" * 129
+NO_GPU = {"accelerator": {"resourceType": "NVIDIA_L4", "resourceCount": "0"}}
+STEP = {"executors": {"exec-step": {"container": {"resources": NO_GPU}}}}
 RUN = {
     "display_name": "digits",
     "pipeline_spec": {"pipelineInfo": {"name": "training"}, "root": {"dag": {}}},
@@ -27,6 +29,7 @@ SCHEDULE = {
     [
         ({"display_name": LONG}, "pipeline_job.display_name has more than 128"),
         ({"pipeline_spec": {}}, "pipeline_spec is required"),
+        ({"pipeline_spec__deploymentSpec": STEP}, "exec-step: the accelerator limit is not a pos"),
         ({"runtime_config__gcs_output_directory": "/runs"}, "begins with gs://"),
         ({"network": "projects/my-project/global/networks/n"}, "with the project's number"),
         ({"service_account": "runner"}, "service_account='runner' is not"),

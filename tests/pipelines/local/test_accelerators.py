@@ -1,16 +1,15 @@
 """A run on this machine says what it uses in place of accelerators."""
 
 from pipelines.local.accelerators import in_place_of
-from trainer.machines.worker_pools import MachineOptions
 
-GPUS = MachineOptions(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2)
+GPUS = ("NVIDIA_TESLA_T4", 2, "a replica")
 
 
 def test_a_cpu_that_is_divided_or_the_gpus_that_there_are_stand_in(tmp_path):
     start = "in place of 2 x NVIDIA_TESLA_T4 a replica uses "
-    assert in_place_of(GPUS, tmp_path) == (
+    assert in_place_of(*GPUS, tmp_path) == (
         f"{start}the CPU of this machine, divided into 2 devices"
     )
     for name in ("nvidia0", "nvidia1", "nvidiactl"):
         (tmp_path / name).touch()
-    assert in_place_of(GPUS, tmp_path) == f"{start}2 GPUs of this machine"
+    assert in_place_of(*GPUS, tmp_path) == f"{start}2 GPUs of this machine"
