@@ -68,7 +68,6 @@ def register_model(
         description=f"{run}: {reason}",
         labels={"recipe": label(model_name), **labels, **own},
         metrics=json.loads(storage.read(evaluation.uri)),
-        commit=labels.get("commit", ""),
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )

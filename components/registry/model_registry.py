@@ -110,7 +110,8 @@ class ModelRegistry:
             Its version; None where it has left the registry.
         """
         version = self._registered(model, candidate)
-        aliases = [f"commit-{candidate.commit}"] if candidate.commit else []
+        commit = candidate.labels.get("commit")
+        aliases = [f"commit-{commit}"] if commit else []
         while role == CHAMPION:
             with self._promotion_lock(version):
                 # Asked again: an upload takes minutes.

@@ -30,8 +30,8 @@ class Candidate:
     Attributes:
         artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
         serving_image: container that would serve it; empty: `PREBUILT`.
+        labels: of the version; run and commit name the run and the code that made it.
         metrics: its evaluation, in the schema of classification metrics.
-        commit: of the code that made it; empty where nobody knows.
         pipeline_job: resource of the run that made it: projects/P/locations/L/pipelineJobs/RUN.
         encryption_key: Cloud KMS key that protects it; empty: Google's.
     """
@@ -41,71 +41,49 @@ class Candidate:
     description: str
     labels: dict[str, str]
     metrics: Mapping[str, Any]
-    commit: str = ""
     pipeline_job: str = ""
     encryption_key: str = ""
 
 
-def upload(
-    client: Any,
-    parent: str,
-    name: str,
-    candidate: Candidate,
-    *,
-    model_id: str = "",
-    parent_model: str = "",
-) -> str:
-    """Uploads a version of a model; returns its number.
+def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: str) -> str:
+    """Upload a version of a model; return its number.
 
     Args:
         client: google.cloud.aiplatform_v1.ModelServiceClient.
         parent: projects/P/locations/L.
         name: that the console shows.
-        model_id: of the model, where this is its first version.
-        parent_model: resource of the model, where it has some.
+        place: model_id of a model's first version; parent_model, its resource, of a later one.
 
     Raises:
         google.api_core.exceptions.GoogleAPICallError: the service refuses.
     """
     from google.cloud.aiplatform_v1 import types
 
-    request = types.UploadModelRequest(
-        parent=parent,
-        model_id=model_id,
-        parent_model=parent_model,
-        model=types.Model(
-            display_name=name,
-            artifact_uri=candidate.artifact_uri,
-            container_spec=_container(name, candidate),
-            labels=candidate.labels,
-            version_description=candidate.description,
-            pipeline_job=candidate.pipeline_job,
-        ),
+    image = candidate.serving_image or PREBUILT
+    container = types.ModelContainerSpec(image_uri=image)
+    # Google's own images know their port and routes.
+    if PREBUILT_REPOSITORY not in image:
+        container.ports = [types.Port(container_port=serving.PORT)]
+        container.health_route = serving.HEALTH_ROUTE
+        container.predict_route = serving.PREDICT_ROUTE
+        # Its number is not known before the upload, its run is.
+        version = f"{name}/{candidate.labels.get('run', '')}"
+        container.env = [types.EnvVar(name=serving.VERSION_VARIABLE, value=version)]
+    model = types.Model(
+        display_name=name,
+        artifact_uri=candidate.artifact_uri,
+        container_spec=container,
+        labels=candidate.labels,
+        version_description=candidate.description,
+        pipeline_job=candidate.pipeline_job,
     )
     if candidate.encryption_key:
-        request.model.encryption_spec.kms_key_name = candidate.encryption_key
+        model.encryption_spec.kms_key_name = candidate.encryption_key
+    request = types.UploadModelRequest(parent=parent, model=model, **place)
     # Sent once: the answer may be lost, and the version there nevertheless. The step's
     # retry looks for it before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
-
-
-def _container(name: str, candidate: Candidate) -> Any:
-    """Return how a version is served: Google's own images know their port and routes."""
-    from google.cloud.aiplatform_v1 import types
-
-    image = candidate.serving_image or PREBUILT
-    if PREBUILT_REPOSITORY in image:
-        return types.ModelContainerSpec(image_uri=image)
-    # Its number is not known before the upload, its run is.
-    version = f"{name}/{candidate.labels.get('run', '')}"
-    return types.ModelContainerSpec(
-        image_uri=image,
-        ports=[types.Port(container_port=serving.PORT)],
-        health_route=serving.HEALTH_ROUTE,
-        predict_route=serving.PREDICT_ROUTE,
-        env=[types.EnvVar(name=serving.VERSION_VARIABLE, value=version)],
-    )
 
 
 def check_serving_image(deploys: bool, image: str) -> None:

@@ -22,9 +22,12 @@ def candidate(run, **changes):
     values = {
         "serving_image": "image:1",
         "description": f"{run}: better",
-        "labels": {"recipe": "digits", "made-by": "vertex-tensorflow-training"},
+        "labels": {
+            "recipe": "digits",
+            "made-by": "vertex-tensorflow-training",
+            "commit": "0123456789ab",
+        },
         "metrics": {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}},
-        "commit": "0123456789ab",
     }
     return model_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
 

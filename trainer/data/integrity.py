@@ -10,6 +10,7 @@ would end in a stack trace, and miss what is too short or too long.
 import io
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from PIL import Image
 
@@ -67,30 +68,29 @@ def _check_record(dataset: Dataset, uri: str) -> None:
     """
     with storage.open_file(uri, "rb") as file:
         record = records.read_record(file)
-    example = records.parse(record or b"")
+    misfit = _misfit(dataset, records.parse(record or b""))
+    if misfit:
+        found, described = misfit
+        raise InputError(
+            f"a record of {uri} has {found}, {dataset.uri}/{FILE_NAME} describes {described}; run "
+            "create_tfrecords again"
+        )
+
+
+def _misfit(dataset: Dataset, example: dict[str, list[Any]]) -> tuple[str, str] | None:
+    """Return what an example has, and what the data set describes instead; None if it fits."""
     label = example.get(dataset.feature("label").name, [-1])[0]
     if not 0 <= label < len(dataset.classes):
-        raise _misfit(dataset, uri, f"the label {label}", f"{len(dataset.classes)} classes")
+        return f"the label {label}", f"{len(dataset.classes)} classes"
     if dataset.is_table:
-        dtypes = {one.dtype for one in columns_in(dataset)}
-        if not {FEATURES[dtype] for dtype in dtypes} <= example.keys():
-            raise _misfit(dataset, uri, "other features", "columns")
-        return
+        features = {FEATURES[one.dtype] for one in columns_in(dataset)}
+        return None if features <= example.keys() else ("other features", "columns")
     image = dataset.feature("image")
     content = example.get(image.name, [b""])[0]
-    described = "x".join(map(str, image.shape))
+    described = "x".join(map(str, image.shape)) + " pixels"
     if image.encoding == "raw":
-        if len(content) != math.prod(image.shape):
-            raise _misfit(dataset, uri, f"{len(content):,} bytes", f"{described} pixels")
-        return
+        fits = len(content) == math.prod(image.shape)
+        return None if fits else (f"{len(content):,} bytes", described)
     with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
         shape = [picture.height, picture.width, len(picture.getbands())]
-    if shape != image.shape:
-        raise _misfit(dataset, uri, "x".join(map(str, shape)) + " pixels", f"{described} pixels")
-
-
-def _misfit(dataset: Dataset, uri: str, found: str, described: str) -> InputError:
-    return InputError(
-        f"a record of {uri} has {found}, {dataset.uri}/{FILE_NAME} describes {described}; run "
-        "create_tfrecords again"
-    )
+    return None if shape == image.shape else ("x".join(map(str, shape)) + " pixels", described)

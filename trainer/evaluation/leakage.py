@@ -1,29 +1,29 @@
 """Columns that tell a table's label almost alone, as one that is filled in after the fact does."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from trainer.data.schema import Dataset
-from trainer.data.tables.inputs import columns_of
 from trainer.evaluation.ranking import roc_auc
-from trainer.evaluation.slices import Values, read_columns
+from trainer.evaluation.slices import Values
 
 _BINS = 64
 """Quantile bins of a column of numbers, so that a peak in the middle counts, too."""
 
 
-def single_columns(dataset: Dataset, split: str, labels: np.ndarray) -> dict[str, float]:
-    """Return the ROC AUC of each column of a table alone, by name; empty unless two classes.
+def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[str, float]:
+    """Return the ROC AUC of each column of a table of two classes alone, by name.
 
     A column's score is the share of the second class among rows of the same value or bin, in the
     other half of the split: a value seen once tells nothing.
 
     Args:
-        labels: int64 [n], in the order of the split's records.
+        columns: of a split, as `trainer.evaluation.slices.read_columns` returns them.
+        labels: int64 [n], in the order of the split's records; empty where all are equal.
     """
     positive = labels == 1
-    if len(dataset.classes) != 2 or not dataset.is_table or not 0 < positive.sum() < len(labels):
+    if not 0 < positive.sum() < len(labels):
         return {}
-    columns = read_columns(dataset, split, columns_of(dataset))
     halves = np.arange(len(labels)) % 2
     areas = {}
     for name, values in columns.items():

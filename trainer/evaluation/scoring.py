@@ -23,7 +23,7 @@ from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
 from trainer.evaluation.ranking import rank
-from trainer.evaluation.slices import Slices, slices
+from trainer.evaluation.slices import Slices, read_columns, slices
 
 MISTAKES_KEPT = 24
 _SCALARS = (
@@ -162,6 +162,7 @@ def evaluate(
     progress(
         f"Evaluated {total:,} {split} examples in {seconds:.1f} s ({total / seconds:,.0f} a second)"
     )
+    columns = read_columns(dataset, split)
     return Evaluation(
         model=model_uri,
         dataset=dataset_uri,
@@ -170,8 +171,8 @@ def evaluate(
         seconds=seconds,
         classes=dataset.classes,
         mistakes=mistakes.mistakes(dataset),
-        column_areas=single_columns(dataset, split, labels),
-        slices=slices(dataset, split, labels, probabilities, slice_columns),
+        column_areas=single_columns(columns, labels) if len(dataset.classes) == 2 else {},
+        slices=slices(dataset, columns, labels, probabilities, slice_columns),
         answers=Answers(labels, probabilities),
         keys=keys,
         **_measure(labels, probabilities, dataset.classes),

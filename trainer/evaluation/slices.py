@@ -8,14 +8,15 @@ boundaries, or into quarters.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.inputs import columns_of, parse_columns
+from trainer.data.tables.columns import columns_in
+from trainer.data.tables.inputs import parse_columns
 from trainer.errors import InputError
 from trainer.evaluation.prediction import stored_batches
 from trainer.evaluation.ranking import roc_auc
@@ -57,37 +58,6 @@ class Slices:
     slices: list[Slice]
 
 
-def slices(
-    dataset: Dataset,
-    split: str,
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    names: Sequence[str],
-) -> list[Slices]:
-    """Cut a split of a table by each column of `names`, or by those of few or ranked values.
-
-    Args:
-        labels: int64 [n], in the order of the split's records.
-        probabilities: float32 [n, classes].
-        names: of columns; empty: vocabulary and identity columns. Images have no slices.
-
-    Raises:
-        InputError: a name is not that of a column.
-    """
-    columns = {column.name: column for column in columns_of(dataset)} if dataset.is_table else {}
-    for name in names:
-        if name not in columns:
-            hint = nearest(name, columns) if columns else "; images have no columns"
-            raise InputError(f"slice_columns: {name!r} is not a column of {dataset.uri}{hint}")
-    chosen = [columns[name] for name in names] or [
-        column for column in columns.values() if column.kind in ("vocabulary", "identity")
-    ]
-    if not chosen:
-        return []
-    values = read_columns(dataset, split, chosen)
-    return [_cut(column, values[column.name], labels, probabilities) for column in chosen]
-
-
 class Values(NamedTuple):
     """A column of a split: its distinct values, and the place of each example's among them."""
 
@@ -95,18 +65,49 @@ class Values(NamedTuple):
     places: np.ndarray
 
 
-def read_columns(dataset: Dataset, split: str, chosen: list[Feature]) -> dict[str, Values]:
-    """Return the raw values of columns, in the order of the split's records."""
-    known: dict[str, dict[Any, int]] = {column.name: {} for column in chosen}
-    places: dict[str, list[np.ndarray]] = {column.name: [] for column in chosen}
+def slices(
+    dataset: Dataset,
+    values: Mapping[str, Values],
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    names: Sequence[str],
+) -> list[Slices]:
+    """Cut a split of a table by each column of `names`, or by those of few or ranked values.
+
+    Args:
+        values: of the split's columns, as `read_columns` returns them.
+        labels: int64 [n], in the order of the split's records.
+        probabilities: float32 [n, classes].
+        names: of columns; empty: vocabulary and identity columns. Images have no slices.
+
+    Raises:
+        InputError: a name is not that of a column.
+    """
+    columns = {column.name: column for column in columns_in(dataset)}
+    for name in names:
+        if name not in columns:
+            hint = nearest(name, columns) if columns else "; images have no columns"
+            raise InputError(f"slice_columns: {name!r} is not a column of {dataset.uri}{hint}")
+    chosen = [columns[name] for name in names] or [
+        column for column in columns.values() if column.kind in ("vocabulary", "identity")
+    ]
+    return [_cut(column, values[column.name], labels, probabilities) for column in chosen]
+
+
+def read_columns(dataset: Dataset, split: str) -> dict[str, Values]:
+    """Return the raw values of columns, in the order of the split's records; none of images."""
+    dtypes = {one.name: object if one.dtype == "string" else None for one in columns_in(dataset)}
+    if not dtypes:
+        return {}
+    known: dict[str, dict[Any, int]] = {name: {} for name in dtypes}
+    places: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for batch in stored_batches(dataset, split, _BATCH_SIZE):
         columns = parse_columns(batch, dataset)
         for name, ids in known.items():
             # TensorFlow finds what is distinct before a value becomes an object of Python's.
             distinct, at = tf.unique(columns[name])
             ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
-            places[name].append(np.array(ids_here)[at.numpy()])
-    dtypes = {column.name: object if column.dtype == "string" else None for column in chosen}
+            places[name].append(np.array(ids_here, np.int32)[at.numpy()])
     return {
         name: Values(np.array(list(ids), dtypes[name]), np.concatenate(places[name]))
         for name, ids in known.items()

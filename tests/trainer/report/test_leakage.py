@@ -11,6 +11,7 @@ from tests import tables
 from tests.trainer.report.document import report
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.slices import read_columns
 
 COLUMNS = [
     {"name": "tip", "type": "numeric"},
@@ -39,7 +40,7 @@ def test_each_column_alone_has_its_area(tmp_path):
     kinds = {name: tf.io.FixedLenFeature([], tf.int64)}
     batches = stored_batches(dataset, "train", 512)
     labels = np.concatenate([tf.io.parse_example(batch, kinds)[name] for batch in batches])
-    areas = single_columns(dataset, "train", labels)
+    areas = single_columns(read_columns(dataset, "train"), labels)
     assert areas["tip"] > 0.99
     assert areas["kind"] == pytest.approx(0.9, abs=0.03)
     assert areas["noise"] == pytest.approx(0.5, abs=0.05)
