@@ -261,5 +261,6 @@ def test_progress_ends_with_the_number_of_examples(models, tmp_path, monkeypatch
     write_records(tmp_path, names(3), labels, pixels)
     said: list[str] = []
     evaluate(models(3), str(tmp_path), progress=said.append)
-    (line,) = said
+    *others, line = said
+    assert [one.partition(" examples, ")[0] for one in others] == ["evaluate_model: 30/30 test"]
     assert line.startswith("Evaluated 30 test examples in ")

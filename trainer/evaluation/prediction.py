@@ -1,6 +1,5 @@
 """A SavedModel's answers to the records of a split."""
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,7 @@ from trainer import saved_model
 from trainer.data import schema
 from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
+from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
 from trainer.evaluation.mistakes import MostConfident
 
@@ -129,23 +129,21 @@ def predict(
     labels = np.empty(total, np.int64)
     probabilities = np.empty((total, len(dataset.classes)), np.float32)
     keys: list[bytes] = []
-    done, start = 0, time.monotonic()
-    told = start
+    seconds = _PROGRESS_SECONDS
+    lines = ProgressLines(
+        "evaluate_model", f"{split} examples", total=total, emit=progress, interval=seconds
+    )
+    end = 0
     try:
         for batch in stored_batches(dataset, split, batch_size):
-            end = done + int(batch.shape[0])
+            start, end = end, end + int(batch.shape[0])
             if end > total:
-                done = end
                 break
-            labels[done:end], batch_keys = _labels_and_keys(batch, dataset, split)
-            probabilities[done:end] = model.answer(batch, dataset)
-            mistakes.add(batch, labels[done:end], probabilities[done:end])
+            labels[start:end], batch_keys = _labels_and_keys(batch, dataset, split)
+            probabilities[start:end] = model.answer(batch, dataset)
+            mistakes.add(batch, labels[start:end], probabilities[start:end])
             keys += batch_keys
-            done, now = end, time.monotonic()
-            if now - told >= _PROGRESS_SECONDS and done < total:
-                left = (total - done) * (now - start) / done
-                progress(f"Evaluated {done:,} of {total:,} {split} examples, {left:.0f} s left")
-                told = now
+            lines.advance(end - start)
     except (
         tf.errors.InvalidArgumentError,
         tf.errors.DataLossError,
@@ -153,11 +151,11 @@ def predict(
     ) as error:
         raise InputError(
             f"the {split} records of {dataset.uri} can't be evaluated with the model at "
-            f"{model.uri}, after {done:,} of them: {first_line(error)}"
+            f"{model.uri}, after {lines.done:,} of them: {first_line(error)}"
         ) from None
-    if done != total:
+    if end != total:
         raise InputError(
-            f"the {split} shards of {dataset.uri} hold {'more' if done > total else 'fewer'} "
+            f"the {split} shards of {dataset.uri} hold {'more' if end > total else 'fewer'} "
             f"examples than the {total:,} of {schema.FILE_NAME}; run create_tfrecords again"
         )
     return labels, probabilities, keys
