@@ -172,33 +172,29 @@ def load(directory: pathlib.Path) -> PastRun:
         raise InputError(
             f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
         ) from None
-    common: dict[str, Any] = {
-        "name": directory.name,
-        "place": HERE,
-        "recipe": record.recipe,
-        "started": started,
-        "parameters": record.parameters,
-        "training": record.parameters.get("resume_from")
-        or f"{artifacts_of(record, directory)}/plan-training/training",
-        "link": str(directory),
-    }
     # In this order: a run that ends writes its summary before it gives up the lock.
-    running = is_running(directory)
+    state = RUNNING if is_running(directory) else KILLED
     try:
         summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
+        summary = summary or Summary(state=state, tasks=[])
     except InputError as error:
-        return PastRun(**common, state=KILLED, error=str(error))
-    if summary is None:
-        return PastRun(**common, state=RUNNING if running else KILLED)
+        summary = Summary(state=KILLED, tasks=[], error=str(error))
     return PastRun(
-        **common,
+        name=directory.name,
+        place=HERE,
+        recipe=record.recipe,
         state=summary.state,
+        started=started,
         seconds=summary.seconds,
+        parameters=record.parameters,
         metrics=summary.metrics,
         verdict=summary.verdict,
         reason=str(summary.gate.get("reason", "")),
         error=summary.error,
+        training=record.parameters.get("resume_from")
+        or f"{artifacts_of(record, directory)}/plan-training/training",
         predictions=summary.predictions or "",
+        link=str(directory),
     )
 
 
