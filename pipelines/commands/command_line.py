@@ -35,12 +35,7 @@ from pipelines.commands import (
     status_commands,
     tensorboard_command,
 )
-from pipelines.commands.arguments import (
-    Rates,
-    RecipeName,
-    SetOptions,
-    parse_settings,
-)
+from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_settings
 from pipelines.console import show_table
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line

@@ -12,12 +12,7 @@ import typer
 
 from pipelines import local_registry, prediction_files
 from pipelines import recipe as recipes
-from pipelines.commands.arguments import (
-    RUNS,
-    ModelName,
-    RecipeName,
-    RunsDirectory,
-)
+from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import show_table
 from trainer import quiet
 from trainer.errors import InputError

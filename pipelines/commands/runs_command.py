@@ -9,13 +9,7 @@ from rich.padding import Padding
 
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
-from pipelines.commands.arguments import (
-    RUNS,
-    GivenSettings,
-    Recipe,
-    RunsDirectory,
-    with_settings,
-)
+from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
 from pipelines.console import cell, clock, say
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
