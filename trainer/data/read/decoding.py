@@ -107,9 +107,10 @@ def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
         return tf.reshape(flat, [-1, *image.shape])
 
     def decode(one: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.io.decode_jpeg(one, channels=image.shape[-1]), image.shape)
+        return tf.io.decode_jpeg(one, channels=image.shape[-1])
 
     count = stored.shape[0]
     if count and count <= _PIECE:  # An operation each, without a loop's cost.
-        return tf.stack([decode(one) for one in tf.unstack(stored)])
+        images = tf.stack([decode(one) for one in tf.unstack(stored)])
+        return tf.ensure_shape(images, [count, *image.shape])
     return tf.map_fn(decode, stored, fn_output_signature=tf.TensorSpec(image.shape, tf.uint8))

@@ -152,35 +152,33 @@ def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.da
 
     Lanes are data, so that their pipeline is traced once, not once a lane.
     """
-    segments, ends, buffers, seeds = [], [], [], []
+    longest = max(len(found) for found in lanes.values())
+    # Of equal lengths, so that they are rows of tensors; nothing is taken of the last ones.
+    files, spans, orders = [], [], []
     for lane, found in lanes.items():
         generator = np.random.default_rng([order.seed, order.epoch, lane] if order else 0)
         places = generator.permutation(len(found)) if order else range(len(found))
-        segments += [found[place] for place in places]
-        ends.append(len(segments))
-        buffers.append(min(order.buffer, sum(one.take for one in found)) if order else 1)
-        seeds.append(int(generator.integers(1, 2**31)))
-    files = tf.constant([segment.file for segment in segments])
-    skips = tf.constant([segment.skip for segment in segments], tf.int64)
-    takes = tf.constant([segment.take for segment in segments], tf.int64)
+        segments = [found[place] for place in places]
+        filling = longest - len(found)
+        files.append([one.file for one in segments] + [""] * filling)
+        spans.append([(one.skip, one.take) for one in segments] + [(0, 0)] * filling)
+        buffer = min(order.buffer, sum(one.take for one in found)) if order else 1
+        orders.append((buffer, int(generator.integers(1, 2**31))))
 
     @plain
-    def read(begin: tf.Tensor, end: tf.Tensor, buffer: tf.Tensor, seed: tf.Tensor) -> Any:
-        spans = (files[begin:end], skips[begin:end], takes[begin:end])
-        records = tf.data.Dataset.from_tensor_slices(spans).flat_map(
-            plain(lambda file, skip, take: tf.data.TFRecordDataset(file).skip(skip).take(take))
+    def read(files: tf.Tensor, spans: tf.Tensor, buffer_and_seed: tf.Tensor) -> Any:
+        records = tf.data.Dataset.from_tensor_slices((files, spans)).flat_map(
+            plain(lambda file, span: tf.data.TFRecordDataset(file).skip(span[0]).take(span[1]))
         )
         if order is None:
             return records
         # The order depends on no global seed; with one of 0, tf.data takes no tensor for a seed.
         tf.compat.v1.set_random_seed(1)
+        buffer, seed = tf.unstack(buffer_and_seed)
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
-    begins = [0, *ends[:-1]]
-    table = [np.array(column, np.int64) for column in (begins, ends, buffers, seeds)]
-    return tf.data.Dataset.from_tensor_slices(tuple(table)).interleave(
-        read, cycle_length=len(lanes)
-    )
+    table = (np.array(files), np.array(spans, np.int64), np.array(orders, np.int64))
+    return tf.data.Dataset.from_tensor_slices(table).interleave(read, cycle_length=len(lanes))
 
 
 def _serialized_batches(
