@@ -50,12 +50,12 @@ class Version:
 
     @property
     def name(self) -> str:
-        """model@version."""
+        """Return model@version."""
         return f"{self.model}@{self.version}"
 
     @property
     def promotions(self) -> list[int]:
-        """Numbers of the promotions that made it champion."""
+        """Return the numbers of the promotions that made it champion."""
         found = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
         return sorted(int(match[1]) for match in found if match)
 
@@ -198,17 +198,7 @@ class ModelRegistry:
         self._merge(version, changes)
 
     def _promotion_lock(self, version: Version) -> contextlib.AbstractContextManager[None]:
-        model = self._resource(version.model)
-
-        def merge(number: str, alias: str) -> None:
-            name = f"{model}@{number}"
-            self.client.merge_version_aliases({"name": name, "version_aliases": [alias]})
-
-        return promotion_lock(
-            version.version,
-            lambda: {one.version: one.aliases for one in self.versions(version.model)},
-            merge,
-        )
+        return promotion_lock(self.client, self._resource(version.model), version.version)
 
     def _delete(self, version: Version) -> None:
         """Take a rejected version out of the registry; one that it holds on to, stays."""
@@ -235,7 +225,7 @@ class ModelRegistry:
         return self._get(model, upload(self.client, self.parent, model, candidate, **where))
 
     def _merge(self, version: Version, changes: list[str]) -> Version:
-        """Gives aliases to a version, and takes those that begin with `-`."""
+        """Give aliases to a version, and take those that begin with `-`."""
         given = [alias for alias in changes if alias not in version.aliases]
         if given:
             self.client.merge_version_aliases({"name": version.resource, "version_aliases": given})

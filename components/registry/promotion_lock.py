@@ -9,34 +9,36 @@ https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.mod
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from typing import Any
 
 LEASE_SECONDS = 60.0
 """Longest time that another version is waited for; one that takes longer has crashed."""
 _PAUSE_SECONDS = 0.2
 
-Aliases = Mapping[str, tuple[str, ...]]
-
 
 @contextlib.contextmanager
-def promotion_lock(
-    number: str,
-    read: Callable[[], Aliases],
-    merge: Callable[[str, str], object],
-) -> Iterator[None]:
+def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
     """Hold the lock in the name of a version.
 
     Args:
+        client: a `Service` of Vertex AI's ModelServiceClient.
+        model: projects/P/locations/L/models/M.
         number: of the version.
-        read: returns the aliases of each version, by its number.
-        merge: gives a version an alias, or takes one that begins with `-`.
     """
 
+    def merge(version: str, alias: str) -> None:
+        name = f"{model}@{version}"
+        client.merge_version_aliases({"name": name, "version_aliases": [alias]})
+
     def others(lower: bool) -> list[str]:
+        versions = {one.version_id: one for one in client.list_model_versions(name=model)}
         return [
             one
-            for one, aliases in read().items()
-            if _flag(one) in aliases and (int(one) < int(number)) == lower and one != number
+            for one, version in versions.items()
+            if _flag(one) in version.version_aliases
+            and (int(one) < int(number)) == lower
+            and one != number
         ]
 
     def wait(*, lower: bool) -> None:

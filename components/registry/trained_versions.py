@@ -15,7 +15,7 @@ DATASET_DIGITS = 16
 
 
 def dataset_digest(folder: str) -> str:
-    """SHA-256, in hexadecimal digits, of a data set's dataset.json, which has those of all shards.
+    """Return the SHA-256 of a data set's dataset.json, which has those of all shards, in hex.
 
     Args:
         folder: its URI.

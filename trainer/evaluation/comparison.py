@@ -85,7 +85,7 @@ def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
 
 
 def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Negative log-likelihoods, float64 [n], in nats; clipped at float32's epsilon, as
+    """Return negative log-likelihoods, float64 [n], in nats; clipped at float32's epsilon, as
     scikit-learn's log_loss clips."""
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     return -np.log(np.clip(own, float(np.finfo(np.float32).eps), 1.0))
@@ -94,7 +94,7 @@ def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 def compare(
     candidate: Scores, champion: Scores, *, metric: str, confidence: float, seed: int = 0
 ) -> Comparison:
-    """Compares two models on the same examples, one at least.
+    """Compare two models on the same examples, one at least.
 
     Args:
         candidate, champion: their scores, in the same order of examples; with `log_loss` both
@@ -136,7 +136,7 @@ def compare(
 
 
 def mcnemar(candidate_only: int, champion_only: int) -> float:
-    """P(X >= candidate_only) of a binomial X over the discordant examples, each with odds 1:1."""
+    """Return P(X >= candidate_only) of a binomial X over the discordant examples, at odds 1:1."""
     from scipy import stats  # half a second, which the command line must not wait for
 
     return float(stats.binom.sf(candidate_only - 1, candidate_only + champion_only, 0.5))
@@ -145,7 +145,7 @@ def mcnemar(candidate_only: int, champion_only: int) -> float:
 def tango_interval(
     candidate_only: int, champion_only: int, n: int, confidence: float
 ) -> tuple[float, float]:
-    """Bounds of the difference of two paired shares, each holding with `confidence`.
+    """Return bounds of the difference of two paired shares, each holding with `confidence`.
 
     Between them are the differences that Tango's score test does not reject.
     """
@@ -156,7 +156,7 @@ def tango_interval(
     estimate = (b - c) / n
 
     def score(delta: float) -> float:
-        """Falls from plus to minus infinity as delta goes from -1 to 1."""
+        """Return what falls from plus to minus infinity as delta goes from -1 to 1."""
         # The share of champion_only most likely under this difference.
         beta = -b - c + (2 * n - b + c) * delta
         gamma = -c * delta * (1 - delta)
@@ -176,7 +176,8 @@ def tango_interval(
 
 
 def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
-    """Share of sign patterns, the given one among them, with a mean of at least that of `gains`."""
+    """Return the share of sign patterns, the given one among them, whose mean is at least that of
+    `gains`."""
     gains = gains[gains != 0]
     if not len(gains):
         return 1.0
@@ -193,7 +194,7 @@ def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
 def bootstrap_interval(
     gains: np.ndarray, confidence: float, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Bounds of the mean of `gains`, each holding with `confidence`."""
+    """Return bounds of the mean of `gains`, each holding with `confidence`."""
     from scipy import stats
 
     if len(gains) == 1:  # refused by scipy

@@ -64,7 +64,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """accepted or rejected."""
+        """Return accepted or rejected."""
         return "accepted" if self.accepted else "rejected"
 
     @property
@@ -91,7 +91,7 @@ class Verdict:
 def judge(
     evaluation: Evaluation, options: GateOptions, *, registry: bool, rival: Rival | None
 ) -> Verdict:
-    """Judges a candidate.
+    """Judge a candidate.
 
     Args:
         evaluation: of the candidate.

@@ -69,7 +69,7 @@ class GateOptions:
 
 
 def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
-    """Raises InputError for a floor of what is not among the classes."""
+    """Raise InputError for a floor of what is not among the classes."""
     for name in class_floors:
         if name not in classes:
             raise InputError(

@@ -70,18 +70,18 @@ class Bin:
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
+    """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
     low, high = stats.binomtest(successes, trials).proportion_ci(0.95, "wilson")
     return float(low), float(high)
 
 
 def top_k_of(classes: int) -> int | None:
-    """5 or 3, the largest that is below the number of classes; None for three and fewer."""
+    """Return 5 or 3, the largest that is below the number of classes; None for three and fewer."""
     return 5 if classes > 5 else 3 if classes > 3 else None
 
 
 def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> float:
-    """Share of examples whose class is among the k most probable ones.
+    """Return the share of examples whose class is among the k most probable ones.
 
     Equal probabilities rank by class index, as argmax does, so that k=1 is accuracy.
     """
@@ -92,7 +92,7 @@ def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> flo
 
 
 def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Mean squared error of the probabilities (Brier 1950), scaled as scikit-learn does.
+    """Return the mean squared error of the probabilities (Brier 1950), scaled as scikit-learn does.
 
     0 is perfect; the worst is 1 for two classes, and 2 for more (a sum over classes).
     """
@@ -103,7 +103,7 @@ def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, list[Bin]]:
-    """Expected calibration error, and its 15 bins of equal width.
+    """Return the expected calibration error, and its 15 bins of equal width.
 
     The mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
     weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural
@@ -128,7 +128,7 @@ def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, lis
 def per_class(
     labels: np.ndarray, probabilities: np.ndarray, classes: list[str], rankings: list[Ranking]
 ) -> list[ClassMetrics]:
-    """Precision, recall, F1 and areas of every class against the rest.
+    """Return precision, recall, F1 and areas of every class against the rest.
 
     A class that has examples and is never predicted has precision 0.
 
@@ -168,7 +168,7 @@ def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
 
 
 def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curve], list[Curve]]:
-    """ROC and PR curves that are worth drawing, each of at most 200 points.
+    """Return ROC and PR curves that are worth drawing, each of at most 200 points.
 
     Two classes: that of the second one. Up to ten: every class that has examples.
     More: the mean over all classes, and the four classes with the least area.
@@ -204,7 +204,7 @@ def _curve(name: str, area: float | None, x: np.ndarray, y: np.ndarray) -> Curve
 
 
 def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of at most 200 points, spread evenly over the way along the curve."""
+    """Return indices of at most 200 points, spread evenly over the way along the curve."""
     if len(x) <= CURVE_POINTS:
         return np.arange(len(x))
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])

@@ -44,7 +44,7 @@ class MostConfident:
         self._kept: list[tuple[float, int, int, float, bytes]] = []
 
     def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Takes the next batch of the split.
+        """Take the next batch of the split.
 
         Args:
             records: serialized tf.train.Example, string [n].

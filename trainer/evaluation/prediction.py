@@ -35,7 +35,7 @@ class ServedModel:
 
     @property
     def image_shape(self) -> list[int]:
-        """[height, width, channels] of the images that it takes; empty where it does not say."""
+        """Return [height, width, channels] of the images that it takes; empty if unknown."""
         default = self._model.signatures.get("serving_default")
         given = default.structured_input_signature[1] if default else {}
         return given["image"].shape[1:].as_list() if "image" in given else []
@@ -52,7 +52,7 @@ class ServedModel:
         return values
 
     def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities, float32 [n, its classes], and names of classes, bytes [n], unchecked.
+        """Return probabilities, float32 [n, its classes], and class names, bytes [n], unchecked.
 
         Raises:
             InputError: the signature has no such outputs.
@@ -86,7 +86,7 @@ class ServedModel:
             )
 
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
-        """Raises where classes have other names, or another order, than in the data set."""
+        """Raise InputError where classes have other names, or another order, than the data."""
         known = {name.encode(): index for index, name in enumerate(dataset.classes)}
         places = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
         named = values[np.arange(len(values)), places]
@@ -116,7 +116,7 @@ def predict(
     mistakes: MostConfident,
     progress: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-    """Labels int64 [n], probabilities float32 [n, classes] and keys of a split, in its order.
+    """Return labels int64 [n], probabilities float32 [n, classes] and keys of a split in order.
 
     Args:
         mistakes: is given each batch, so that no record is read twice.

@@ -31,27 +31,27 @@ class Ranking:
 
     @property
     def roc_auc(self) -> float:
-        """Chance that an example of the class scores above another, ties half."""
+        """Return the chance that an example of the class scores above another, ties half."""
         gained = np.diff(self.positives, prepend=0)
         below = self.total_negatives - self.negatives + self.ties / 2
         return float((gained * below).sum() / (self.total_positives * self.total_negatives))
 
     @property
     def average_precision(self) -> float:
-        """Sum over the scores of the precision times the gain in recall."""
+        """Return the sum over the scores of the precision times the gain in recall."""
         recall, precision = self.precision_recall
         return float((np.diff(recall, prepend=0.0) * precision).sum())
 
     @property
     def precision_recall(self) -> tuple[np.ndarray, np.ndarray]:
-        """Recall, and the precision where it is first reached, from (0, 1) on."""
+        """Return recall, and the precision where it is first reached, from (0, 1) on."""
         precision = self.positives / (self.positives + self.negatives)
         recall = self.positives / self.total_positives
         return np.concatenate([[0.0], recall]), np.concatenate([[1.0], precision])
 
     @property
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
-        """False and true positive rates at the corners of the curve, from (0, 0) to (1, 1)."""
+        """Return false and true positive rates at the curve's corners, from (0, 0) to (1, 1)."""
         before = np.concatenate([[0], self.positives[:-1]])
         x = np.stack([self.negatives - self.ties, self.negatives], axis=1).ravel()
         y = np.stack([before, self.positives], axis=1).ravel()
@@ -81,7 +81,7 @@ def rank(labels: np.ndarray, probabilities: np.ndarray) -> list[Ranking]:
 
 
 def roc_auc(positive: np.ndarray, score: np.ndarray) -> float:
-    """Chance that a positive example scores above another, ties half; bool and float [n]."""
+    """Return the chance that a positive example scores above another, ties half; both [n]."""
     return _rank_one(score[positive], np.sort(score)).roc_auc
 
 

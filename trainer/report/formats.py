@@ -9,7 +9,7 @@ _CENT = 0.01
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """0.9722 as 97.2%, where 100% and 0% mean exactly that."""
+    """Return 0.9722 as 97.2%, where 100% and 0% mean exactly that."""
     if value is None:
         return UNDEFINED
     step = 10.0 ** -(digits + 2)
@@ -20,14 +20,14 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """0.99996 as 0.999, so that 1.000 means exactly that."""
+    """Return 0.99996 as 0.999, so that 1.000 means exactly that."""
     if value is None:
         return UNDEFINED
     return f"{min(value, 1 - 10.0**-digits) if 0.5 < value < 1 else value:.{digits}f}"
 
 
 def count(value: float, noun: str, plural: str = "") -> str:
-    """`1 example`, `1,797 examples`."""
+    """Return `1 example`, `1,797 examples`."""
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"
 
 
@@ -37,7 +37,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Return seconds as a person says them."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -57,7 +57,7 @@ def figure(value: float, form: str = ",") -> str:
 
 
 def plain(value: Any) -> Any:
-    """Any JSON value as it reads in a table."""
+    """Return any JSON value as it reads in a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
