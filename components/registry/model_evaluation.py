@@ -12,7 +12,6 @@ THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
 
 def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
     """Return the metrics in the schema classification_metrics_1.0.0, without undefined ones."""
-    assert evaluation.answers
     metrics = {
         "auPrc": evaluation.pr_auc,
         "auRoc": evaluation.roc_auc,

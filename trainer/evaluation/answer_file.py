@@ -37,8 +37,7 @@ class Predictions(NamedTuple):
 
 
 def write(uri: str, evaluation: Evaluation) -> None:
-    """Write the answers of an evaluation that still has them."""
-    assert evaluation.answers
+    """Write the answers of an evaluation."""
     labels, probabilities = evaluation.answers
     losses = scores(labels, probabilities).losses
     assert losses is not None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation
 
 _LISTED = 5
-"""Missed floors that a verdict's line names; the report has them all."""
+"""Missed floors that a verdict names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,6 @@ class Verdict:
         accepted: whether the model goes into production.
         role: in which it is to be registered: champion, challenger, or "" for not at all.
         reason: in one line.
-        failures: floors that were missed.
         champion: model@version that it was compared with; empty without one.
         rule, margin: of the comparison.
         comparison: None where there was none.
@@ -56,7 +55,6 @@ class Verdict:
     accepted: bool
     role: str
     reason: str
-    failures: tuple[str, ...] = ()
     champion: str = ""
     rule: str = ""
     margin: float = 0.0
@@ -98,12 +96,12 @@ def judge(
         registry: whether it is registered at all if it passes.
         rival: None where there is no champion, or none is asked for.
     """
-    failures = tuple(_missed_floors(evaluation, options))
+    failures = _missed_floors(evaluation, options)
     if failures:
         listed = "; ".join(failures[:_LISTED])
         if len(failures) > _LISTED:
             listed += f"; and {len(failures) - _LISTED} more"
-        return Verdict(accepted=False, role="", reason=listed, failures=failures)
+        return Verdict(accepted=False, role="", reason=listed)
     floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
     if rival is None or options.champion_rule == "none":
         role, why = CHAMPION if registry else "", floor
@@ -114,7 +112,6 @@ def judge(
 
 
 def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verdict:
-    assert evaluation.answers
     scores, problem = rival.scores, rival.problem
     if scores and scores.losses is None and options.champion_metric == "log_loss":
         scores = None

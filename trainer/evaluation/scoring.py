@@ -98,10 +98,10 @@ class Evaluation:
     pr_curves: list[metrics.Curve]
     roc: metrics.RocCurve | None
     mistakes: list[Mistake]
-    slices: list[Slices] = dataclasses.field(default_factory=list)
-    column_areas: dict[str, float] = dataclasses.field(default_factory=dict)
-    answers: Answers | None = None
-    keys: list[bytes] = dataclasses.field(default_factory=list)
+    slices: list[Slices]
+    column_areas: dict[str, float]
+    answers: Answers
+    keys: list[bytes]
 
     def scalars(self) -> dict[str, float]:
         """Return the metrics that are single numbers, without those that are undefined."""
