@@ -133,12 +133,9 @@ def run(
         planning.check_affordable(parameters)
         given = {name: parameters.values()[name] for name in values or {}}
         given |= sources.on_this_machine(parameters, in_containers=in_containers)
-        machines, evaluation = parameters.machines, recipe.operation.step_machines.evaluation
-        if machines.accelerator_type:
-            kind, count = machines.accelerator_type, machines.accelerator_count
-            say(accelerators.in_place_of(kind, count, "a replica"))
-        if evaluation and evaluation.accelerator_type:
-            say(accelerators.in_place_of(evaluation.accelerator_type, 1, "the evaluation"))
+        evaluation = recipe.operation.step_machines.evaluation
+        for line in accelerators.in_place_of(parameters.machines, evaluation):
+            say(line)
         package = Package(compilation.write(recipe, BUILD))
         given["labels"] = {**parameters.job.labels, **package.labels}
     result = run_locally(

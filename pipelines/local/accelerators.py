@@ -1,19 +1,28 @@
 """Devices of a run on this machine, in place of Vertex AI's accelerators."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+from pipelines.operation import EvaluationMachine
+from trainer.machines.worker_pools import MachineOptions
 
 DEVICES = Path("/dev")
 
 
-def in_place_of(accelerator_type: str, count: int, user: str, devices: Path = DEVICES) -> str:
-    """Return a line that says what stands in for accelerators.
+def in_place_of(
+    machines: MachineOptions, evaluation: EvaluationMachine | None, devices: Path = DEVICES
+) -> Iterator[str]:
+    """Yield a line for replicas and one for the evaluation, if they would have accelerators.
 
     Args:
-        user: what would use them on Vertex AI.
         devices: folder where NVIDIA's driver has a file for each GPU.
     """
     gpus = len(list(devices.glob("nvidia[0-9]*")))
-    here = f"{gpus} GPUs of this machine" if gpus else "the CPU of this machine"
-    if not gpus and count > 1:
-        here += f", divided into {count} devices"
-    return f"in place of {count} x {accelerator_type} {user} uses {here}"
+    users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}
+    users["the evaluation"] = (evaluation.accelerator_type if evaluation else "", 1)
+    for user, (accelerator, count) in users.items():
+        here = f"{gpus} GPUs of this machine" if gpus else "the CPU of this machine"
+        if not gpus and count > 1:
+            here += f", divided into {count} devices"
+        if accelerator:
+            yield f"in place of {count} x {accelerator} {user} uses {here}"
