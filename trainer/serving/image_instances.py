@@ -28,10 +28,10 @@ from trainer.serving.instances import (
     Part,
     Request,
     decoded,
+    features_of,
     key_of,
     shown,
 )
-from trainer.serving.record_examples import features_of
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF")
 """What serving_bytes decodes."""

@@ -9,7 +9,7 @@ import base64
 import binascii
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,15 @@ _NAMED = 20
 
 
 class RequestError(Exception):
-    """A request can't be answered; the message says why, `body` is the answer to it."""
+    """A request can't be answered; the message says why.
 
-    @property
-    def body(self) -> dict[str, Any]:
-        return {"error": str(self)}
+    Attributes:
+        body: the answer to it: the message for people, more for programs.
+    """
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.body = {"error": message, **more}
 
 
 class InstanceError(Exception):
@@ -49,20 +53,16 @@ class BadInstancesError(RequestError):
         named = sorted(problems)[:_NAMED]
         more = len(problems) - len(named)
         lines = "; ".join(f"instances[{place}] {problems[place]}" for place in named)
-        super().__init__(
-            f"{len(problems)} of {len(keys)} instances can't be used: {lines}"
-            + (f"; and {more} more" if more else "")
-        )
-        self.details = [
+        details = [
             {"index": place, "error": problems[place]}
             | ({} if keys[place] is None else {KEY: keys[place]})
             for place in named
         ]
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The message for people, and each bad instance by its place, and key, for programs."""
-        return {"error": str(self), "instances": self.details}
+        super().__init__(
+            f"{len(problems)} of {len(keys)} instances can't be used: {lines}"
+            + (f"; and {more} more" if more else ""),
+            instances=details,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +128,17 @@ def decoded(value: Any) -> bytes:
     if not content:
         raise InstanceError("is empty")
     return content
+
+
+def features_of(content: bytes) -> Mapping[str, Any]:
+    """Return the features of a serialized tf.Example by name; {} where it is none."""
+    # Here, for those who only need the constants of this module.
+    import tensorflow as tf
+
+    try:
+        return tf.train.Example.FromString(content).features.feature
+    except Exception:  # DecodeError, whose place in protobuf depends on its version.
+        return {}
 
 
 def shown(value: Any) -> str:

@@ -25,10 +25,10 @@ from trainer.serving.instances import (
     Part,
     Request,
     decoded,
+    features_of,
     key_of,
     shown,
 )
-from trainer.serving.record_examples import features_of
 
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _MAX_WHOLE = 2.0**53
