@@ -16,7 +16,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from trainer import plugins
 from trainer.errors import InputError, first_line
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "vertex_training.sources"
 """Group by which installed packages name sources."""
 DIGEST_BYTES = 16
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class Reference(NamedTuple):
@@ -74,12 +71,8 @@ class Rejection:
     tolerated: bool = False
 
 
-class Mapped(Protocol):
-    """`map`, or what does the same with several processes: its function is pickled."""
-
-    def __call__(
-        self, function: Callable[[Item], Result], items: Iterable[Item], /
-    ) -> Iterator[Result]: ...
+Mapped = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""`map`, or what does the same with several processes: its function is pickled."""
 
 
 class Source(Protocol):

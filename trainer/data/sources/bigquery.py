@@ -34,7 +34,12 @@ class BigQueryReader(TableKind):
         self.names, self.details = [self.name], {"table": place}
         self._wanted = schema.needed
         self._place = f"projects/{project}/datasets/{dataset}/tables/{self.name}"
-        session = self._session(open_client(), project)
+        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
+            session = open_client().create_read_session(
+                parent=f"projects/{project}",
+                read_session={"table": self._place, "data_format": "ARROW"},
+                max_stream_count=1,
+            )
         self._stream = session.streams[0].name if session.streams else ""
         self._schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
         check_header(place, self._schema.names, schema)
@@ -64,18 +69,6 @@ class BigQueryReader(TableKind):
         from trainer.data.tables.batches import read_batch
 
         return read_batch(block, self._wanted)
-
-    def _session(self, client: Any, project: str) -> Any:
-        from google.cloud.bigquery_storage_v1 import types
-
-        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
-            return client.create_read_session(
-                parent=f"projects/{project}",
-                read_session=types.ReadSession(
-                    table=self._place, data_format=types.DataFormat.ARROW
-                ),
-                max_stream_count=1,
-            )
 
 
 def open_client() -> Any:

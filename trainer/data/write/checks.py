@@ -1,12 +1,12 @@
 """Refuse a source, a plan or a data set that is useless, in one line each."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Rejection, Source
+from trainer.data.write.totals import ClassCounts
 from trainer.data.write.writing_progress import counted
 from trainer.errors import InputError
 
@@ -64,7 +64,7 @@ def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection
     return rejected, given - (len(rejections) - len(rejected))
 
 
-def check_counts(counts: Counter[tuple[str, str]], source: Source, options: RecordOptions) -> None:
+def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) -> None:
     """Refuses a data set with a class or a split that has no example.
 
     Args:

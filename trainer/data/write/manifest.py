@@ -10,7 +10,7 @@ from trainer.data.schema import REJECTED_FILE_NAME, Dataset, Feature, Shard, Spl
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.data.write.totals import Totals
+from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
 LAYOUT_VERSION = 5
@@ -75,7 +75,7 @@ def finish(
     rejections = totals.rejections + [one for result in results for one in result.rejections]
     rejections.sort(key=lambda rejection: rejection.key)
     shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
-    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    counts: ClassCounts = collections.Counter()
     for result in results:
         split = result.shard.file.partition("-")[0]
         shards[split].append(result.shard)

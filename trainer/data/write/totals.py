@@ -35,6 +35,10 @@ ROW_FRAME_BYTES = 36
 """Of a record, around the entries of its row: its frame and its label."""
 
 
+ClassCounts = collections.Counter[tuple[str, str]]
+"""Examples by split and class."""
+
+
 @dataclasses.dataclass
 class Totals:
     """Everything that is known of a source's examples together.
@@ -50,9 +54,7 @@ class Totals:
         entry_bytes: of all encoded rows of a table.
     """
 
-    counts: collections.Counter[tuple[str, str]] = dataclasses.field(
-        default_factory=collections.Counter
-    )
+    counts: ClassCounts = dataclasses.field(default_factory=collections.Counter)
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
     contradictions: int = 0
     pairs: list[list[str]] = dataclasses.field(default_factory=list)
@@ -116,9 +118,7 @@ class Totals:
         return sum(sizes) / max(1, len(sizes)), seconds
 
 
-def counted_classes(
-    splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]
-) -> collections.Counter[tuple[str, str]]:
+def counted_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:
     """Count examples by split and class, both given as indices, uint8 [n] and int [n]."""
     found = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
     return collections.Counter(dict(zip(itertools.product(SPLITS, classes), found, strict=False)))
