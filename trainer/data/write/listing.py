@@ -6,6 +6,7 @@ which else would take as long on 32 cores as on one.
 """
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -80,7 +81,8 @@ def map_in_processes(
 ) -> Iterator[Result]:
     """`map` in all processes, `size` items at a time; results keep the order of items."""
     pieces = iter(lambda: list(itertools.islice(items, size)), [])
-    results = processes.write(_Pieces(function), enumerate(pieces), lambda _: None)
+    work = functools.partial(_mapped, function)
+    results = processes.run(work, enumerate(pieces), lambda _: None)
     early: dict[int, list[Result]] = {}
     with contextlib.closing(results):
         wanted = 0
@@ -91,14 +93,8 @@ def map_in_processes(
                 wanted += 1
 
 
-class _Pieces:
-    """The work of a process on a piece of a list."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def write(
-        self, task: tuple[int, list[Any]], report: Callable[[int], None]
-    ) -> tuple[int, list[Any]]:
-        number, items = task
-        return number, [self._function(item) for item in items]
+def _mapped(
+    function: Callable[[Item], Result], task: tuple[int, list[Item]], _: Any
+) -> tuple[int, list[Result]]:
+    number, items = task
+    return number, [function(item) for item in items]

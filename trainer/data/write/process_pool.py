@@ -19,12 +19,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from trainer.errors import InputError
 
 _REPORT_SECONDS = 0.25
-_WRITER, _TASK = "writer", "task"
+_WORK, _TASK = "work", "task"
 
 MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 """Lets glibc keep what an image took for the next one (mallopt(3), in bytes). To hand it back
@@ -32,14 +32,7 @@ and get it anew, page by page, takes as long as to decode, resize and encode the
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Given = TypeVar("Given", contravariant=True)
-Made = TypeVar("Made", covariant=True)
-
-
-class Writer(Protocol[Given, Made]):
-    """The work of a process: sent once, pickled, and then done for each task."""
-
-    def write(self, task: Given, report: Callable[[int], None], /) -> Made: ...
+Report = Callable[[int], None]
 
 
 def available_cores() -> int:
@@ -54,7 +47,7 @@ class Processes:
 
     with Processes() as processes:
         processes.start(2, ["trainer.data.write.shards"])
-        for result in processes.write(writer, tasks, report): ...
+        for result in processes.run(writer.write, tasks, report): ...
     """
 
     def __init__(self) -> None:
@@ -75,10 +68,10 @@ class Processes:
         """Return whether all of them have imported what they need, or have died of it."""
         return bool(self._workers) and all(connection.poll() for connection in self._workers)
 
-    def write(
-        self, writer: Writer[Task, Result], tasks: Iterable[Task], report: Callable[[int], None]
+    def run(
+        self, work: Callable[[Task, Report], Result], tasks: Iterable[Task], report: Report
     ) -> Generator[Result]:
-        """Does `tasks`; yields results as they come, in any order.
+        """Yields what `work`, sent once, returns of each task, as it comes, in any order.
 
         The processes end with this generator, unless all tasks are done.
 
@@ -90,7 +83,7 @@ class Processes:
         connection = None
         try:
             for connection in self._workers:
-                connection.send((_WRITER, writer))
+                connection.send((_WORK, work))
             for connection in self._workers:
                 if not _give(connection, waiting):
                     busy.discard(connection)
@@ -159,7 +152,7 @@ def _death(process: subprocess.Popen) -> RuntimeError:
 
 
 def main(descriptor: int, modules: Iterable[str]) -> None:
-    """Work: receive a Writer, then tasks, and so on; send counts, results, exceptions."""
+    """Receive work, then tasks, and so on; send counts, results, exceptions."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
@@ -169,10 +162,10 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
     connection.send(0)  # Nothing is done yet, but the parent knows that we are ready.
     while True:
         kind, content = received.get()
-        if kind == _WRITER:
-            writer: Writer[Any, Any] = content
+        if kind == _WORK:
+            work = content
         else:
-            connection.send(_answer(writer, content, connection))
+            connection.send(_answer(work, content, connection))
 
 
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
@@ -184,7 +177,7 @@ def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
         os._exit(1)
 
 
-def _answer(writer: Writer[Any, Any], task: Any, connection: Connection) -> Any:
+def _answer(work: Callable[[Any, Report], Any], task: Any, connection: Connection) -> Any:
     done, last = 0, time.monotonic()
 
     def report(count: int) -> None:
@@ -195,7 +188,7 @@ def _answer(writer: Writer[Any, Any], task: Any, connection: Connection) -> Any:
             done, last = 0, time.monotonic()
 
     try:
-        result = writer.write(task, report)
+        result = work(task, report)
     except InputError as error:
         return error
     except Exception:

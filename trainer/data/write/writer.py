@@ -137,7 +137,7 @@ def _write_shards(
         written = (writer.write(task, lines.advance) for task in layout.tasks)
     else:
         processes.start(count)
-        written = processes.write(writer, layout.tasks, lines.advance)
+        written = processes.run(writer.write, layout.tasks, lines.advance)
     results = []
     rejections = list(totals.rejections)
     with contextlib.closing(written):
