@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
+SECONDS = 1.0
+"""Between two lines, at least."""
 
 
 class ProgressLines:
@@ -20,38 +22,29 @@ class ProgressLines:
         *,
         total: int | None = None,
         emit: Callable[[str], None] = print,
-        interval: float = 1.0,
         clock: Clock = time.monotonic,
     ) -> None:
         self.done = 0
         self._name, self._unit, self._total = name, unit, total
-        self._emit, self._interval, self._clock = emit, interval, clock
+        self._emit, self._clock = emit, clock
         self._started = self._last = clock()
 
-    @property
-    def seconds(self) -> float:
-        return self._clock() - self._started
-
-    @property
-    def rate(self) -> float:
-        """Of `unit` a second since the start."""
-        return self.done / max(self.seconds, 1e-3)
-
     def advance(self, count: int) -> None:
-        """Counts `count` more as done, and says so when the last line is `interval` old."""
+        """Counts `count` more as done, and says so when the last line is old."""
         self.done += count
-        if self._clock() - self._last >= self._interval:
+        if self._clock() - self._last >= SECONDS:
             self._last = self._clock()
             self._emit(self._line())
 
     def _line(self) -> str:
-        speed = f"{self.rate:,.0f} {self._unit}/s"
+        rate = self.done / max(self._clock() - self._started, 1e-3)
+        speed = f"{rate:,.0f} {self._unit}/s"
         if self._total is None:
             return f"{self._name}: {counted(self.done, self._unit)} listed, {speed}"
         line = f"{self._name}: {self.done:,}/{counted(self._total, self._unit)}, {speed}"
         if not self.done:
             return line
-        return f"{line}, {duration((self._total - self.done) / self.rate)} left"
+        return f"{line}, {duration((self._total - self.done) / rate)} left"
 
 
 def counted(number: int, unit: str) -> str:
