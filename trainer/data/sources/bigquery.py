@@ -65,11 +65,6 @@ class BigQueryReader(TableKind):
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
                 yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))
 
-    def read(self, block: Any) -> Any:
-        from trainer.data.tables.batches import read_batch
-
-        return read_batch(block, self._wanted)
-
 
 def open_client() -> Any:
     """Return a client with the account that the process runs as."""

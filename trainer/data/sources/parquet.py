@@ -31,11 +31,6 @@ class ParquetReader(FileReader):
                 yield Batch(file, row, batch)
                 row += len(batch)
 
-    def read(self, block: Any) -> Any:
-        from trainer.data.tables.batches import read_batch
-
-        return read_batch(block, self._wanted)
-
 
 @contextlib.contextmanager
 def _opened(uri: str) -> Iterator[Any]:

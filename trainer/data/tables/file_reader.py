@@ -36,6 +36,7 @@ class TableKind(SourceKind):
     location: str
     names: list[str]
     details: dict[str, Any]
+    _wanted: Sequence[str]
 
     @classmethod
     def open(cls: Any, place: str, options: RecordOptions) -> Any:
@@ -49,8 +50,10 @@ class TableKind(SourceKind):
         raise NotImplementedError
 
     def read(self, block: Any) -> Rows:
-        """Read a block."""
-        raise NotImplementedError
+        """Read a block: a `trainer.data.tables.batches.Batch`, unless a subclass has others."""
+        from trainer.data.tables.batches import read_batch
+
+        return read_batch(block, self._wanted)
 
 
 class FileReader(TableKind):
