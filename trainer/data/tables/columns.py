@@ -216,8 +216,7 @@ def _column(place: str, given: Any) -> Column:
 def _cross(place: str, given: Any, columns: Mapping[str, Column]) -> Cross:
     if not isinstance(given, dict):
         raise InputError(f'{place}={given!r} is not an object, such as {{"columns": ["a", "b"]}}')
-    _check_keys(f"{place}: a cross", given, [f.name for f in dataclasses.fields(Cross)])
-    cross = _built(Cross, place, given)
+    cross = _built(Cross, place, given, taker="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
         raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
     for name in cross.columns:
@@ -293,8 +292,8 @@ def _check_unique(what: str, names: Sequence[str]) -> None:
             raise InputError(f"{what}: {name!r} is there twice; name it once")
 
 
-def _built(cls: type[Any], place: str, given: Mapping[str, Any]) -> Any:
+def _built(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:
     try:
-        return fields.build(cls, given)
+        return fields.build(cls, given, taker=taker)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
