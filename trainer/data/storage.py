@@ -30,7 +30,7 @@ REMOTE_READERS = 32
 _OF_THE_FILE = ("NotFound", "InvalidArgument", "OutOfRange")
 """TensorFlow's errors that say something of a remote file. All others may be gone tomorrow:
 of a service that is silent for minutes, of a host name that is not resolved (FailedPrecondition),
-of credentials that were not to be had (PermissionDenied)."""
+of credentials that are unavailable (PermissionDenied)."""
 
 _OF_THE_PATH = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,

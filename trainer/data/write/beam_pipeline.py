@@ -94,8 +94,7 @@ class RecordsPipeline:
 
     def begin(self, runner: Any, **options: Any) -> Any:
         """Run all transforms; return Beam's result."""
-        # Not the command line of whoever calls: it is none of Beam's. The code is in the image;
-        # nothing of __main__ is needed.
+        # The command line is not Beam's. The code is in the image: nothing of __main__ is needed.
         given = beam.options.pipeline_options.PipelineOptions(
             flags=[], save_main_session=False, **options
         )

@@ -109,7 +109,7 @@ class ShardWriter:
             try:
                 result = make(partial)
                 storage.replace(partial, join(self.output_uri, file))
-                # After the shard: a note without its shard would be checked in vain.
+                # After the shard: a note without its shard says nothing.
                 note = json.dumps(dataclasses.asdict(result)).encode()
                 storage.write_whole(self._note_uri(file), note)
             except BaseException:

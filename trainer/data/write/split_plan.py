@@ -1,9 +1,9 @@
-"""Splits of images, and of equal images those that stay.
+"""Assign splits to images, and decide which of equal images stay.
 
-An example's split hangs on a digest of its content alone: equal content never straddles two
+An example's split depends on a digest of its content alone: equal content never straddles two
 splits, and new data never moves old examples. Within a split, examples lie in the order of their
-digests, which is a shuffled order, and a shard is a range of digests: whoever knows the number of
-shards knows the shard of an example.
+digests, which is a shuffled order, and a shard is a range of digests: the number of shards tells
+the shard of an example.
 """
 
 import hashlib
