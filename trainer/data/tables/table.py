@@ -7,6 +7,7 @@ columns moves no row. What does not fit (a number that is none, no label) is rej
 row's key; a missing value of a column is none of that, it is known as missing.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
-from trainer.data.tables.columns import Cross, TableSchema
+from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind
 from trainer.data.tables.parsing import ParsedBlock, parse
 from trainer.data.tables.row_records import frames
@@ -107,7 +108,11 @@ class Table:
                 statistics=one.figures(totals.examples),
             )
             for one in totals.statistics
-        ] + [_crossed(cross) for cross in self._schema.crosses]
+        ]
+        for cross in self._schema.crosses:
+            settings = dataclasses.asdict(cross)
+            crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
+            self.features.append(crossed)
 
     def pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
         """Yield the records of rows."""
@@ -176,11 +181,6 @@ def _is_continuous(values: list[str], rows: int) -> bool:
     if len(numbers) <= FEW_CLASSES:
         return False
     return rows < FEW_ROWS * len(numbers) or not all(number.is_integer() for number in numbers)
-
-
-def _crossed(cross: Cross) -> Feature:
-    settings = {"columns": cross.columns, "buckets": cross.buckets, "embedding": cross.embedding}
-    return Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
 
 
 def _natural(name: str) -> tuple[bool, float, str]:
