@@ -35,9 +35,10 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     if not fresh:
         return
     threads = 0 if storage.is_remote(dataset.uri) else min(len(fresh), available_cores())
-    for uri, problem in storage.read_ahead(
-        _problem, fresh.items(), uri=dataset.uri, threads=threads
-    ):
+    problems = storage.read_ahead(
+        lambda one: shard_problem(*one), fresh.items(), uri=dataset.uri, threads=threads
+    )
+    for uri, problem in zip(fresh, problems, strict=True):
         if problem:
             raise InputError(
                 f"{uri} {problem}, so it is not what {FILE_NAME} describes; run create_tfrecords "
@@ -47,18 +48,17 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     _checked.update((uri, shard.sha256) for uri, shard in fresh.items())
 
 
-def _problem(given: tuple[str, Shard]) -> tuple[str, str]:
-    """Return a shard's URI, and what is wrong with its file or nothing."""
-    uri, shard = given
+def shard_problem(uri: str, shard: Shard) -> str:
+    """Return what is wrong with a shard's file; empty: nothing."""
     try:
         size = storage.size(uri)
         if size != shard.bytes and not isinstance(shard, PartialShard):
-            return uri, f"has {size:,} bytes in place of {shard.bytes:,}"
+            return f"has {size:,} bytes in place of {shard.bytes:,}"
         if storage.sha256(uri) != shard.sha256:
-            return uri, "is damaged or replaced (its sha256 is another one)"
+            return "is damaged or replaced (its sha256 is another one)"
     except FileNotFoundError:
-        return uri, "is missing"
-    return uri, ""
+        return "is missing"
+    return ""
 
 
 def _check_record(dataset: Dataset, uri: str) -> None:

@@ -27,10 +27,11 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 
 from trainer.data import storage
+from trainer.data.integrity import shard_problem
 from trainer.data.record_options import SPLITS
 from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
 from trainer.data.sources import Rejection
-from trainer.data.write.shards import UNFINISHED, ShardWriter, is_whole
+from trainer.data.write.shards import UNFINISHED, ShardWriter
 from trainer.errors import InputError
 
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
@@ -132,8 +133,9 @@ def finished(writer: ShardWriter) -> Dataset | None:
         return None
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     rejected = join(writer.output_uri, REJECTED_FILE_NAME)
-    whole = storage.exists(rejected) and all(is_whole(writer.output_uri, one) for one in shards)
-    return dataset if whole else None
+    if not storage.exists(rejected) or any(shard_problem(dataset.shard_uri(s), s) for s in shards):
+        return None
+    return dataset
 
 
 def make_room(writer: ShardWriter) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trainer.data import storage
+from trainer.data.integrity import shard_problem
 from trainer.data.schema import Shard, join
 from trainer.data.sources import Reference, Rejection
 from trainer.data.write.pixels import RejectedError
@@ -123,7 +124,8 @@ class ShardWriter:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
         except Exception:  # No note, or one that no writer left: the shard is written anew.
             return None
-        return result if is_whole(self.output_uri, result.shard) else None
+        uri = join(self.output_uri, result.shard.file)
+        return None if shard_problem(uri, result.shard) else result
 
     def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size = hashlib.sha256(), 0
@@ -190,11 +192,3 @@ class ShardWriter:
 
     def _note_uri(self, file: str) -> str:
         return join(self.notes_uri, f"{file}.json")
-
-
-def is_whole(folder: str, shard: Shard) -> bool:
-    """Return whether a shard's file has the bytes that were noted."""
-    uri = join(folder, shard.file)
-    if not storage.exists(uri) or storage.size(uri) != shard.bytes:
-        return False
-    return storage.sha256(uri) == shard.sha256
