@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-SECONDS = 1.0
-"""Between two lines, at least."""
 
 
 class ProgressLines:
@@ -22,17 +20,18 @@ class ProgressLines:
         *,
         total: int | None = None,
         emit: Callable[[str], None] = print,
+        interval: float = 1.0,
         clock: Clock = time.monotonic,
     ) -> None:
         self.done = 0
         self._name, self._unit, self._total = name, unit, total
-        self._emit, self._clock = emit, clock
+        self._emit, self._interval, self._clock = emit, interval, clock
         self._started = self._last = clock()
 
     def advance(self, count: int) -> None:
-        """Counts `count` more as done, and says so when the last line is old."""
+        """Counts `count` more as done, and says so when the last line is `interval` old."""
         self.done += count
-        if self._clock() - self._last >= SECONDS:
+        if self._clock() - self._last >= self._interval:
             self._last = self._clock()
             self._emit(self._line())
 
