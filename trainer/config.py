@@ -209,14 +209,9 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """Return the config of each phase of a run; a second one fine-tunes the backbone."""
     if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
         return [config]
-    second = dataclasses.replace(
-        config,
-        epochs=config.fine_tune_epochs,
-        learning_rate=config.fine_tune_learning_rate,
-        plateau_patience=config.fine_tune_plateau_patience,
-        early_stopping_patience=config.fine_tune_early_stopping_patience,
-    )
-    return [config, second]
+    names = ("epochs", "learning_rate", "plateau_patience", "early_stopping_patience")
+    values = {name: getattr(config, f"fine_tune_{name}") for name in names}
+    return [config, dataclasses.replace(config, **values)]
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

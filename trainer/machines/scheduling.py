@@ -73,8 +73,6 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
             "or SPOT"
         )
     for role in machines.replicas:
-        if role == "chief" and machines.has_accelerators(role):
-            continue
         other = machines.machine_type(role)
         if not machines.has_accelerators(role) or other != machines.chief_machine_type:
             raise InputError(

@@ -1,4 +1,7 @@
-"""Checkpoints: written whole by the chief, read by all, trusted only by the run that made them."""
+"""Checkpoints: written whole by the chief, read by all, trusted only by the run that made them.
+
+Keras' BackupAndRestore begins an interrupted epoch anew: a resumed run would end in other weights.
+"""
 
 import dataclasses
 import hashlib

@@ -39,6 +39,8 @@ class Sums:
 class Progress(tf.train.experimental.PythonState):
     """State of a run, all of it in the checkpoint.
 
+    Keras' EarlyStopping and ReduceLROnPlateau lose their counts when a run is killed.
+
     Attributes:
         epoch, step: the next step to take, both from 0, the step within its epoch.
         phase: of the run, from 0.
