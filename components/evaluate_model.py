@@ -68,7 +68,7 @@ def evaluate_model(
         model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
     )
     current = find_champion(model_name, project, location)
-    rival = champion_scores.meet(current.name, current.artifact_uri, judged) if current else None
+    rival = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
     drifts = drift.since(current.artifact_uri, dataset) if current else []
     if moved := drift.line(drifts):

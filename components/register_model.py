@@ -82,7 +82,7 @@ def register_model(
 
         judged = evaluate(model.uri, records.uri, split="test", progress=print)
         rival = (
-            champion_scores.meet(current.name, current.artifact_uri, judged) if current else None
+            champion_scores.score(current.name, current.artifact_uri, judged) if current else None
         )
         options = GateOptions(**evaluation.metadata["gate"])
         verdict = gate.judge(judged, options, registry=True, rival=rival)

@@ -9,7 +9,7 @@ from components.registry.model_evaluation import THRESHOLDS, operating_points
 from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
-from trainer.evaluation.champion_scores import meet
+from trainer.evaluation.champion_scores import score
 from trainer.evaluation.gate import Rival, judge
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
@@ -39,7 +39,7 @@ def evaluation(folder):
 
 def rival(evaluation, right):
     """A champion with the first `right` examples right; those after have been missed."""
-    scores = meet("digits@1", evaluation.model, evaluation).scores
+    scores = score("digits@1", evaluation.model, evaluation).scores
     return Rival(name="digits@1", scores=scores._replace(correct=np.arange(N) < right))
 
 
@@ -115,7 +115,7 @@ def test_the_figures_of_a_verdict_are_plain_values(evaluation):
 
 
 def test_the_champion_is_scored_on_the_very_examples_of_the_candidate(evaluation):
-    met = meet("digits@1", evaluation.model, evaluation)
+    met = score("digits@1", evaluation.model, evaluation)
     assert met.scores.correct.tolist() == [True] * 30 + [False] * 10
     assert met.scores.losses.mean() == pytest.approx(evaluation.log_loss)
 
@@ -123,7 +123,7 @@ def test_the_champion_is_scored_on_the_very_examples_of_the_candidate(evaluation
 def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluation, tmp_path):
     """It answers the names that it knows; accuracy compares, log loss can't."""
     old = write_model(tmp_path / "old", ["rose", "lily"])
-    met = meet("digits@1", old, evaluation)
+    met = score("digits@1", old, evaluation)
     assert met.scores.correct.sum() == 0
     assert met.scores.losses is None
     verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
@@ -147,7 +147,7 @@ def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluat
 def test_a_champion_that_can_not_answer_stays_until_somebody_decides(
     evaluation, tmp_path, make, message
 ):
-    met = meet("digits@3", make(tmp_path / "old"), evaluation)
+    met = score("digits@3", make(tmp_path / "old"), evaluation)
     verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
     assert (verdict.accepted, verdict.role) == (False, "")
     assert verdict.reason.startswith("not comparable with the champion digits@3: ")

@@ -5,8 +5,6 @@ that its accuracy is defined wherever it can read the records: of a class that i
 know, it has every example wrong. Where it names none of the classes, it has another task.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
@@ -22,15 +20,12 @@ from trainer.evaluation.scoring import Evaluation
 _BATCH_SIZE = 256
 
 
-def meet(
-    name: str, uri: str, evaluation: Evaluation, progress: Callable[[str], None] = print
-) -> Rival:
+def score(name: str, uri: str, evaluation: Evaluation) -> Rival:
     """Score the champion `name`, model@version, on what an evaluation of a candidate has judged.
 
     Args:
         uri: of its SavedModel.
         evaluation: as `evaluate` returns it.
-        progress: is told when it is done.
 
     Returns:
         Its scores, without losses where its classes are not those of the records, in order;
@@ -42,7 +37,7 @@ def meet(
     except InputError as error:
         # In a line of the verdict: what is wrong, without the details.
         return Rival(name=name, problem=str(error).partition(" (")[0])
-    progress(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
+    print(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
     return Rival(name=name, scores=scores)
 
 

@@ -26,7 +26,7 @@ _LISTED = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rival:
-    """The champion as a candidate meets it.
+    """The champion on the examples of a candidate.
 
     Attributes:
         name: model@version.

@@ -80,16 +80,6 @@ def test_mistakes_are_pictures_with_true_class_predicted_class_confidence_and_ke
         assert words in section
 
 
-def test_examples_without_pictures_are_listed(tmp_path, evaluated):
-    evaluation, dataset = evaluated(5)
-    bare = [dataclasses.replace(mistake, picture=None) for mistake in evaluation.mistakes]
-    evaluation = dataclasses.replace(evaluation, mistakes=bare)
-    page = report(tmp_path / "report.html", evaluation, dataset)
-    section = page.section("mistakes")
-    assert "<img" not in section
-    assert all(mistake.key in section for mistake in bare)
-
-
 def test_a_single_epoch_is_told_in_figures(tmp_path, evaluated):
     evaluation, dataset = evaluated(2)
     training = {**TRAINING, "epochs": 1, "best_epoch": 1, "stopped": "no better loss in 1 epochs"}
