@@ -1,5 +1,6 @@
 import json
 import random
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.trainer.data.folders import (
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import load
 from trainer.data.sources import Example, Reference, digest, open_source
+from trainer.data.write import spill
 from trainer.data.write.records import parse, read_records
 from trainer.data.write.split_plan import plan
 from trainer.data.write.writer import create_tfrecords
@@ -98,6 +100,15 @@ def test_a_plan_takes_little_memory_whatever_the_number_of_examples():
         pyarrow.set_memory_pool(default)
     assert totals.given == number
     assert peak < 40 * 10**6
+
+
+def test_examples_that_wait_on_disk_are_written_in_the_same_bytes(tmp_path, monkeypatch):
+    source = two_classes(tmp_path / "in", 100)
+    shutil.copy(source / "cat" / "007.png", source / "dog" / "same.png")
+    write(source, tmp_path / "memory", shard_megabytes=0.01)
+    monkeypatch.setattr(spill, "MEMORY_BYTES", 1)
+    write(source, tmp_path / "disk", shard_megabytes=0.01)
+    assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
 
 def test_exact_duplicates_never_straddle_splits(tmp_path):
