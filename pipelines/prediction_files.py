@@ -59,7 +59,8 @@ def _rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, A
 
 
 def _lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not splitlines, which also cuts at characters that JSON allows within text, such as U+2028.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield f"{file}:{number}", json.loads(line)

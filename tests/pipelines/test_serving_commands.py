@@ -170,6 +170,15 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
         assert words in refused("predict", "trips", file)
 
 
+def test_a_line_of_json_ends_at_a_newline_alone(command, tmp_path, trips):
+    lines = '{"payment": "a\u2028b\x85c"}\r\n\n{"hour": 1}\n'
+    (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8", newline="")
+    code, shown, errors = command("predict", "trips", "rows.jsonl", "--json")
+    assert (code, errors) == (0, "")
+    names = [json.loads(line)["instance"] for line in shown.splitlines()]
+    assert names == ["rows.jsonl:1", "rows.jsonl:3"]
+
+
 def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_path, trips):
     lines = tables.lines(600, seed=5)
     tables.write_csv(tmp_path / "like.csv", lines)
