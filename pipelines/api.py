@@ -66,8 +66,9 @@ def plan(
     from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
-    if parameters.machines.accelerator_count:
-        settings.load({}, os.environ).check_gpu_image(parameters.machines)
+    evaluation = recipe.operation.evaluation_accelerator
+    if parameters.machines.accelerator_count or evaluation:
+        settings.load({}, os.environ).check_gpu_image(parameters.machines, evaluation)
     minutes = minutes or recipe.operation.expected_minutes
     planning.show(parameters, minutes, rates, recipe.operation)
     return worker_pool_specs(parameters.machines)
@@ -133,7 +134,7 @@ def run(
         planning.check_affordable(parameters)
         given = {name: parameters.values()[name] for name in values or {}}
         given |= sources.on_this_machine(parameters, in_containers=in_containers)
-        evaluation = recipe.operation.step_machines.evaluation
+        evaluation = recipe.operation.evaluation_accelerator
         for line in accelerators.in_place_of(parameters.machines, evaluation):
             say(line)
         package = Package(compilation.write(recipe, BUILD))

@@ -205,6 +205,12 @@ class Operation:
     )
     retraining: Schedule | None = option(None, help="When runs start by themselves.")
 
+    @property
+    def evaluation_accelerator(self) -> str:
+        """Return the accelerator type of the evaluation; empty: none."""
+        evaluation = self.step_machines.evaluation
+        return evaluation.accelerator_type if evaluation else ""
+
     def __post_init__(self) -> None:
         for address in self.notify:
             if not _ADDRESS.fullmatch(address):

@@ -86,10 +86,14 @@ class Settings:
         """The bucket of the pipeline root; empty without one."""
         return urlsplit(self.pipeline_root).netloc
 
-    def check_gpu_image(self, machines: MachineOptions) -> None:
-        """Raise InputError for a run with accelerators and no image that uses them."""
+    def check_gpu_image(self, machines: MachineOptions, evaluation: str = "") -> None:
+        """Raise InputError for a run with accelerators and no image that uses them.
+
+        Args:
+            evaluation: accelerator type of that step; empty: none.
+        """
         check_gpu_image(
-            machines.accelerator_type,
+            machines.accelerator_type or evaluation,
             machines.gpu_image_uri or self.gpu_image,
             "give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu_image = ... into "
             f"{FILE_NAME}",

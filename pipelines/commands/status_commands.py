@@ -140,10 +140,11 @@ def doctor(
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
     parameters = None
     if recipe:
-        parameters = recipes.load(recipe).with_values(parse_settings(set_), place="--set")
+        loaded = recipes.load(recipe)
+        parameters = loaded.with_values(parse_settings(set_), place="--set")
     own = settings().require("project")
     if parameters:
-        own.check_gpu_image(parameters.machines)
+        own.check_gpu_image(parameters.machines, loaded.operation.evaluation_accelerator)
     worst = 0
     for finding in examination.examine(Connection(own), parameters):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]

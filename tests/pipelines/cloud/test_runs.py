@@ -120,9 +120,12 @@ def test_an_evaluation_on_an_accelerator_needs_the_image_for_gpus(
         return
     monkeypatch.delenv("VERTEX_GPU_IMAGE")
     monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
-    for refused in (command("run", "mine", "--detach"), compile_py("mine", "--upload")):
-        assert (refused[0], vertex.names()) == (2, [])
-        assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make pu" in refused[2]
+    commands = [
+        command(*words) for words in (("run", "mine"), ("doctor", "mine"), ("plan", "mine"))
+    ]
+    for code, _, err in [*commands, compile_py("mine", "--upload")]:
+        assert (code, vertex.names()) == (2, [])
+        assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TAR" in err
 
 
 @pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
