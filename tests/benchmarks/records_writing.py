@@ -3,10 +3,12 @@
 `bare` runs decode, resize and encode on half of the photos in each of two processes and
 writes nothing: what two cores can do. `usual` is what most code does: a tf.data map that
 decodes, resizes and encodes, and one TFRecordWriter. TensorFlow 2.21 runs a plain map in
-parallel by itself, older ones don't: `usual, sequential` is theirs.
+parallel by itself, older ones don't: `usual, sequential` is theirs. A command is a process
+with all that it imports; the others run in this process, which has imported TensorFlow.
 """
 
 import contextlib
+import inspect
 import multiprocessing
 import os
 import statistics
@@ -37,6 +39,8 @@ def rows() -> list[tuple[str, float, float, str]]:
         write_photos(folder / "photos", PHOTOS)
         write_photos(folder / "few", MEMORY_PHOTOS)
         ways: dict[str, Callable[[], float]] = {
+            "command": lambda: _timed(_command, _OURS, folder / "photos", folder),
+            "usual command": lambda: _timed(_command, _theirs(), folder / "photos", folder),
             "create_tfrecords": lambda: _timed(_records, folder / "photos", folder),
             "bare": lambda: _bare(folder / "photos"),
             "usual": lambda: _timed(_usual, folder / "photos", folder),
@@ -53,29 +57,32 @@ def rows() -> list[tuple[str, float, float, str]]:
         peaks = [peak_megabytes(_ALONE, folder / source, folder) for source in ("few", "photos")]
     speeds = {way: PHOTOS / statistics.median(taken) for way, taken in seconds.items()}
 
-    def ratio(way: str) -> float:
+    def ratio(
+        way: str, ours: str = "create_tfrecords", of: dict[str, list[float]] = seconds
+    ) -> float:
         # Of neighbors in time: another load of the machine then falls on both.
-        pairs = zip(seconds[way], seconds["create_tfrecords"], strict=True)
-        return statistics.median(theirs / ours for theirs, ours in pairs)
+        return statistics.median(a / b for a, b in zip(of[way], of[ours], strict=True))
 
-    def figures(way: str) -> str:
-        return f"{speeds['create_tfrecords']:,.0f} / {speeds[way]:,.0f} images/s"
+    def figures(way: str, ours: str = "create_tfrecords") -> str:
+        return f"{speeds[ours]:,.0f} / {speeds[way]:,.0f} images/s"
 
     return [
         ("writing records / two bare loops", ratio("bare"), 0.85, figures("bare")),
         (
-            "writing records / tf.data map and one writer",
-            ratio("usual"),
-            2.5,
-            f"{figures('usual')}; {ratio('usual, antialias'):.2f} where that filters as it "
-            f"shrinks (antialias): {speeds['usual, antialias']:,.0f} images/s",
+            "writing records / tf.data map and one writer, whole commands",
+            ratio("usual command", "command"),
+            2.0,
+            f"{figures('usual command', 'command')}; once TensorFlow is imported "
+            f"{ratio('usual'):.2f}, {ratio('usual, antialias'):.2f} where the map filters as it "
+            "shrinks (antialias)",
         ),
         (
-            "core seconds of tf.data map and one writer / of writing records",
-            statistics.median(cores["usual"]) / statistics.median(cores["create_tfrecords"]),
+            "core seconds of tf.data map and one writer / of writing records, whole commands",
+            ratio("usual command", "command", cores),
             2.0,
-            f"{statistics.median(cores['usual']):.1f} / "
-            f"{statistics.median(cores['create_tfrecords']):.1f} s for {PHOTOS:,} photos",
+            f"{statistics.median(cores['usual command']):.1f} / "
+            f"{statistics.median(cores['command']):.1f} s for {PHOTOS:,} photos; once TensorFlow "
+            f"is imported {ratio('usual', of=cores):.2f}",
         ),
         (
             "writing records / tf.data map, an image at a time",
@@ -96,6 +103,11 @@ def _timed(function: Callable, *arguments, **options) -> float:
     started = time.perf_counter()
     function(*arguments, **options)
     return time.perf_counter() - started
+
+
+def _command(code: str, *arguments: Path) -> None:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def _core_seconds() -> float:
@@ -170,6 +182,22 @@ def _usual(photos: Path, folder: Path, *, antialias: bool = False, parallel: boo
             example.features.feature["image"].bytes_list.value.append(image.numpy())
             example.features.feature["label"].int64_list.value.append(label)
             writer.write(example.SerializeToString())
+
+
+_OURS = f"""
+import sys, tempfile
+from trainer.data.record_options import RecordOptions
+from trainer.data.write.writer import create_tfrecords
+options = RecordOptions(source=f"images:{{sys.argv[1]}}", image_size={SIZE})
+with tempfile.TemporaryDirectory(dir=sys.argv[2]) as output:
+    create_tfrecords(options, output, progress=lambda line: None)
+"""
+
+
+def _theirs() -> str:
+    """Return a program that imports what `_usual` needs, and nothing of this project."""
+    head = f"import sys\nfrom pathlib import Path\nSIZE = {SIZE}\n"
+    return f"{head}{inspect.getsource(_usual)}_usual(*map(Path, sys.argv[1:]))"
 
 
 _ALONE = """
