@@ -3,6 +3,7 @@
 import dataclasses
 
 from trainer.fields import option
+from trainer.machines.prediction_machines import check_prediction_machine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -12,3 +13,6 @@ class ServingOptions:
     machine_type: str = option("n1-standard-4", help="Machine type.")
     min_replicas: int = option(1, help="Machines at any time.", minimum=1)
     max_replicas: int = option(1, help="Most machines, added as the load rises.", minimum=1)
+
+    def __post_init__(self) -> None:
+        check_prediction_machine("machine_type", self.machine_type)

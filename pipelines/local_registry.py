@@ -42,11 +42,11 @@ def model_of(recipe: str, model_name: str | None) -> str:
 
 def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
     """Return the champion of a recipe's model; raises InputError where there is none."""
-    from pipelines.emulator.model_service import FILE_NAME, FOLDER_NAME
+    from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)
     found = None
-    if (runs_directory / FOLDER_NAME / FILE_NAME).exists():
+    if (runs_directory / FOLDER_NAME).exists():
         with opened(runs_directory) as registry:
             found = registry.champion(model)
     if found is None:

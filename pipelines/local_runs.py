@@ -73,21 +73,21 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
     replicas = _replicas(directory)
     if replica == "all":
-        return [pathlib.Path(one.log) for one in replicas]
+        return [one.log for one in replicas]
     if replica is not None:
         names = {one.name: one for one in replicas}
         names |= {f"workerpool{ROLES.index(one.role)}-{one.index}": one for one in replicas}
         if replica not in names:
             known = ", ".join(one.name for one in replicas) or "none yet"
             raise InputError(f"--replica {replica!r} is none of {directory.name}: {known}")
-        return [pathlib.Path(names[replica].log)]
+        return [names[replica].log]
     failed = [one.log for one in replicas if one.state == "FAILED"]
     failed += [
-        str(directory / "logs" / f"{task.name}.log")
+        directory / "logs" / f"{task.name}.log"
         for task in _tasks(directory)
         if task.state == "FAILED"
     ]
-    return [pathlib.Path(path) for path in [*failed, *(one.log for one in replicas)][:1]]
+    return [*failed, *(one.log for one in replicas)][:1]
 
 
 def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:

@@ -14,7 +14,7 @@ from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from trainer.machines.machine_types import check_machine
+from trainer.machines.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
 PARAMETERS = {
@@ -53,7 +53,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
         found: dict[str, Any] = {}
         for group in TOPICS.values():
             found |= vars(fields.build(group, fields.pick(group, merged)))
-        check_machine("machine_type", found["machine_type"], "", 0)
+        check_prediction_machine("machine_type", found["machine_type"])
         resource_names.check_names(found)
         if not found["model_name"]:
             raise InputError(f"{recipe.name} registers no model, whose champion could predict")

@@ -73,6 +73,11 @@ def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
             )
         if key and place.startswith(BIGQUERY):
             raise InputError(f"{name}={place!r}: with BigQuery Vertex AI takes no encryption key")
+    if values["input"].startswith(BIGQUERY) and not values["output"].startswith(BIGQUERY):
+        raise InputError(
+            f"input={values['input']!r} is of BigQuery, where Vertex AI writes the predictions "
+            "then, too; give output=bq://PROJECT.DATASET"
+        )
 
 
 def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:

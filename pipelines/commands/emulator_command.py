@@ -24,9 +24,11 @@ def emulator(folder: _Folder = "emulated") -> None:
     from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
-    from pipelines.emulator.custom_job_files import CustomJobFiles
     from pipelines.emulator.endpoint_service import EndpointService
+    from pipelines.emulator.job_service import JobService
+    from pipelines.emulator.log_entries import LogEntries
     from pipelines.emulator.metadata_service import MetadataService
+    from pipelines.emulator.model_server import ModelServers
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.monitoring_service import MonitoringService
     from pipelines.emulator.operations import Operations
@@ -34,10 +36,8 @@ def emulator(folder: _Folder = "emulated") -> None:
     from pipelines.emulator.pipeline_service import PipelineService
     from pipelines.emulator.processes import Guardian
     from pipelines.emulator.project_services import ProjectServices
-    from pipelines.emulator.run_resources import RunResources
     from pipelines.emulator.schedule_service import ScheduleService
     from pipelines.emulator.server import Emulator
-    from pipelines.emulator.serving_processes import ServingProcesses
 
     place = Path(folder).resolve()
     (place / "buckets").mkdir(parents=True, exist_ok=True)
@@ -46,13 +46,12 @@ def emulator(folder: _Folder = "emulated") -> None:
         clock, operations, ended = Clock(), Operations(seconds=1.0), threading.Event()
         engine = PipelineEngine(place, guardian, clock)
         stack.callback(engine.close)
-        jobs = CustomJobFiles(place, guardian)
-        stack.enter_context(jobs.service)
+        jobs = JobService(place / "jobs", guardian, operations, runs=place / "runs")
         pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
         schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
         registry = place / "runs" / FOLDER_NAME
         models = ModelService(registry, operations, engine.uri)
-        servers = stack.enter_context(ServingProcesses(place / "endpoints", guardian))
+        servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
         endpoints = EndpointService(registry, models, operations, servers)
         kept = place / "batchPredictionJobs"
         batches = BatchService(place / "jobs", guardian, models, operations, kept)
@@ -60,12 +59,13 @@ def emulator(folder: _Folder = "emulated") -> None:
             Emulator(
                 pipelines,
                 schedules,
-                RunResources(operations, jobs),
+                stack.enter_context(jobs),
+                LogEntries(jobs.log_entries),
                 stack.enter_context(batches),
                 models,
                 endpoints,
                 MonitoringService(endpoints, operations, place / "monitoring"),
-                MetadataService(operations, pipelines.pipeline_jobs),
+                MetadataService(operations, pipelines.kept),
                 operations,
                 ArtifactRegistry(),
                 CloudStorage(FolderBuckets(place / "buckets")),

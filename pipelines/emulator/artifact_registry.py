@@ -10,6 +10,7 @@ import urllib.parse
 from typing import Any
 
 from pipelines.emulator.api_error import not_found
+from pipelines.emulator.messages import id_of
 from pipelines.emulator.server import HttpRequest
 
 REPOSITORY = "/my-project/pipelines"
@@ -55,14 +56,10 @@ class ArtifactRegistry:
         return self._tag(request, self._tags(request)[request.match["tag"]])
 
     def create_tag(self, request: HttpRequest) -> dict[str, Any]:
-        version = json.loads(request.body)["version"].rpartition("/")[2]
-        self._package(request)["tags"][request.query["tagId"]] = version
-        return self._tag(request, version)
+        return self._set_tag(request, self._package(request)["tags"], request.query["tagId"])
 
     def update_tag(self, request: HttpRequest) -> dict[str, Any]:
-        version = json.loads(request.body)["version"].rpartition("/")[2]
-        self._tags(request)[request.match["tag"]] = version
-        return self._tag(request, version)
+        return self._set_tag(request, self._tags(request), request.match["tag"])
 
     def download(self, request: HttpRequest) -> bytes:
         return self._package(request)["versions"][self._tags(request)[request.match["tag"]]]
@@ -78,6 +75,10 @@ class ArtifactRegistry:
         if request.match["tag"] not in tags:
             raise not_found(request.match["tag"])
         return tags
+
+    def _set_tag(self, request: HttpRequest, tags: dict[str, str], tag: str) -> dict[str, Any]:
+        tags[tag] = id_of(json.loads(request.body)["version"])
+        return self._tag(request, tags[tag])
 
     def _tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
         return {"version": f"packages/{request.match['package']}/versions/{version}"}

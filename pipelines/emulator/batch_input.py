@@ -94,14 +94,15 @@ def _rows(uri: str) -> Iterator[Instance]:
 
 
 def _records(uri: str) -> Iterator[Instance]:
-    yield from _records_of(io.BytesIO(storage.read(uri)), uri)
+    yield from _records_of(storage.read(uri), uri)
 
 
 def _compressed_records(uri: str) -> Iterator[Instance]:
-    yield from _records_of(io.BytesIO(gzip.decompress(storage.read(uri))), uri)
+    yield from _records_of(gzip.decompress(storage.read(uri)), uri)
 
 
-def _records_of(file: io.BytesIO, uri: str) -> Iterator[Instance]:
+def _records_of(content: bytes, uri: str) -> Iterator[Instance]:
+    file = io.BytesIO(content)
     try:
         while record := read_record(file):
             sent = _b64(record)

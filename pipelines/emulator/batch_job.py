@@ -18,8 +18,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipelines.emulator.background_jobs import (
+    CANCELLED_CODE,
+    INTERNAL_CODE,
+    INVALID_CODE,
+    BackgroundJob,
+)
 from pipelines.emulator.batch_input import Instance, instances
-from pipelines.emulator.custom_job import TASK_LABEL
 from pipelines.emulator.model_server import ModelServer
 from pipelines.emulator.processes import Guardian, Process
 from trainer.data import storage
@@ -29,10 +34,9 @@ BATCH_SIZE = 64
 """Instances a request, unless the job says otherwise."""
 _LOAD_SECONDS = 40 * 60.0
 _POLL_SECONDS = 0.1
-_INVALID, _INTERNAL, _CANCELLED = 3, 13, 1
 
 
-class BatchJob:
+class BatchJob(BackgroundJob):
     """Runs a BatchPredictionJob that `batch_rules.check` has let pass.
 
     Args:
@@ -40,10 +44,6 @@ class BatchJob:
         model: the version of the registry that answers.
         directory: for the log of each replica's server.
         keep: is called after each change of the message.
-
-    Attributes:
-        error: why it failed; empty otherwise.
-        replicas: their servers.
     """
 
     def __init__(
@@ -54,70 +54,58 @@ class BatchJob:
         guardian: Guardian,
         keep: Callable[[Any], None],
     ) -> None:
+        super().__init__(message.labels)
         self.message = message
-        self.error = self._first_failure = ""
-        self.replicas: list[Process] = []
+        self._first_failure = ""
+        self._servers: list[ModelServer] = []
         self._model, self._directory, self._guardian, self._keep = model, directory, guardian, keep
-        self._cancelled = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="batch-prediction", daemon=True)
 
     @property
     def state(self) -> str:
-        """PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED."""
         return self.message.state.name.removeprefix("JOB_STATE_")
 
     @property
-    def launched_by(self) -> str:
-        """The pipeline's task whose launcher created the job; empty if none did."""
-        return self.message.labels.get(TASK_LABEL, "")
+    def processes(self) -> list[Process]:
+        return [server.process for server in self._servers]
 
-    def start(self) -> None:
-        self._set("PENDING")
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait for a final state, in which no server is left."""
-        self._thread.join()
-
-    def cancel(self) -> None:
-        """Let no further batch be sent; returns at once."""
-        self._cancelled.set()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Predict by servers, to the job's end."""
         stats = self.message.completion_stats
         code = 0
         try:
             chunks = self._chunks()
-            servers = [self._start_server(n) for n in range(self._replica_count)]
-            for server in servers:
+            for number in range(self.message.dedicated_resources.starting_replica_count or 1):
+                log = self._directory / f"server-{number}.log"
+                server = ModelServer(self._model, self._model.artifact_uri, log, self._guardian)
+                self._servers.append(server)
+            for server in self._servers:
                 self._wait_until_healthy(server)
             self._set("RUNNING")
-            if not self._cancelled.is_set():
-                self._predict(chunks, servers)
+            if not self.cancelled.is_set():
+                self._predict(chunks)
                 if not stats.successful_count:
-                    self.error, code = self._first_failure or "the input has no instance", _INVALID
+                    self.error, code = (
+                        self._first_failure or "the input has no instance",
+                        INVALID_CODE,
+                    )
         except InputError as error:
-            self.error, code = str(error), _INVALID
+            self.error, code = str(error), INVALID_CODE
         # Whatever it is: a job without a final state would be waited for without end.
         except Exception as error:
-            self.error, code = f"{type(error).__name__}: {error}", _INTERNAL
-        for process in self.replicas:
+            self.error, code = f"{type(error).__name__}: {error}", INTERNAL_CODE
+        for process in self.processes:
             process.kill()
-        for process in self.replicas:
+        for process in self.processes:
             process.finished.wait()
-        if self._cancelled.is_set():
-            self.message.error.code = _CANCELLED
+        if self.cancelled.is_set():
+            self.message.error.code = CANCELLED_CODE
             self._set("CANCELLED")
         elif code:
             self.message.error.code, self.message.error.message = code, self.error
             self._set("FAILED")
         else:
             self._set("SUCCEEDED")
-
-    @property
-    def _replica_count(self) -> int:
-        return self.message.dedicated_resources.starting_replica_count or 1
 
     def _chunks(self) -> Iterator[list[Instance]]:
         """Return the input in batches; its first is read, so that no server starts for nothing."""
@@ -132,12 +120,6 @@ class BatchJob:
         rest = itertools.chain(first, found)
         return iter(lambda: list(itertools.islice(rest, size)), [])
 
-    def _start_server(self, number: int) -> ModelServer:
-        log = self._directory / f"server-{number}.log"
-        server = ModelServer(self._model, self._model.artifact_uri, log, self._guardian)
-        self.replicas.append(server.process)
-        return server
-
     def _wait_until_healthy(self, server: ModelServer) -> None:
         process = server.process
         for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
@@ -145,35 +127,27 @@ class BatchJob:
                 return
             if process.finished.wait(_POLL_SECONDS):
                 break
-            if self._cancelled.is_set():
+            if self.cancelled.is_set():
                 return
         raise InputError(
             "model server never became ready. Please validate that your model file or container "
             f"configuration are valid; its log is {process.log}"
         )
 
-    def _predict(self, chunks: Iterator[list[Instance]], servers: list[ModelServer]) -> None:
+    def _predict(self, chunks: Iterator[list[Instance]]) -> None:
         """Write what the servers answer, each into files of its own."""
-        folder = self._output_directory()
+        folder, count = self._output_directory(), len(self._servers)
         storage.make_folder(folder)
         self.message.output_info.gcs_output_directory = folder
-        with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
-            futures = [
-                pool.submit(self._predict_by, one, chunks, folder, f"{n:05}-of-{len(servers):05}")
-                for n, one in enumerate(servers)
-            ]
-            for future in futures:
-                future.result()
+        parts = [f"{folder}/prediction.%s-{n:05}-of-{count:05}" for n in range(count)]
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            list(pool.map(self._predict_by, self._servers, parts, itertools.repeat(chunks)))
 
-    def _predict_by(
-        self, server: ModelServer, chunks: Iterator[list[Instance]], folder: str, part: str
-    ) -> None:
+    def _predict_by(self, server: ModelServer, part: str, chunks: Iterator[list[Instance]]) -> None:
         """Send batches to a server until there are no more."""
-        results, failures = (
-            f"{folder}/prediction.{name}-{part}" for name in ("results", "errors_stats")
-        )
+        results, failures = part % "results", part % "errors_stats"
         with storage.open_file(results, "wb") as good, storage.open_file(failures, "wb") as bad:
-            while not self._cancelled.is_set():
+            while not self.cancelled.is_set():
                 with self._lock:
                     chunk = next(chunks, None)
                 if chunk is None:
@@ -185,7 +159,7 @@ class BatchJob:
                 failed = [(one, one.error) for one in chunk if one.error]
                 failed += [(one, why) for one in sound if why]
                 for one, message in failed:
-                    error = {"code": _INVALID, "message": message}
+                    error = {"code": INVALID_CODE, "message": message}
                     _write(bad, {"instance": one.shown, "error": error})
                 self._count(len(answers), [message for _, message in failed])
 

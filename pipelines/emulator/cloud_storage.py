@@ -73,11 +73,9 @@ class CloudStorage:
         name, bucket = _name(request), self._bucket(request)
         if name not in bucket:
             raise not_found(name)
-        return (
-            bucket[name]
-            if request.query.get("alt") == "media"
-            else _object(request, name, bucket[name])
-        )
+        if request.query.get("alt") == "media":
+            return bucket[name]
+        return _object(request, name, bucket[name])
 
     def insert_object(self, request: HttpRequest) -> dict[str, Any]:
         description, content = (part.get_payload(decode=True) for part in parts_of(request))
@@ -98,20 +96,14 @@ class CloudStorage:
         return self.buckets[request.match["bucket"]]
 
 
-class FolderBuckets(Mapping[str, MutableMapping[str, bytes]]):
+class FolderBuckets(dict[str, MutableMapping[str, bytes]]):
     """Buckets that are the folders of a folder; each is there as soon as it is asked for."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
 
-    def __getitem__(self, bucket: str) -> MutableMapping[str, bytes]:
+    def __missing__(self, bucket: str) -> MutableMapping[str, bytes]:
         return _FolderBucket(self._folder / bucket)
-
-    def __iter__(self) -> Iterator[str]:
-        return (path.name for path in self._folder.iterdir())
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
     def __contains__(self, bucket: object) -> bool:
         return "/" not in str(bucket) and str(bucket) not in (".", "..")

@@ -78,19 +78,18 @@ class Containers:
         self._image = image
         # Names of containers and networks must not begin otherwise.
         self._run = re.sub(r"[^a-zA-Z0-9_.-]", "-", run_name)
+        self._label = f"{LABEL}={self._run}"
         self._guardian = guardian
         self._count = 0
         self._mounts = [
-            argument
+            f"--volume={path}:{path}:{'rw' if writable else 'ro'}"
             for path, writable in mounts.items()
-            for argument in ("--volume", f"{path}:{path}:{'rw' if writable else 'ro'}")
         ]
 
     def __enter__(self) -> "Containers":
         # A machine that went down has left those of the attempt before.
         self.__exit__()
-        label = f"{LABEL}={self._run}"
-        created = _call(self.engine, "network", "create", "--label", label, self._run)
+        created = _call(self.engine, "network", "create", "--label", self._label, self._run)
         if created.returncode:
             raise InputError(
                 f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
@@ -104,66 +103,42 @@ class Containers:
                 ["/bin/sh", "-c", self._removal()], capture_output=True, timeout=_COMMAND_SECONDS
             )
 
-    def component(
-        self, task: str, command: Sequence[str], environment: Mapping[str, str], log: pathlib.Path
-    ) -> Process:
-        """Starts a component of the pipeline."""
-        return self._start(task, self._image, ["--network", "host"], command, environment, log)
-
-    def replica(
+    def start(
         self,
         name: str,
-        image: str,
         command: Sequence[str],
         environment: Mapping[str, str],
         log: pathlib.Path,
+        replica_of: str = "",
     ) -> Process:
-        """Starts a replica, which the others reach at `<name>:PORT`."""
-        network = ["--network", self._run, "--network-alias", name, "--hostname", name]
-        return self._start(name, image, network, command, environment, log)
+        """Start a component of the pipeline or a replica.
 
-    def _start(
-        self,
-        name: str,
-        image: str,
-        options: Sequence[str],
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        log: pathlib.Path,
-    ) -> Process:
+        Args:
+            replica_of: image of a replica, which the others reach at `<name>:PORT`; empty: a
+                component.
+        """
         self._count += 1
         unique = f"{self._run}-{name}-{self._count}"
-        # A command takes the place of the image's entry point, as on Vertex AI.
-        label = f"{LABEL}={self._run}"
         # All users of the machine can read a command line.
         secret = {key: value for key, value in environment.items() if key == TOKEN_VARIABLE}
-        variables = [
-            f"--env={key}" if key in secret else f"--env={key}={value}"
-            for key, value in environment.items()
-        ]
-        arguments = [
-            self.engine,
-            "run",
-            "--rm",
-            "--log-driver=none",
-            "--name",
-            unique,
-            "--label",
-            label,
-        ]
-        arguments += [*options, *self._mounts, *variables, "--entrypoint", command[0], image]
-        return ContainerProcess(
-            self.engine,
-            unique,
-            [*arguments, *command[1:]],
-            environment={**os.environ, **secret},
-            log=log,
-            guardian=self._guardian,
-        )
+        public = [f"--env={k}={v}" for k, v in environment.items() if k not in secret]
+        arguments = [self.engine, "run", "--rm", "--log-driver=none", f"--name={unique}"]
+        arguments += [f"--label={self._label}", *self._mounts]
+        arguments += [*(f"--env={key}" for key in secret), *public]
+        if replica_of:
+            arguments += [f"--network={self._run}", f"--network-alias={name}", f"--hostname={name}"]
+        else:
+            arguments += ["--network=host"]
+        # A command takes the place of the image's entry point, as on Vertex AI.
+        image = replica_of or self._image
+        arguments += ["--entrypoint", command[0], image, *command[1:]]
+        variables = {**os.environ, **secret}
+        others = {"environment": variables, "log": log, "guardian": self._guardian}
+        return ContainerProcess(self.engine, unique, arguments, **others)
 
     def _removal(self) -> str:
         """Shell commands that remove the run's containers, then its network."""
-        mine = f"{self.engine} ps --all --quiet --filter label={LABEL}={self._run}"
+        mine = f"{self.engine} ps --all --quiet --filter label={self._label}"
         return (
             f"for id in $({mine}); do {self.engine} rm --force $id; done; "
             f"{self.engine} network rm {self._run}"

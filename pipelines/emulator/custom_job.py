@@ -4,16 +4,20 @@ The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others
 shut down. What follows when a replica fails is in restart_rules.
 """
 
-import dataclasses
-import json
 import pathlib
-import threading
 import time
 from typing import Any, cast
 
 from pipelines.emulator import job_state
+from pipelines.emulator.background_jobs import (
+    CANCELLED_CODE,
+    INTERNAL_CODE,
+    TIMEOUT_CODE,
+    BackgroundJob,
+)
 from pipelines.emulator.containers import Containers
-from pipelines.emulator.processes import Guardian
+from pipelines.emulator.messages import id_of
+from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.replica_process import Replica, replicas_of
 from pipelines.emulator.restart_rules import Consequence, consequence, error_message
 
@@ -22,64 +26,49 @@ SHUTDOWN_GRACE_SECONDS = 5.0
 REQUEST_FILE_NAME = "custom_job.json"
 CANCEL_FILE_NAME = "cancel"
 """In a job's folder, asks from another process for its end."""
-TASK_LABEL = "vertex-ai-pipelines-task"
 _POLL_SECONDS = 0.05
 
 
-class CustomJob:
+class CustomJob(BackgroundJob):
     """Runs a CustomJob that `job_rules.check` has let pass.
+
+    Args:
+        request: the CustomJob.
+        directory: a folder of its own, with the files that other processes see it by.
 
     Attributes:
         state: QUEUED, PENDING, RUNNING, then SUCCEEDED, FAILED or CANCELLED.
         retries: attempts of the whole job after the first.
-        error: why it failed, as Vertex AI puts it; empty otherwise.
         failed_replica: the one that failed the job, if one did.
     """
 
+    state = "QUEUED"
+
     def __init__(
         self,
-        job_id: str,
         request: Any,
         directory: pathlib.Path,
         guardian: Guardian,
         containers: Containers | None = None,
     ) -> None:
-        self._containers = containers
-        self.request = request
-        self.directory = directory
-        self.state = "QUEUED"
-        self.error = ""
+        super().__init__(request.labels)
+        self.request, self.directory = request, directory
         self.retries = 0
         self.failed_replica: Replica | None = None
-        self._guardian = guardian
-        self._cancelled = threading.Event()
+        self._guardian, self._containers = guardian, containers
         self._spec = request.job_spec
+        job_id = id_of(request.name)
         self.replicas = replicas_of(job_id, self._spec, directory, containers is not None)
-        self._thread = threading.Thread(target=self._run, name=f"job-{job_id}", daemon=True)
+        (directory / REQUEST_FILE_NAME).write_text(type(request).to_json(request))
+        self._write_state()
 
     @property
-    def launched_by(self) -> str:
-        """The pipeline's task whose launcher created the job; empty if none did."""
-        return self.request.labels.get(TASK_LABEL, "")
+    def processes(self) -> list[Process]:
+        return [replica.process for replica in self.replicas if replica.process]
 
-    def start(self) -> None:
-        """Starts the replicas, in the background."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """Waits for a final state, in which no replica is left."""
-        self._thread.join()
-
-    def cancel(self) -> None:
-        """SIGTERM to every replica, SIGKILL once the grace is over; returns at once."""
-        self._cancelled.set()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Run the replicas, to the job's end."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            text = type(self.request).to_json(self.request)
-            (self.directory / REQUEST_FILE_NAME).write_text(text)
-            (self.directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
             self._set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
@@ -93,11 +82,11 @@ class CustomJob:
         self._set_state(state)
 
     def _watch(self) -> tuple[str, str]:
-        """Blocks until the job is decided; returns its state and error."""
+        """Wait until the job is decided; return its state and error."""
         seconds = self._spec.scheduling.timeout.total_seconds()
         deadline = time.monotonic() + seconds if seconds else float("inf")
         asked = self.directory / CANCEL_FILE_NAME
-        while not (self._cancelled.wait(_POLL_SECONDS) or asked.exists()):
+        while not (self.cancelled.wait(_POLL_SECONDS) or asked.exists()):
             if time.monotonic() > deadline:
                 return "FAILED", (
                     f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "
@@ -114,7 +103,7 @@ class CustomJob:
                 elif not self._restart(replica):
                     self.failed_replica = replica
                     return "FAILED", error_message(
-                        replica.name, replica.status, out_of_memory=replica.out_of_memory
+                        replica.pool_name, replica.status, out_of_memory=replica.out_of_memory
                     )
         return "CANCELLED", ""
 
@@ -148,7 +137,7 @@ class CustomJob:
         return True
 
     def _stop(self, grace_seconds: float) -> None:
-        """Ends all replicas that run, together."""
+        """End all replicas that run, together."""
         running = [
             (replica, replica.process)
             for replica in self.replicas
@@ -173,27 +162,21 @@ class CustomJob:
         self.state = state
         self._write_state()
 
-    def _write_state(self) -> None:
-        """job.json, for whoever wants to look at, or end, a replica from outside."""
-        content = job_state.JobState(
+    @property
+    def snapshot(self) -> job_state.JobState:
+        """The state of the job and its replicas."""
+        code = CANCELLED_CODE if self.state == "CANCELLED" else 0
+        if self.error:
+            code = INTERNAL_CODE if self.failed_replica else TIMEOUT_CODE
+        return job_state.JobState(
             name=self.request.display_name,
             state=cast(job_state.State, self.state),
             error=self.error,
+            error_code=code,
             retries=self.retries,
-            replicas=[
-                job_state.ReplicaState(
-                    role=cast(job_state.Role, replica.role),
-                    index=replica.index,
-                    state=replica.state,
-                    pid=replica.process.pid if replica.process else None,
-                    starts=replica.starts,
-                    restarts=replica.restarts,
-                    log=str(replica.log),
-                )
-                for replica in self.replicas
-            ],
+            replicas=[*self.replicas],
         )
-        self.directory.mkdir(parents=True, exist_ok=True)
-        half = self.directory / f".{job_state.FILE_NAME}"
-        half.write_text(json.dumps(dataclasses.asdict(content), indent=1) + "\n")
-        half.replace(self.directory / job_state.FILE_NAME)
+
+    def _write_state(self) -> None:
+        """Show the state to other processes."""
+        job_state.write(self.directory, self.snapshot)

@@ -1,11 +1,9 @@
-"""The environment of every child process: a component's, and a replica's on Vertex AI."""
+"""The environment and the command of every child process."""
 
-import json
 import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from components.vertex_client import LOCAL_PROJECT
 
@@ -27,7 +25,7 @@ _THIS_MACHINE = ("127.0.0.1", "localhost")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
 
 
-def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def of_component() -> dict[str, str]:
     """Return the environment of a component's process.
 
     This interpreter comes first on PATH. A checkout of the project comes first on PYTHONPATH, and
@@ -35,20 +33,17 @@ def of_component(environment: Mapping[str, str] | None = None) -> dict[str, str]
     container's image. Nothing that makes a process believe it were a replica is
     passed on, and no proxy stands between the processes of this machine.
     """
-    source = os.environ if environment is None else environment
     kept = {
         name: value
-        for name, value in source.items()
+        for name, value in os.environ.items()
         if name not in _VERTEX_NAMES and not name.startswith(_VERTEX_PREFIXES)
     }
     return {
         **QUIET,
         **kept,
         **beside_proxies(kept),
-        "PATH": _prepend(pathlib.Path(sys.executable).parent, kept.get("PATH")),
-        "PYTHONPATH": os.pathsep.join(
-            filter(None, [_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())])
-        ),
+        "PATH": _joined(str(pathlib.Path(sys.executable).parent), kept.get("PATH")),
+        "PYTHONPATH": _joined(_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())),
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -58,68 +53,6 @@ def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
     return {"no_proxy": hosts, "NO_PROXY": hosts}
-
-
-def of_replica(
-    *,
-    pool: int,
-    index: int,
-    addresses: Sequence[Sequence[str]],
-    job_id: str,
-    job_spec: Mapping[str, Any],
-    base_output_directory: str,
-    accelerators: int,
-) -> dict[str, str]:
-    """Return the variables that Vertex AI sets for replica `index` of worker pool `pool`.
-
-    https://cloud.google.com/vertex-ai/docs/training/distributed-training
-
-    Args:
-        addresses: host:port of every replica, by worker pool; an empty pool is [].
-        job_spec: the CustomJobSpec, which Vertex AI repeats in CLUSTER_SPEC.
-        base_output_directory: URI, or empty.
-        accelerators: number attached to the replica's machine.
-    """
-    variables = {
-        "CLUSTER_SPEC": json.dumps(
-            {
-                "cluster": {
-                    f"workerpool{i}": list(pool) for i, pool in enumerate(addresses) if pool
-                },
-                "environment": "cloud",
-                "task": {"type": f"workerpool{pool}", "index": index},
-                "job": job_spec,
-            }
-        ),
-        "CLOUD_ML_JOB_ID": job_id,
-        "CLOUD_ML_PROJECT_ID": PROJECT,
-        "CLOUD_ML_REGION": LOCATION,
-    }
-    if sum(map(len, addresses)) > 1:
-        # An evaluator is never part of the cluster: it only knows what it is.
-        cluster = {
-            role: list(pool)
-            for role, pool in zip(ROLES, addresses, strict=False)
-            if pool and role != "evaluator"
-        }
-        variables["TF_CONFIG"] = json.dumps(
-            {
-                "cluster": cluster,
-                "environment": "cloud",
-                "task": {"type": ROLES[pool], "index": index},
-            }
-        )
-    if base_output_directory:
-        base = base_output_directory.rstrip("/")
-        variables["AIP_MODEL_DIR"] = f"{base}/model/"
-        variables["AIP_CHECKPOINT_DIR"] = f"{base}/checkpoints/"
-        variables["AIP_TENSORBOARD_LOG_DIR"] = f"{base}/logs/"
-    if accelerators:
-        # Without GPUs here, as many parts of the CPU stand in for them.
-        variables["LOGICAL_CPUS"] = str(accelerators)
-    else:
-        variables["CUDA_VISIBLE_DEVICES"] = ""
-    return variables
 
 
 def here(command: Sequence[str]) -> list[str]:
@@ -139,5 +72,5 @@ def component_file(command: Sequence[str]) -> pathlib.Path | None:
     return _ROOT / "components" / f"{command[list(command).index(_FUNCTION) + 1]}.py"
 
 
-def _prepend(path: pathlib.Path, rest: str | None) -> str:
-    return os.pathsep.join([str(path), rest]) if rest else str(path)
+def _joined(*paths: str | None) -> str:
+    return os.pathsep.join(filter(None, paths))

@@ -1,46 +1,92 @@
-"""Checks of Vertex AI on fields that several resources have: a function a rule."""
+"""Checks of Vertex AI on fields that several resources have."""
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator.api_error import invalid
+from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCATION
-from trainer.errors import InputError
+from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
 
+MAX_LABELS = 64
 _LONGEST_NAME = 128
+_IDS = {
+    "pipeline_job_id": (re.compile("[a-z][a-z0-9-]{0,126}"), "up to 127 of a-z, 0-9 and -"),
+    "endpoint_id": (
+        re.compile("[a-z]([a-z0-9-]{0,61}[a-z0-9])?|[1-9][0-9]{0,8}|0"),
+        "up to 63 of a-z, 0-9 and -",
+    ),
+    "model_id": (re.compile("[a-z_][a-z0-9_-]{0,62}"), "up to 63 of a-z, 0-9, _ and -"),
+    "context_id": (re.compile("[a-z0-9-]{4,128}"), "4 to 128 of a-z, 0-9 and -"),
+    "deployed_model.id": (re.compile("[0-9]{1,10}"), "up to 10 digits"),
+}
+
+
+def refuse(broken: Any, message: str) -> None:
+    """Raise the error of a request that is wrong in itself, where `broken` is true."""
+    if broken:
+        raise invalid(message)
+
+
+def refuse_state(broken: Any, message: str) -> None:
+    """Raise the error of a request that the present state does not allow."""
+    if broken:
+        raise ApiError("FAILED_PRECONDITION", message)
+
+
+def check_id(field: str, value: str) -> None:
+    """Refuse an ID of another form than its field's."""
+    form, shown = _IDS[field]
+    refuse(not form.fullmatch(value), f"{field} {value!r} is not {shown}")
+
+
+def check_required(resource: Any, where: str, *fields: str) -> None:
+    """Refuse a resource without a field that its reference calls required."""
+    for field in fields:
+        refuse(not getattr(resource, field), f"{where}{field} is required")
+
+
+def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of a field's."""
+    refuse(value not in choices, f"{field} {value!r} is none of {', '.join(choices)}")
+
+
+def check_common(resource: Any, field: str, parent: str, *, named: bool = True) -> None:
+    """Refuse a display name, labels or a key of another form or region.
+
+    Args:
+        parent: projects/P/locations/L.
+        named: the display name is required.
+    """
+    check_required(resource, f"{field}.", *(["display_name"] if named else []))
+    check_display_name(resource, field)
+    if hasattr(resource, "labels"):
+        check_labels(resource.labels)
+    if hasattr(resource, "encryption_spec"):
+        check_key(resource, parent)
 
 
 def check_display_name(resource: Any, field: str) -> None:
     """Refuse a display name of more than 128 characters."""
-    if len(resource.display_name) > _LONGEST_NAME:
-        raise invalid(f"{field}.display_name has more than {_LONGEST_NAME} characters")
+    too_long = len(resource.display_name) > _LONGEST_NAME
+    refuse(too_long, f"{field}.display_name has more than {_LONGEST_NAME} characters")
 
 
-def check_name(resource: Any, field: str) -> None:
-    """Refuse no display name, and one that is too long."""
-    if not resource.display_name:
-        raise invalid(f"{field}.display_name is required")
-    check_display_name(resource, field)
+def check_labels(labels: Mapping[str, str]) -> None:
+    """Refuse labels that are not up to 63 of a-z, 0-9, _ and -; keys begin with a letter."""
+    too_many = len(labels) > MAX_LABELS
+    refuse(too_many, f"{len(labels)} labels are given; at most {MAX_LABELS} are allowed")
+    for key, value in labels.items():
+        for text, pattern in ((key, LABEL_KEY), (value, LABEL_VALUE)):
+            refuse(not pattern.fullmatch(text), f"{text!r} is not a label")
 
 
 def check_key(resource: Any, parent: str) -> None:
     """Refuse a Cloud KMS key that is misnamed, or of another region than that of the resource."""
     key = resource.encryption_spec.kms_key_name
-    check_form("encryption_spec_key_name", key)
+    resource_names.check("encryption_spec_key_name", key)
     check_region("encryption_spec_key_name", key, parent)
-
-
-def check_form(kind: str, value: str) -> None:
-    """Refuse the name of a network, key, account or TensorBoard of another form than its field's.
-
-    Args:
-        kind: as `resource_names.check` has it.
-        value: empty for none.
-    """
-    try:
-        resource_names.check(kind, value)
-    except InputError as error:
-        raise invalid(str(error)) from None
 
 
 def check_region(kind: str, value: str, parent: str) -> None:
@@ -51,7 +97,17 @@ def check_region(kind: str, value: str, parent: str) -> None:
     """
     region = parent.rpartition("/")[2]
     if region != LOCATION:
-        try:
-            resource_names.check_region({kind: value}, region)
-        except InputError as error:
-            raise invalid(str(error)) from None
+        resource_names.check_region({kind: value}, region)
+
+
+def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> None:
+    """Refuse an update without a mask, of a field that is fixed, or of an older state.
+
+    A request without an etag overwrites whatever is there.
+    """
+    refuse(not request.update_mask.paths, "update_mask is required")
+    for path in request.update_mask.paths:
+        fixed = updatable and path.partition(".")[0] not in updatable
+        refuse(fixed, f"update_mask names {path}, which is not updatable")
+    if getattr(given, "etag", "") not in ("", getattr(present, "etag", "")):
+        raise ApiError("ABORTED", f"{given.name} has changed since etag was read")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.api_error import invalid
 
 SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule")
 _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
@@ -113,8 +113,3 @@ def to_json(message: Any) -> dict[str, Any]:
     if message is None:
         return {}
     return json_format.MessageToDict(getattr(message, "_pb", message))
-
-
-def unserved(verb: str, path: str) -> ApiError:
-    """Return the error of a request for what the emulator does not have."""
-    return ApiError("NOT_FOUND", f"{verb} {path} is not served on this machine")

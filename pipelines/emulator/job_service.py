@@ -1,121 +1,156 @@
 """JobService: CustomJobs, whose replicas are processes or containers of this machine."""
 
+import contextlib
+import datetime
 import pathlib
-import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pipelines.emulator import job_rules
-from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator import environment, job_rules, job_state, messages
+from pipelines.emulator.background_jobs import ENDED, TASK_LABEL, BackgroundJobs
 from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
-from pipelines.emulator.labels import filtered
-from pipelines.emulator.operations import PAGE_SIZE, page
+from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME, CustomJob
+from pipelines.emulator.job_state import JobState
+from pipelines.emulator.messages import id_of
+from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 
-_CANCELLED = 1
-_DEADLINE_EXCEEDED = 4
-_INTERNAL = 13
+_DELETED = "deleted"
 
 
-class JobService:
-    """Runs CustomJobs; a context manager, which cancels what still runs when it is left.
+class JobFolders(Mapping[str, Any]):
+    """Holds CustomJobs by their ID: the files in a folder of each, of whichever process.
 
-    Attributes:
-        jobs: every job that was taken, in order of creation.
-        refusals: the reason for each job that was not.
+    Args:
+        directory: has a folder a job.
+        runs: folders of runs, with a folder a job in their logs; None: there are none.
+        read: returns the state of the job of a folder.
     """
 
-    page_size = PAGE_SIZE
+    lock = contextlib.nullcontext
 
     def __init__(
-        self, directory: pathlib.Path, guardian: Guardian, containers: Containers | None = None
+        self,
+        directory: pathlib.Path,
+        runs: pathlib.Path | None = None,
+        read: Callable[[pathlib.Path], JobState] = job_state.read,
     ) -> None:
-        self._containers = containers
-        self.jobs: list[CustomJob] = []
-        self.refusals: list[str] = []
-        self._directory = directory
-        self._guardian = guardian
-        self._lock = threading.Lock()
-        self._resources: dict[str, CustomJob] = {}
+        self._read = read
+        self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
 
-    def __enter__(self) -> "JobService":
-        return self
+    def folders(self) -> dict[str, pathlib.Path]:
+        """Return the folder of each job, by its ID."""
+        paths = [
+            path.parent
+            for place, pattern in self._places
+            for path in sorted(place.glob(f"{pattern}/{job_state.FILE_NAME}"))
+        ]
+        present = [path for path in paths if not (path / _DELETED).exists()]
+        return {id_of(request_of(path).name): path for path in present}
 
-    def __exit__(self, *_: Any) -> None:
-        self.cancel()
-        self.join()
+    def __getitem__(self, job_id: str) -> Any:
+        folder = self.folders()[job_id]
+        job, state = request_of(folder), self._read(folder)
+        job.state = messages.JobState[f"JOB_STATE_{state.state}"]
+        job.start_time = time_of(folder / REQUEST_FILE_NAME)
+        if state.state in ENDED:
+            job.end_time = time_of(folder / job_state.FILE_NAME)
+        if state.error_code:
+            job.error.code, job.error.message = state.error_code, state.error
+        return job
 
-    def cancel(self) -> None:
-        """Cancel every job, as a user would in the console."""
-        for job in self.jobs:
-            job.cancel()
+    def __delitem__(self, job_id: str) -> None:
+        """End a CustomJob and show it no more; its log stays."""
+        folder = self.folders()[job_id]
+        (folder / CANCEL_FILE_NAME).touch()
+        (folder / _DELETED).touch()
 
-    def kill(self) -> None:
-        """End every replica at once."""
-        for job in self.jobs:
-            for replica in job.replicas:
-                if replica.process:
-                    replica.process.kill()
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.folders())
 
-    def join(self) -> None:
-        """Wait until every job is in a final state."""
-        for job in self.jobs:
-            job.join()
+    def __len__(self) -> int:
+        return len(self.folders())
 
-    def create_custom_job(self, request: Any) -> Any:
-        job = request.custom_job
-        try:
-            job_rules.check(job, request.parent)
-        except ApiError as error:
-            self.refusals.append(str(error))
-            raise
-        with self._lock:
-            job_id = str(len(self.jobs) + 1)
-            job.name = f"{request.parent}/customJobs/{job_id}"
-            name = job.labels.get(TASK_LABEL) or job.display_name
-            directory = self._free_directory(name)
-            run = CustomJob(job_id, job, directory, self._guardian, self._containers)
-            self._resources[job.name] = run
-            self.jobs.append(run)
-        run.start()
-        return _message(run)
 
-    def get_custom_job(self, request: Any) -> Any:
-        return _message(self._find(request.name))
+class JobService(BackgroundJobs[CustomJob]):
+    """Runs CustomJobs, and shows those of other processes.
 
-    def list_custom_jobs(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
+    Args:
+        directory: takes a folder a job.
+        runs: as for `JobFolders`.
+    """
 
-        prefix = f"{request.parent}/customJobs/"
-        found = [_message(job) for name, job in self._resources.items() if name.startswith(prefix)]
-        jobs, token = page(filtered(found, request.filter), request, self.page_size)
-        return types.ListCustomJobsResponse(custom_jobs=jobs, next_page_token=token)
+    kind = "CustomJob"
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        guardian: Guardian,
+        operations: Operations,
+        containers: Containers | None = None,
+        runs: pathlib.Path | None = None,
+    ) -> None:
+        super().__init__(operations)
+        self.kept = JobFolders(directory, runs, self._state_of)
+        self._directory, self._guardian, self._containers = directory, guardian, containers
+
+    def next_id(self) -> str:
+        return str(time.time_ns())
+
+    def check(self, job: Any, parent: str) -> None:
+        job_rules.check(job, parent)
+
+    def begin(self, job: Any) -> None:
+        directory = self._new_directory(job.labels.get(TASK_LABEL) or job.display_name)
+        self.jobs.append(CustomJob(job, directory, self._guardian, self._containers))
+        job.state = messages.JobState.JOB_STATE_QUEUED
+
+    def keep(self, job: Any) -> None:
+        """Leave it to the job, which writes its files itself."""
 
     def cancel_custom_job(self, request: Any) -> None:
-        self._find(request.name).cancel()
+        """Ask for the end of a CustomJob, in whichever process it runs."""
+        self.find(request.name)
+        (self.kept.folders()[id_of(request.name)] / CANCEL_FILE_NAME).touch()
 
-    def _find(self, name: str) -> CustomJob:
-        if name not in self._resources:
-            raise not_found(name)
-        return self._resources[name]
+    def log_entries(self) -> list[dict[str, Any]]:
+        """Return the lines of all replicas, as Cloud Logging has them."""
+        entries = []
+        for job_id, folder in self.kept.folders().items():
+            for path in sorted(folder.glob("*-*.log")):
+                role, _, index = path.stem.rpartition("-")
+                replica = f"workerpool{environment.ROLES.index(role)}-{index}"
+                labels = {"job_id": job_id, "task_name": replica}
+                entries += [
+                    {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}
+                    for line in path.read_text(errors="replace").splitlines()
+                ]
+        return entries
 
-    def _free_directory(self, name: str) -> pathlib.Path:
-        """Return a job's folder of logs: its task's name or its own, numbered where taken."""
-        taken = {job.directory.name for job in self.jobs}
+    def _state_of(self, folder: pathlib.Path) -> JobState:
+        """Return the state of a job, of this process also where the disk is full."""
+        own = [job.snapshot for job in self.jobs if job.directory == folder]
+        return own[0] if own else job_state.read(folder)
+
+    def _new_directory(self, name: str) -> pathlib.Path:
+        """Make a job's folder: its task's name or its own, numbered where taken."""
         clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-        numbered = (f"{clean}-{n}" for n in range(2, len(taken) + 3))
-        return self._directory / next(n for n in (clean, *numbered) if n not in taken)
+        number = 1
+        while True:
+            directory = self._directory / (clean if number == 1 else f"{clean}-{number}")
+            try:
+                directory.mkdir(parents=True)
+                return directory
+            except FileExistsError:
+                number += 1
 
 
-def _message(run: CustomJob) -> Any:
-    """Return the CustomJob as the API shows it now."""
-    from google.cloud.aiplatform_v1 import types
+def request_of(folder: pathlib.Path) -> Any:
+    """Return the CustomJob of a folder as it was created."""
+    return messages.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
 
-    job = types.CustomJob(run.request)
-    job.state = types.JobState[f"JOB_STATE_{run.state}"]
-    if run.error:
-        job.error.code = _INTERNAL if run.failed_replica else _DEADLINE_EXCEEDED
-        job.error.message = run.error
-    elif run.state == "CANCELLED":
-        job.error.code = _CANCELLED
-    return job
+
+def time_of(path: pathlib.Path) -> datetime.datetime:
+    """Return when a file was last written."""
+    return datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)

@@ -1,6 +1,7 @@
 """The content of job.json, in which a CustomJob shows its state to other processes."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Literal
 
@@ -12,17 +13,27 @@ Role = Literal["chief", "worker", "ps", "evaluator"]
 State = Literal["QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class ReplicaState:
-    """A replica: its worker pool's role, its index there, and what became of it so far."""
+    """A replica and its state.
+
+    Attributes:
+        role: of its worker pool.
+        index: in its worker pool.
+        log: file of its output.
+        state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
+        pid: of its last process.
+        starts: of its process, in all attempts of the job.
+        restarts: in its place, in this attempt.
+    """
 
     role: Role
     index: int
-    state: str
-    pid: int | None
-    starts: int
-    restarts: int
-    log: str
+    log: pathlib.Path
+    state: str = "PENDING"
+    pid: int | None = None
+    starts: int = 0
+    restarts: int = 0
 
     @property
     def name(self) -> str:
@@ -30,13 +41,14 @@ class ReplicaState:
         return f"{self.role}-{self.index}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class JobState:
-    """A CustomJob: its display name, its state, and its replicas."""
+    """A CustomJob: its display name, its state, its error as a google.rpc.Status, its replicas."""
 
     name: str
     state: State
     error: str
+    error_code: int = 0
     retries: int
     replicas: list[ReplicaState]
 
@@ -50,3 +62,13 @@ def read(folder: pathlib.Path) -> JobState:
     state = read_json(folder / FILE_NAME, JobState)
     assert state
     return state
+
+
+def write(folder: pathlib.Path, job: JobState) -> None:
+    """Write the state of a CustomJob, whole or not at all."""
+    names = [field.name for field in dataclasses.fields(ReplicaState)]
+    replicas = [{name: getattr(one, name) for name in names} for one in job.replicas]
+    half = folder / f".{FILE_NAME}"
+    content = {**vars(job), "replicas": replicas}
+    half.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    half.replace(folder / FILE_NAME)

@@ -1,13 +1,13 @@
 """MetadataService: executions, and contexts, which are experiments and their runs."""
 
-import re
 from collections.abc import Container
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, invalid, not_found
+from pipelines.emulator import messages
+from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator.field_rules import check_id
+from pipelines.emulator.messages import id_of
 from pipelines.emulator.operations import Operations
-
-_CONTEXT_ID = re.compile(r"[a-z0-9-]{4,128}")
 
 
 class MetadataService:
@@ -28,53 +28,38 @@ class MetadataService:
         self._runs = runs
 
     def delete_execution(self, request: Any) -> Any:
-        execution = request.name.rpartition("/")[2]
+        execution = id_of(request.name)
         if execution not in self.executions:
             raise not_found(request.name)
         self.executions.remove(execution)
         return self._operations.start(request.name)
 
     def create_context(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        check_context_id(request.context_id)
+        check_id("context_id", request.context_id)
         if request.context_id in self.experiments or request.context_id in self._runs:
             raise ApiError("ALREADY_EXISTS", f"{request.context_id} already exists")
         self.experiments[request.context_id] = []
         name = f"{request.parent}/contexts/{request.context_id}"
-        return types.Context(request.context, name=name)
+        return messages.Context(request.context, name=name)
 
     def get_context(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        context_id = request.name.rpartition("/")[2]
+        context_id = id_of(request.name)
         if context_id in self.experiments:
-            return types.Context(name=request.name, schema_title="system.Experiment")
+            return messages.Context(name=request.name, schema_title="system.Experiment")
         if context_id in self._runs:
-            return types.Context(name=request.name, schema_title="system.PipelineRun")
+            return messages.Context(name=request.name, schema_title="system.PipelineRun")
         raise not_found(request.name)
 
     def add_context_children(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        experiment = request.context.rpartition("/")[2]
+        experiment = id_of(request.context)
         if experiment not in self.experiments:
             raise not_found(request.context)
         store = request.context.partition("/contexts/")[0]
         for child in request.child_contexts:
             if not child.startswith(f"{store}/contexts/"):
                 raise not_found(child)
-            child_id = child.rpartition("/")[2]
+            child_id = id_of(child)
             # "If any … have already been added to the parent Context, they are simply skipped."
             if child_id not in self.experiments[experiment]:
                 self.experiments[experiment].append(child_id)
-        return types.AddContextChildrenResponse()
-
-
-def check_context_id(context_id: str) -> None:
-    """Refuse an ID that is not 4 to 128 of a-z, 0-9 and -.
-
-    https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.metadataStores.contexts/create
-    """
-    if not _CONTEXT_ID.fullmatch(context_id):
-        raise invalid(f"context_id {context_id!r} is not 4 to 128 of a-z, 0-9 and -")
+        return messages.AddContextChildrenResponse()

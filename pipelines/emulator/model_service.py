@@ -1,36 +1,38 @@
-"""ModelService: models, their versions and evaluations, in a file.
+"""ModelService: models, their versions and evaluations.
 
 A version is Google's own Model message, as JSON.
-https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models
 """
 
-import datetime
-import hashlib
+import contextlib
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.emulator import model_rules
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.json_file import Content, JsonFile
-from pipelines.emulator.labels import filtered
+from pipelines.emulator import field_rules, messages, model_rules
+from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_rules import DEFAULT
-from pipelines.emulator.operations import PAGE_SIZE, Operations, page
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.resources import Resources, with_etag
 
-FILE_NAME = "models.json"
 FOLDER_NAME = ".registry"
+Content = dict[str, Any]
 
 
-class ModelService:
-    """Keeps models in `<directory>/models.json`; servers and processes may share it.
+class ModelService(Resources):
+    """Keeps models in `<directory>/models`.
 
     Args:
-        directory: made when the first model is uploaded.
         uri: translates the artifact_uri that is shown.
+
+    Attributes:
+        kept: of each model the `versions` and their `evaluations` by the version's number, and
+            the `last` number that was given.
     """
 
-    page_size = PAGE_SIZE
+    kind = "Model"
+    updatable = model_rules.UPDATABLE
 
     def __init__(
         self,
@@ -38,94 +40,72 @@ class ModelService:
         operations: Operations,
         uri: Callable[[str], str] = str,
     ) -> None:
+        super().__init__(operations, directory / "models")
         self._uri = uri
-        self._file = JsonFile(directory / FILE_NAME, _is_entry)
-        self._operations = operations
 
     def upload_model(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        model = types.Model(request.model)
-        model_rules.check(model, request.parent)
-        with self._file.change() as content:
+        model = messages.Model(request.model)
+        self.check(model, request.parent)
+        with self.kept.lock():
             if request.parent_model:
                 name = request.parent_model
-                entry = _entry(content, name)
+                entry = self._entry(name)
             else:
                 if request.model_id:
-                    model_rules.check_id(request.model_id)
-                name = f"{request.parent}/models/{request.model_id or len(content) + 1}"
-                if name in content:
+                    field_rules.check_id("model_id", request.model_id)
+                name = f"{request.parent}/models/{request.model_id or self.next_id()}"
+                if id_of(name) in self.kept:
                     raise ApiError("ALREADY_EXISTS", f"{name} exists already")
-                entry = content[name] = {"last": 0, "versions": {}, "evaluations": {}}
+                entry = {"last": 0, "versions": {}, "evaluations": {}}
             entry["last"] += 1
             number = str(entry["last"])
-            now = datetime.datetime.now(datetime.timezone.utc)
+            now = self.clock.now()
             aliases = [*model.version_aliases, *([DEFAULT] if number == "1" else [])]
             del model.version_aliases[:]
             model.name, model.version_id = name, number
             model.create_time = model.version_create_time = model.version_update_time = now
             entry["versions"][number] = _to_json(model)
             model_rules.give(entry["versions"], number, aliases)
-        response = types.UploadModelResponse(model=name, model_version_id=number)
-        return self._operations.start(name, response)
+            self.kept[id_of(name)] = entry
+        response = messages.UploadModelResponse(model=name, model_version_id=number)
+        return self.operations.start(name, response)
 
-    def get_model(self, request: Any) -> Any:
+    def find(self, name: str) -> Any:
         """Return the version that a name, with @version, @alias or neither, means."""
-        entry, number = _version(self._file.read(), request.name)
+        entry, number = self._version(name)
         return self._message(entry["versions"][number])
+
+    def all(self) -> list[Any]:
+        """Return the default version of each model."""
+        return [self.find(model_id) for model_id in self.kept]
+
+    def keep(self, model: Any) -> None:
+        """Keep the fields of a version that are updatable."""
+        entry, number = self._version(f"{model.name}@{model.version_id}")
+        model.version_update_time = self.clock.now()
+        model.artifact_uri = entry["versions"][number].get("artifactUri", "")
+        entry["versions"][number] = _to_json(model)
+        self.kept[id_of(model.name)] = entry
 
     def artifacts(self, name: str) -> str:
         """Return the folder of a version's SavedModel as it was given, not as it is shown."""
-        entry, number = _version(self._file.read(), name)
+        entry, number = self._version(name)
         return entry["versions"][number].get("artifactUri", "")
 
-    def list_models(self, request: Any) -> Any:
-        """Return the default version of each model."""
-        from google.cloud.aiplatform_v1 import types
-
-        content, prefix = self._file.read(), f"{request.parent}/models/"
-        names = [name for name in content if name.startswith(prefix)]
-        versions = [_version(content, name) for name in names]
-        found = [self._message(entry["versions"][number]) for entry, number in versions]
-        models, token = page(filtered(found, request.filter), request, self.page_size)
-        return types.ListModelsResponse(models=models, next_page_token=token)
-
     def list_model_versions(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        entry = _entry(self._file.read(), request.name.partition("@")[0])
-        found = filtered(map(self._message, entry["versions"].values()), request.filter)
-        models, token = page(found, request, self.page_size)
-        return types.ListModelVersionsResponse(models=models, next_page_token=token)
-
-    def update_model(self, request: Any) -> Any:
-        """Change the fields of a version that the mask names."""
-        from google.cloud.aiplatform_v1 import types
-
-        name = request.model.name
-        with self._file.change() as content:
-            entry, number = _version(content, name)
-            model_rules.check_update(request, self._message(entry["versions"][number]).etag)
-            model = types.Model.from_json(json.dumps(entry["versions"][number]))
-            request.update_mask.MergeMessage(request.model._pb, model._pb, True, True)
-            model_rules.check(model, name.partition("/models/")[0])
-            model.version_update_time = datetime.datetime.now(datetime.timezone.utc)
-            entry["versions"][number] = _to_json(model)
-        return self._message(entry["versions"][number])
+        found = map(self._message, self._entry(request.name)["versions"].values())
+        return self.listed(found, request, "ListModelVersionsResponse", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Give aliases to a version, and take those that begin with `-`."""
         model_rules.check_version(request.name)
-        with self._file.change() as content:
-            entry, number = _version(content, request.name)
+        with self._changing(request.name) as (entry, number):
             model_rules.give(entry["versions"], number, list(request.version_aliases))
-            return self._message(entry["versions"][number])
+        return self.find(request.name)
 
     def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:
         """Note that an endpoint serves a version, or, without an ID, that it does no more."""
-        with self._file.change() as content:
-            entry, number = _version(content, name)
+        with self._changing(name) as (entry, number):
             deployed = entry["versions"][number].get("deployedModels", [])
             kept = [one for one in deployed if one["endpoint"] != endpoint]
             if deployed_id:
@@ -134,90 +114,78 @@ class ModelService:
 
     def delete_model_version(self, request: Any) -> Any:
         model_rules.check_version(request.name)
-        with self._file.change() as content:
-            entry, number = _version(content, request.name)
+        with self._changing(request.name) as (entry, number):
             model_rules.check_not_only(entry["versions"], request.name)
             model_rules.check_not_deployed(entry["versions"][number], request.name)
             model_rules.pass_on_default(entry["versions"], number)
             del entry["versions"][number]
             entry["evaluations"].pop(number, None)
-        return self._operations.start(request.name)
+        return self.operations.start(request.name)
 
-    def delete_model(self, request: Any) -> Any:
-        """Delete a model with all its versions."""
-        with self._file.change() as content:
-            for version in _entry(content, request.name)["versions"].values():
-                model_rules.check_not_deployed(version, request.name)
-            del content[request.name]
-        return self._operations.start(request.name)
+    def check_deletable(self, model: Any) -> None:
+        for version in self._entry(model.name)["versions"].values():
+            model_rules.check_not_deployed(version, model.name)
 
     def import_model_evaluation(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        evaluation = types.ModelEvaluation(request.model_evaluation)
-        if not evaluation.metrics_schema_uri:
-            raise invalid("model_evaluation.metrics_schema_uri is required")
-        with self._file.change() as content:
-            entry, number = _version(content, request.parent)
+        evaluation = messages.ModelEvaluation(request.model_evaluation)
+        field_rules.check_required(evaluation, "model_evaluation.", "metrics_schema_uri")
+        with self._changing(request.parent) as (entry, number):
             kept = entry["evaluations"].setdefault(number, [])
             model = request.parent.partition("@")[0]
             evaluation.name = f"{model}/evaluations/{number}{len(kept):03}"
-            evaluation.create_time = datetime.datetime.now(datetime.timezone.utc)
+            evaluation.create_time = self.clock.now()
             kept.append(_to_json(evaluation))
         return evaluation
 
     def list_model_evaluations(self, request: Any) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        entry, number = _version(self._file.read(), request.parent)
+        entry, number = self._version(request.parent)
         kept = entry["evaluations"].get(number, [])
-        found = [types.ModelEvaluation.from_json(json.dumps(one)) for one in kept]
-        evaluations, token = page(found, request, self.page_size)
-        return types.ListModelEvaluationsResponse(
-            model_evaluations=evaluations, next_page_token=token
-        )
+        found = [messages.ModelEvaluation.from_json(json.dumps(one)) for one in kept]
+        return self.listed(found, request, "ListModelEvaluationsResponse", "model_evaluations")
 
-    def _message(self, content: Content) -> Any:
-        from google.cloud.aiplatform_v1 import types
-
-        model = types.Model.from_json(json.dumps(content))
-        model.artifact_uri = self._uri(model.artifact_uri)
-        model.etag = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-        return model
-
-
-def _is_entry(entry: Any) -> bool:
-    """Tell a model's entry, whose versions and evaluations are Google's messages."""
-    from google.cloud.aiplatform_v1 import types
-    from google.protobuf import json_format
-
-    try:
+    def parse(self, text: str) -> Content:
+        """Return a model of a file, whose versions and evaluations must be Google's messages."""
+        entry = json.loads(text)
         for number, version in entry["versions"].items():
-            if types.Model.from_json(json.dumps(version)).version_id != number:
-                return False
+            if messages.Model.from_json(json.dumps(version)).version_id != number:
+                raise ValueError("it has another form")
         for kept in entry["evaluations"].values():
             for one in kept:
-                types.ModelEvaluation.from_json(json.dumps(one))
-        return entry["last"] >= max(map(int, entry["versions"]), default=0)
-    except (LookupError, TypeError, AttributeError, ValueError, json_format.Error):
-        return False
+                messages.ModelEvaluation.from_json(json.dumps(one))
+        if entry["last"] < max(map(int, entry["versions"]), default=0):
+            raise ValueError("it has another form")
+        return entry
 
+    def dump(self, entry: Content) -> str:
+        return json.dumps(entry, indent=1) + "\n"
 
-def _entry(content: Content, name: str) -> Content:
-    if name not in content:
-        raise ApiError("NOT_FOUND", f"The Model {name} does not exist.")
-    return content[name]
+    @contextlib.contextmanager
+    def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
+        """Yield a model and the number of a version, and keep what becomes of the model."""
+        with self.kept.lock():
+            entry, number = self._version(name)
+            yield entry, number
+            self.kept[id_of(name.partition("@")[0])] = entry
 
+    def _message(self, content: Content) -> Any:
+        model = messages.Model.from_json(json.dumps(content))
+        model.artifact_uri = self._uri(model.artifact_uri)
+        return with_etag(model)
 
-def _version(content: Content, name: str) -> tuple[Content, str]:
-    """Return a model, and the number of the version that `name` means."""
-    base, _, which = name.partition("@")
-    entry = _entry(content, base)
-    which = which or DEFAULT
-    for number, version in entry["versions"].items():
-        if which == number or which in version.get("versionAliases", []):
-            return entry, number
-    raise ApiError("NOT_FOUND", f"The Model {base}@{which} does not exist.")
+    def _entry(self, name: str) -> Content:
+        base = name.partition("@")[0]
+        if id_of(base) not in self.kept:
+            raise ApiError("NOT_FOUND", f"The Model {base} does not exist.")
+        return self.kept[id_of(base)]
+
+    def _version(self, name: str) -> tuple[Content, str]:
+        """Return a model, and the number of the version that `name` means."""
+        base, _, which = name.partition("@")
+        entry = self._entry(base)
+        for number, version in entry["versions"].items():
+            if (which or DEFAULT) in (number, *version.get("versionAliases", [])):
+                return entry, number
+        raise ApiError("NOT_FOUND", f"The Model {base}@{which or DEFAULT} does not exist.")
 
 
 def _to_json(message: Any) -> Content:

@@ -1,15 +1,12 @@
-"""Long-running operations, and lists in pages."""
+"""Long-running operations."""
 
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from pipelines.emulator.api_error import ApiError, invalid, not_found
-
-T = TypeVar("T")
-
-PAGE_SIZE = 100
+from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator.messages import parent_of
 
 
 class Operations:
@@ -31,8 +28,7 @@ class Operations:
         Args:
             is_done: is asked once the seconds are over; ApiError is what the operation ends with.
         """
-        location = "/".join(resource.split("/")[:4])
-        name = f"{location}/operations/{next(self._numbers)}"
+        name = f"{parent_of(resource)}/operations/{next(self._numbers)}"
         self._known[name] = (time.monotonic() + self.seconds, response, is_done)
         return self._operation(name)
 
@@ -62,17 +58,3 @@ class Operations:
         if operation.done:
             self._known[name] = (ready, operation, is_done)
         return operation
-
-
-def page(items: list[T], request: Any, limit: int = PAGE_SIZE) -> tuple[list[T], str]:
-    """Return the part of a list that `request` asks for, and the token of the next page.
-
-    Args:
-        limit: of a page's length.
-    """
-    token = request.page_token or "0"
-    if not token.isdigit():
-        raise invalid(f"page_token {token!r} is not one that was given")
-    start, size = int(token), min(request.page_size or limit, limit)
-    rest = str(start + size) if start + size < len(items) else ""
-    return items[start : start + size], rest

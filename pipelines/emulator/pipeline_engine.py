@@ -7,9 +7,10 @@ import shutil
 import sys
 from typing import Any
 
-from pipelines.emulator import custom_job_files, environment, job_state
+from pipelines.emulator import environment, messages
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.custom_job_files import time_of
+from pipelines.emulator.job_service import JobFolders, request_of, time_of
+from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.processes import Guardian, Process
 
 _STATES = {"CACHED": "SKIPPED", "CANCELLED": "CANCELLED"}
@@ -17,7 +18,7 @@ _LAUNCHER_TASK = "custom-training-job"
 
 
 class PipelineEngine:
-    """The `pipeline_service.Engine` of the emulator that a command starts.
+    """Executes the PipelineJobs of the emulator that a command starts.
 
     A job's artifacts lie in <folder>/runs/<job>/artifacts, which is also the job's folder in
     its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
@@ -35,6 +36,7 @@ class PipelineEngine:
         }
 
     def start(self, job: Any) -> None:
+        """Begin to execute a job, which is PENDING."""
         from google.protobuf import json_format
 
         document = json_format.MessageToDict(job._pb)
@@ -69,8 +71,9 @@ class PipelineEngine:
         )
 
     def cancel(self, job: Any) -> None:
-        if _id(job) in self._processes:
-            self._processes[_id(job)].terminate()
+        """End a job that has not ended; it is CANCELLING."""
+        if id_of(job.name) in self._processes:
+            self._processes[id_of(job.name)].terminate()
 
     def close(self) -> None:
         """End what still runs."""
@@ -78,13 +81,12 @@ class PipelineEngine:
             process.stop(5.0)
 
     def update(self, job: Any) -> None:
-        from google.cloud.aiplatform_v1 import types
-
-        parent = job.name.partition("/pipelineJobs/")[0]
-        context = f"{parent}/metadataStores/default/contexts/{_id(job)}"
+        """Bring a job's state, times, error and job_detail up to date."""
+        parent = parent_of(job.name)
+        context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
-        directory = self._folder / "runs" / _id(job)
-        process = self._processes.get(_id(job))
+        directory = self._folder / "runs" / id_of(job.name)
+        process = self._processes.get(id_of(job.name))
         over = process is None or process.finished.is_set()
         try:
             summary = json.loads((directory / "summary.json").read_text() or "{}")
@@ -97,7 +99,7 @@ class PipelineEngine:
             if state == "FAILED":
                 job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
         if state:
-            job.state = types.PipelineState[f"PIPELINE_STATE_{state}"]
+            job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
         del job.job_detail.task_details[:]
         job.job_detail.task_details.extend(self._tasks(job, directory, summary if over else {}))
 
@@ -118,7 +120,6 @@ class PipelineEngine:
 
     def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
         """Return the details of the tasks that have begun, or of all once the run has ended."""
-        from google.cloud.aiplatform_v1 import types
         from google.protobuf import json_format
 
         listed = summary.get("tasks") or [
@@ -126,30 +127,31 @@ class PipelineEngine:
             for path in sorted((directory / "logs").glob("*.log"), key=lambda one: one.name)
             if path.stem not in ("pipeline", "launcher")
         ]
-        parent = job.name.partition("/pipelineJobs/")[0]
+        parent = parent_of(job.name)
         details = []
         for number, task in enumerate(listed, start=1):
             done = directory / ".completed" / f"{task['name']}.json"
             state = task["state"]
             if state == "RUNNING" and done.is_file():
                 state = "SUCCEEDED"
-            detail = types.PipelineTaskDetail(
+            detail = messages.PipelineTaskDetail(
                 task_id=number,
                 task_name=task["name"],
-                state=types.PipelineTaskDetail.State[_STATES.get(state, state)],
+                state=messages.PipelineTaskDetail.State[_STATES.get(state, state)],
             )
             if done.is_file():
                 detail.end_time = time_of(done)
                 seconds = datetime.timedelta(seconds=task["seconds"])
                 detail.start_time = detail.end_time - seconds
                 self._put_outputs(detail, json.loads(done.read_text())["outputs"])
-            execution = f"{_id(job)}-{task['name']}"
+            execution = f"{id_of(job.name)}-{task['name']}"
             detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
             if task["name"] == _LAUNCHER_TASK:
-                mine = [f"{parent}/customJobs/{custom_job_files.number_of(path.parent)}"
-                        for path in directory.glob(f"logs/*/{job_state.FILE_NAME}")]  # fmt: skip
-                uris = [{"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
-                        for name in mine]  # fmt: skip
+                folders = JobFolders(directory / "logs").folders().values()
+                uris = [
+                    {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one.name}"}
+                    for one in map(request_of, folders)
+                ]
                 text = json.dumps({"resources": uris})
                 metadata = detail.execution._pb.metadata
                 json_format.ParseDict({"output:gcp_resources": text}, metadata)
@@ -157,15 +159,11 @@ class PipelineEngine:
         return details
 
     def _put_outputs(self, detail: Any, outputs: dict[str, Any]) -> None:
-        from google.cloud.aiplatform_v1 import types
         from google.protobuf import json_format
 
         for name, value in outputs.items():
-            if "artifact" in value:
-                artifact = types.Artifact(uri=self.uri(value["artifact"]["uri"]))
-                json_format.ParseDict(value["artifact"]["metadata"], artifact._pb.metadata)
-                detail.outputs[name] = types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
-
-
-def _id(resource: Any) -> str:
-    return str(resource.name.rpartition("/")[2])
+            if isinstance(value, dict) and "schema_title" in value:
+                artifact = messages.Artifact(uri=self.uri(value["uri"]))
+                json_format.ParseDict(value["metadata"], artifact._pb.metadata)
+                artifacts = messages.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
+                detail.outputs[name] = artifacts

@@ -145,9 +145,9 @@ class Process:
     def kill(self) -> None:
         self._signal(signal.SIGKILL, group=True)
 
-    def stop(self, grace_seconds: float, *, group: bool = False) -> None:
+    def stop(self, grace_seconds: float) -> None:
         """SIGTERM; SIGKILL once the grace is over. Returns when the process is gone."""
-        self.terminate(group=group)
+        self.terminate()
         if not self.finished.wait(grace_seconds):
             self.kill()
             self.finished.wait()

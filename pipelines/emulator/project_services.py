@@ -75,15 +75,15 @@ class ProjectServices:
 
     def get_policy(self, request: HttpRequest) -> dict[str, Any]:
         """Return the bindings; those with a condition only where version 3 is asked for."""
-        bindings: list[dict[str, Any]] = [
-            {"role": role, "members": [f"serviceAccount:{self._account}"]} for role in self.roles
-        ]
-        if json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1) < 3:
-            return {"bindings": [one for one in bindings if one["role"] not in self.conditional]}
-        for binding in bindings:
-            if binding["role"] in self.conditional:
+        version = json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1)
+        bindings = []
+        for role in self.roles:
+            binding: dict[str, Any] = {"role": role, "members": [f"serviceAccount:{self._account}"]}
+            if role in self.conditional:
                 binding["condition"] = {"expression": "request.time < timestamp('2030')"}
-        return {"version": 3, "bindings": bindings}
+            if version >= 3 or role not in self.conditional:
+                bindings.append(binding)
+        return {"version": version, "bindings": bindings}
 
     def get_role(self, request: HttpRequest) -> dict[str, Any]:
         role = request.match["role"]

@@ -5,49 +5,39 @@ import json
 import pathlib
 import signal
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from pipelines.emulator import containers as container_engine
 from pipelines.emulator import environment
 from pipelines.emulator.job_rules import is_empty
+from pipelines.emulator.job_state import ReplicaState, Role
 from pipelines.emulator.processes import Guardian, Process, reserve_port
 from pipelines.emulator.restart_rules import MAX_RESTARTS, out_of_memory_kills
 
 
-@dataclasses.dataclass
-class Replica:
-    """A replica and its state.
+@dataclasses.dataclass(kw_only=True)
+class Replica(ReplicaState):
+    """A replica with its process.
 
     Attributes:
-        state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
         started: first, on the clock of time.monotonic(), as `ended`.
         peak_memory: of all its processes, the largest resident set in bytes.
-        starts: of its process, in all attempts of the job.
-        restarts: in its place, in this attempt.
     """
 
     pool: int
-    index: int
-    log: pathlib.Path
     command: list[str]
     address: str
     image: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
-    starts: int = 0
-    restarts: int = 0
-    state: str = "PENDING"
     started: float = 0.0
     ended: float = 0.0
     peak_memory: int = 0
     _memory_kills: int = 0
 
     @property
-    def role(self) -> str:
-        return environment.ROLES[self.pool]
-
-    @property
-    def name(self) -> str:
+    def pool_name(self) -> str:
         """As Vertex AI's messages call it."""
         return f"workerpool{self.pool}-{self.index}"
 
@@ -76,7 +66,7 @@ class Replica:
         )
 
     def start(self, guardian: Guardian, containers: container_engine.Containers | None) -> None:
-        """Starts its process, or a container for it."""
+        """Start its process, or a container for it."""
         if self.starts:
             with self.log.open("a") as log:
                 in_place = f"restart {self.restarts} of {MAX_RESTARTS}"
@@ -84,17 +74,18 @@ class Replica:
         self.starts += 1
         self._memory_kills = out_of_memory_kills()
         if containers:
-            self.process = containers.replica(
-                self.name, self.image, self.command, self.environment, self.log
+            self.process = containers.start(
+                self.pool_name, self.command, self.environment, self.log, self.image
             )
         else:
             self.process = Process(
                 self.command, environment=self.environment, log=self.log, guardian=guardian
             )
-        self.state, self.started = "RUNNING", self.started or time.monotonic()
+        self.state, self.pid = "RUNNING", self.process.pid
+        self.started = self.started or time.monotonic()
 
     def note_end(self, *, failed: str = "FAILED") -> None:
-        """Keeps what became of its process, which has ended.
+        """Keep the result of its process, which has ended.
 
         Args:
             failed: the state where it did not exit with 0.
@@ -117,6 +108,7 @@ def replicas_of(
             name = f"workerpool{pool}-{index}"
             replicas.append(
                 Replica(
+                    role=cast(Role, environment.ROLES[pool]),
                     pool=pool,
                     index=index,
                     log=directory / f"{environment.ROLES[pool]}-{index}.log",
@@ -138,14 +130,52 @@ def replicas_of(
         replica.environment = {
             **inherited,
             **{variable.name: variable.value for variable in pool_spec.container_spec.env},
-            **environment.of_replica(
-                pool=replica.pool,
-                index=replica.index,
-                addresses=addresses,
-                job_id=job_id,
-                job_spec=job_spec,
-                base_output_directory=spec.base_output_directory.output_uri_prefix,
-                accelerators=pool_spec.machine_spec.accelerator_count,
-            ),
+            **_cluster(replica, addresses, job_spec),
+            **_folders(spec.base_output_directory.output_uri_prefix.rstrip("/")),
+            "CLOUD_ML_JOB_ID": job_id,
+            "CLOUD_ML_PROJECT_ID": environment.PROJECT,
+            "CLOUD_ML_REGION": environment.LOCATION,
         }
+        if count := pool_spec.machine_spec.accelerator_count:
+            # Without GPUs here, as many parts of the CPU stand in for them.
+            replica.environment["LOGICAL_CPUS"] = str(count)
+        else:
+            replica.environment["CUDA_VISIBLE_DEVICES"] = ""
     return replicas
+
+
+def _cluster(
+    replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the variables by which Vertex AI tells a replica its cluster.
+
+    https://cloud.google.com/vertex-ai/docs/training/distributed-training
+
+    Args:
+        addresses: host:port of every replica, by worker pool; an empty pool is [].
+    """
+    pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
+    spec = {
+        "cluster": {f"workerpool{n}": pool for n, pool in pools.items()},
+        "environment": "cloud",
+        "task": {"type": f"workerpool{replica.pool}", "index": replica.index},
+        "job": job_spec,
+    }
+    variables = {"CLUSTER_SPEC": json.dumps(spec)}
+    if sum(map(len, addresses)) > 1:
+        # An evaluator is never part of the cluster: it only knows what it is.
+        roles = {environment.ROLES[n]: pool for n, pool in pools.items()}
+        roles.pop("evaluator", None)
+        config = {
+            "cluster": roles,
+            "environment": "cloud",
+            "task": {"type": replica.role, "index": replica.index},
+        }
+        variables["TF_CONFIG"] = json.dumps(config)
+    return variables
+
+
+def _folders(base: str) -> dict[str, str]:
+    """Return the variables that name folders of a job's base output directory, if it has one."""
+    names = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
+    return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}

@@ -30,6 +30,11 @@ def consequence(
 ) -> Consequence:
     """Return what follows a replica's exit.
 
+    An end by SIGKILL or SIGTERM is taken for the loss of the machine: "Agent Platform restarts the
+    worker", "with up to five restarts per worker. After five restarts, if a worker fails again,
+    Agent Platform retries the entire job up to three times". SIGABRT and SIGSEGV are the "exit
+    codes that could be transient": it "tries to restart the job up to three times".
+
     Args:
         status: not 0, as a container reports it: 128 + n for signal n.
         restarts: of this replica in this attempt of the job.
@@ -39,31 +44,12 @@ def consequence(
     """
     if disable_retries or out_of_memory:
         return Consequence.FAIL_JOB
-    lost = is_lost(status)
+    lost = status in (_KILLED, _TERMINATED)
     if lost and restarts < MAX_RESTARTS:
         return Consequence.RESTART_REPLICA
-    if (lost or is_transient(status)) and retries < MAX_RETRIES:
+    if (lost or status in (_ABORTED, _SEGMENTATION_FAULT)) and retries < MAX_RETRIES:
         return Consequence.RETRY_JOB
     return Consequence.FAIL_JOB
-
-
-def is_lost(status: int) -> bool:
-    """Take an end by SIGKILL or SIGTERM for the loss of the machine.
-
-    "VM maintenance: … Agent Platform restarts the worker", "with up to five restarts per worker.
-    After five restarts, if a worker fails again, Agent Platform retries the entire job up to
-    three times before failing the entire job."
-    """
-    return status in (_KILLED, _TERMINATED)
-
-
-def is_transient(status: int) -> bool:
-    """Tell the exit codes for which the job is tried again: SIGABRT and SIGSEGV.
-
-    "If the job encountered exit codes that could be transient, Agent Platform tries to restart
-    the job up to three times": 134 and 139 of custom containers.
-    """
-    return status in (_ABORTED, _SEGMENTATION_FAULT)
 
 
 def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> str:

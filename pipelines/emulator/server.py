@@ -25,10 +25,12 @@ from typing import Any
 import grpc
 
 from components.vertex_client import TOKEN_VARIABLE
-from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.grpc_relay import RelayingServer
-from pipelines.emulator.http_rules import Method, methods, to_json, unserved
+from pipelines.emulator.http_rules import Method, methods, to_json
+from pipelines.emulator.messages import snake
 from pipelines.emulator.processes import Guardian
+from trainer.errors import InputError
 
 _LONG_PATH = 80
 
@@ -78,6 +80,7 @@ class Emulator:
         short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
         make = guardian.make_folder if guardian else tempfile.mkdtemp
         self.folder = make(prefix="emulator-", dir=short)
+        self._socket = f"unix:{self.folder}/grpc"
 
         class Handler(RequestHandler):
             emulator = self
@@ -86,7 +89,7 @@ class Emulator:
         self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._routes = [
-            (verb, re.compile(pattern), name, getattr(resource, _snake(name)))
+            (verb, re.compile(pattern), name, getattr(resource, snake(name)))
             for resource in resources
             for verb, pattern, name in getattr(resource, "routes", ())
         ]
@@ -124,10 +127,6 @@ class Emulator:
         self._started.result()
         return self._socket
 
-    @property
-    def _socket(self) -> str:
-        return f"unix:{self.folder}/grpc"
-
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
         """Have a resource answer a request, one at a time."""
         if self._project_number and not isinstance(request, HttpRequest):
@@ -137,20 +136,25 @@ class Emulator:
                     number = f"projects/{self._project_number}/"
                     setattr(request, field, re.sub("^projects/[^/]+/", number, value))
         with self._lock:
-            return function(request)
+            try:
+                return function(request)
+            # Of a check that the commands make, too.
+            except InputError as error:
+                raise invalid(str(error)) from None
 
     def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
         """Answer a REST request: HTTP code, content type and content."""
+        code, result = 200, None
         try:
             self._check_token(headers.get("Authorization", ""))
             result = self._asked(verb, url, headers, body)
         except ApiError as error:
-            return error.code, "application/json", json.dumps(error.json).encode()
+            code, result = error.code, error.json
         if isinstance(result, bytes):
-            return 200, "application/octet-stream", result
+            return code, "application/octet-stream", result
         if isinstance(result, str):
-            return 200, "text/plain", result.encode()
-        return 200, "application/json", json.dumps(result).encode()
+            return code, "text/plain", result.encode()
+        return code, "application/json", json.dumps(result).encode()
 
     def _check_token(self, given: str) -> None:
         """Refuse another user of this machine, and a page in its browser."""
@@ -172,24 +176,20 @@ class Emulator:
             match = pattern.fullmatch(parts.path) if verb == wanted else None
             if match:
                 return self.call(name, function, HttpRequest(match, query, headers, body))
-        raise unserved(verb, parts.path)
+        raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
 
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
         """Start the gRPC server; return the methods served, the server and its port."""
-        served = []
-        for method in methods():
-            snake = _snake(method.name)
-            owner = next((one for one in self.resources if hasattr(one, snake)), None)
-            if owner:
-                served.append((method, getattr(owner, snake)))
+        served = [
+            (method, getattr(owner, snake(method.name)))
+            for method in methods()
+            for owner in self.resources
+            if hasattr(owner, snake(method.name))
+        ]
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "emulator-rpc"))
-        for service in {method.service for method, _ in served}:
-            handlers = {
-                method.name: self._handler(method, function)
-                for method, function in served
-                if method.service == service
-            }
-            generic = grpc.method_handlers_generic_handler(service, handlers)
+        for method, function in served:
+            handlers = {method.name: self._handler(method, function)}
+            generic = grpc.method_handlers_generic_handler(method.service, handlers)
             server.add_generic_rpc_handlers((generic,))
         server.add_insecure_port(self._socket)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -237,11 +237,6 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
-
-
-def _snake(name: str) -> str:
-    """Return a method's name as Python has it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _serialized(message: Any) -> bytes:

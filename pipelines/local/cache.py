@@ -1,10 +1,10 @@
 """The cache of task outputs, which trusts an entry only while all it names is whole.
 
 kfp.local's own takes an artifact's folder for good as soon as it exists, and knows nothing
-of the code behind a component. Here an entry also holds every file with a checksum, and its
-key the source of what the component imports from this repository, and the packages' lock: a
-rerun after an edit of the trainer writes records again exactly when the edit is in code that
-the writing uses.
+of the code behind a component. Here an entry also holds a checksum of every file and of itself,
+and its key the source of what the component imports from this repository, and the packages' lock:
+a rerun after an edit of the trainer writes records again exactly when the edit is in code that the
+writing uses.
 """
 
 import ast
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfp import dsl
-from kfp.local.cache import LocalCache
+from kfp.local.cache import LocalCache, _MissingArtifactError
 
 from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
@@ -23,8 +23,11 @@ from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
-DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Errors of reading an entry that is not there, or that something has damaged."""
+_DAMAGES = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
+    _MissingArtifactError,
+)
+"""Errors of reading an entry that is absent or damaged, or that names what is gone."""
 
 
 class WholeCache(LocalCache):
@@ -36,30 +39,35 @@ class WholeCache(LocalCache):
         return hashlib.sha256(f"{key} {code}".encode()).hexdigest()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        try:
-            expected = json.loads(self._files_of(key).read_text())
-            outputs = super().get(key)
-            whole = outputs is not None and self._checksums(key, outputs) == expected
-        # A damaged entry is none: its task runs again, and replaces it.
-        except DAMAGED:
-            return None
-        return outputs if whole else None
+        return read_entry(pathlib.Path(self._entry_path(key)))
 
     def put(self, key: str, outputs: dict[str, Any]) -> None:
-        super().put(key, outputs)
-        # Runs of one folder may end the same task at the same time: the last one's is described.
-        kept = super().get(key)
-        if kept is not None:
-            content = json.dumps(self._checksums(key, kept)).encode()
-            storage.write_whole(str(self._files_of(key)), content, shared=True)
+        write_entry(pathlib.Path(self._entry_path(key)), outputs)
 
-    def _checksums(self, key: str, outputs: Mapping[str, Any]) -> dict[str, str]:
-        """Return a checksum of the entry itself, and of each file that it names."""
-        entry = f"{key}.json"
-        return {**files_of(outputs), entry: storage.sha256(f"{self.cache_root}/{entry}")}
 
-    def _files_of(self, key: str) -> pathlib.Path:
-        return pathlib.Path(self.cache_root, f"{key}.files.json")
+def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
+    """Keep the outputs of a task: artifacts and plain values by name."""
+    kept = {"outputs": LocalCache._serialize_outputs(dict(outputs)), "files": files_of(outputs)}
+    content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
+    # Runs of one folder may end the same task at the same time.
+    storage.write_whole(str(path), content, shared=True)
+
+
+def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:
+    """Return the outputs of an entry; None where it, or a file that it names, is not whole.
+
+    Args:
+        may_have_grown: further files in its folders are no damage.
+    """
+    try:
+        content = json.loads(path.read_text())
+        if content.pop("sha256") != _sha256(content):
+            return None
+        outputs = LocalCache._deserialize_outputs(content["outputs"])
+        kept, found = content["files"].items(), files_of(outputs).items()
+    except _DAMAGES:
+        return None
+    return outputs if kept == found or (may_have_grown and kept <= found) else None
 
 
 def fingerprint(command: Sequence[str]) -> str:
@@ -137,3 +145,7 @@ def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
             if isinstance(artifact, dsl.Artifact):
                 found.update(run_files.checksums(artifact.uri))
     return found
+
+
+def _sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -7,8 +7,8 @@ import functools
 import logging
 import pathlib
 import threading
-import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from typing import Any
 
 from rich.console import Console
@@ -17,10 +17,8 @@ from pipelines.console import print_plain, relative
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
-from pipelines.local.journal import Journal
-from pipelines.local.run_rows import rows_of
-from pipelines.local.run_state import Board
-from pipelines.local.services import Services, started_services
+from pipelines.local.run_state import Board, rows_of
+from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
@@ -111,7 +109,6 @@ def execute(
         lock: descriptor of the folder's lock, which is held.
         engine: of containers; empty: components and replicas are processes.
     """
-    artifacts = artifacts_of(record, directory)
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
     run_summary.reserve(directory)
@@ -124,59 +121,24 @@ def execute(
             made = _containers(engine, pipeline.image, record, directory, guardian, console)
             containers = stack.enter_context(made)
         services = stack.enter_context(started_services(directory, guardian, containers))
-        tasks = ProcessTasks(
-            board=board,
-            emulator=services.emulator,
-            services=(services.jobs, services.batches),
-            launcher=pipeline.launcher,
-            guardian=guardian,
-            artifacts=artifacts,
-            logs=logs,
-            journal=Journal(directory),
-            containers=containers,
-        )
+        tasks = ProcessTasks(board, services, pipeline.launcher, artifacts_of(record, directory))
         stack.callback(tasks.close)
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
         rows = functools.partial(rows_of, board, services.jobs.jobs)
         with view_of(rows, console, relative(directory)) as view:
             call = functools.partial(_call, pipeline, record, directory, tasks)
-            state, error = _followed(_Thread("kfp", call), tasks, board, view)
+            state, error = _followed(_started("kfp", call), tasks, board, view)
             board.close(state)
-        failure, content = _ended(record, state, error, board, services, directory)
-    seconds = time.monotonic() - board.started
-    run_end.show(console, content, board, failure, seconds, directory)
+        failure = run_end.failure_of(board, services, error) if state == "FAILED" else None
+        message = failure.message if failure else ""
+        content = run_summary.summarize(record, state, board, services, message)
+        run_summary.write(content, directory)
+        # A full disk has room for neither, and the run's result is told all the same.
+        with contextlib.suppress(OSError):
+            run_end.link_tensorboard(services.jobs.jobs, directory)
+    run_end.show(console, content, board, failure)
     return Run(directory, state, content)
-
-
-def _ended(
-    record: RunRecord,
-    state: str,
-    error: str,
-    board: Board,
-    services: Services,
-    directory: pathlib.Path,
-) -> tuple[run_end.Failure | None, dict[str, Any]]:
-    """Return why a run failed, if it did, and its summary, which is written."""
-    failure = None
-    if state == "FAILED":
-        failure = run_end.failure_of(board, (services.jobs, services.batches), error, directory)
-    content = run_summary.summarize(
-        record=record,
-        state=state,
-        board=board,
-        jobs=services.jobs.jobs,
-        batches=services.batches.jobs,
-        directory=directory,
-        artifacts=artifacts_of(record, directory),
-        error=failure.message if failure else "",
-        seconds=time.monotonic() - board.started,
-    )
-    run_summary.write(content, directory)
-    # A full disk has room for neither, and the run's result is told all the same.
-    with contextlib.suppress(OSError):
-        run_end.link_tensorboard(services.jobs.jobs, directory)
-    return failure, content
 
 
 def _containers(
@@ -201,28 +163,24 @@ def _containers(
     return Containers(engine, image, run_name=directory.name, mounts=seen, guardian=guardian)
 
 
-class _Thread(threading.Thread):
-    """Runs a function; `error` says why it ended early, if it did.
+def _started(name: str, function: Callable[[], None]) -> "Future[None]":
+    """Run a function in a thread that does not outlive the process.
 
-    Wait for `finished`, not in `join`: a signal that interrupts `join` makes Python before
-    3.13 call a running thread dead.
+    Wait for the future, not in Thread.join: a signal that interrupts it makes Python before 3.13
+    call a running thread dead.
     """
+    future: Future[None] = Future()
 
-    def __init__(self, name: str, function: Callable[[], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._function = function
-        self.error = ""
-        self.finished = threading.Event()
-        self.start()
-
-    def run(self) -> None:
+    def run() -> None:
         try:
-            self._function()
-        except Exception as error:
-            logging.getLogger(__name__).exception("%s ended early", self.name)
-            self.error = f"{type(error).__name__}: {error}"
-        finally:
-            self.finished.set()
+            function()
+            future.set_result(None)
+        except BaseException as error:
+            logging.getLogger(__name__).exception("%s ended early", name)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def _call(
@@ -254,26 +212,27 @@ def _call(
 
 
 def _followed(
-    thread: _Thread, tasks: ProcessTasks, board: Board, view: LiveView | PlainView
+    running: "Future[None]", tasks: ProcessTasks, board: Board, view: LiveView | PlainView
 ) -> tuple[str, str]:
-    """Show the run until its thread ends; return its state, and what ended the thread early."""
+    """Show the run until it ends; return its state, and what ended it early."""
     try:
-        while not thread.finished.wait(_FRAME_SECONDS):
+        while not wait([running], _FRAME_SECONDS).done:
             view.update()
-        return "FAILED" if thread.error or board.failed else "SUCCEEDED", thread.error
+        error = running.exception()
+        why = f"{type(error).__name__}: {error}" if error else ""
+        return "FAILED" if error or board.failed else "SUCCEEDED", why
     except KeyboardInterrupt:
-        _cancel(tasks, thread, view)
+        _cancel(tasks, running, view)
         return "CANCELLED", ""
 
 
-def _cancel(tasks: ProcessTasks, thread: _Thread, view: LiveView | PlainView) -> None:
+def _cancel(tasks: ProcessTasks, running: "Future[None]", view: LiveView | PlainView) -> None:
     """Ends what runs, and shows how it ends."""
     view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
-    stopper = _Thread("cancel", tasks.cancel)
-    while not (stopper.finished.is_set() and thread.finished.is_set()):
+    both = [_started("cancel", tasks.cancel), running]
+    while not all(one.done() for one in both):
         try:
-            waited = thread if stopper.finished.is_set() else stopper
-            waited.finished.wait(_FRAME_SECONDS)
+            wait(both, _FRAME_SECONDS)
             view.update()
         except KeyboardInterrupt:
             tasks.kill()

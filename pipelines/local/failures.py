@@ -1,11 +1,14 @@
 """Find in a log why a process failed or has warned, in as few lines as tell it."""
 
+import os
 import pathlib
 import re
+import shutil
 import signal
 from collections.abc import Iterable, Iterator
 
 from trainer.errors import EXIT_CODE, printable
+from trainer.report.formats import size
 
 LAST_LINES = 20
 
@@ -24,6 +27,8 @@ _NOISE = re.compile(
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
     r"|<frozen runpy>|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
 )
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_PATH = re.compile(r"/[^\s'\"(),;]+")
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
@@ -123,3 +128,23 @@ def without_noise(lines: Iterable[str]) -> Iterator[str]:
         in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in ("", " ", "{", "}"))
         if not in_inputs and line.strip() and not _NOISE.match(line):
             yield line.rstrip()
+
+
+def full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
+    """Say which disk is full and how much is wanted; empty where no line reports a full disk.
+
+    Args:
+        directory: of the run, which was written where a line names no file.
+    """
+    line = next((line for line in lines if _FULL.search(line)), "")
+    if not line:
+        return ""
+    named = _PATH.search(line)
+    place = pathlib.Path(named[0]) if named else directory
+    disk = next(one for one in (place, *place.parents) if os.path.ismount(one))
+    written = sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
+    free = shutil.disk_usage(disk).free
+    return (
+        f"the disk of {disk} is full: the run has written {size(written)}, and its next file "
+        f"wants more than the {size(free)} that are free; free some space and run it again"
+    )

@@ -21,10 +21,11 @@ import copy
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from pipelines.emulator.environment import LOCATION, PROJECT
+from pipelines.local.tasks import ProcessTasks
 
 CONSTANTS = {
     "{{$.pipeline_google_cloud_project_id}}": PROJECT,
@@ -38,25 +39,8 @@ _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
 _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 
 
-class Tasks(Protocol):
-    """The calls that `opened` makes to the run."""
-
-    def begin(self, task: str) -> Mapping[str, Any] | None:
-        """Task `task` is next; returns its outputs if an earlier attempt has completed it."""
-
-    def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Runs the task's container to its end; returns whether it succeeded."""
-
-    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
-        """Return the task is over; returns whether it has succeeded with what it hands on.
-
-        Args:
-            outputs: kfp artifacts and plain values by name.
-        """
-
-
 @contextlib.contextmanager
-def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
+def opened(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
     """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`.
 
     Args:
@@ -83,7 +67,7 @@ def opened(tasks: Tasks, *, cache: type, run_name: str, root: str = "") -> Itera
         yield
 
 
-def _executing(tasks: Tasks) -> Callable[..., Any]:
+def _executing(tasks: ProcessTasks) -> Callable[..., Any]:
     """Return kfp's execution of a task, told to `tasks` and not retried."""
     from kfp.local import status
     from kfp.local.orchestrator import task_executor
@@ -111,7 +95,7 @@ def _executing(tasks: Tasks) -> Callable[..., Any]:
     return execute
 
 
-def _task_handler(tasks: Tasks) -> type:
+def _task_handler(tasks: ProcessTasks) -> type:
     from kfp.local import status
 
     class TaskHandler:

@@ -5,19 +5,19 @@ import os
 import pathlib
 import signal
 import textwrap
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from pipelines.console import for_errors, print_plain, relative
-from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.job_service import JobService
 from pipelines.emulator.replica_process import Replica
-from pipelines.local import failures, full_disk
-from pipelines.local.run_state import Board
+from pipelines.local import failures
+from pipelines.local.run_state import Board, Task
+from pipelines.local.services import Services
 from pipelines.run_history import resume_command
 from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
@@ -46,60 +46,39 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(
-    board: Board,
-    services: Sequence[JobService | BatchService],
-    error: str,
-    directory: pathlib.Path,
-) -> Failure:
-    """Say why a run failed.
-
-    Args:
-        services: of the run's jobs.
-        error: what kfp itself raised, if it did.
-        directory: of the run.
-    """
-    failure = _reason(board, services, error)
+def failure_of(board: Board, services: Services, error: str) -> Failure:
+    """Return why a run failed; `error` is what kfp itself raised, if it did."""
+    task = board.failed
+    failure = _reason(task, services, error) if task else Failure(error)
     said = failures.tail(failure.log)[-_ABOUT_DISK:] if failure.log else []
-    full = full_disk.explained([failure.message, *said], directory)
-    if not full:
-        return failure
-    task = board.failed
-    return Failure(f"{task.display_name}: {full}" if task else full, failure.log)
+    if full := failures.full_disk([failure.message, *said], board.folder):
+        failure = Failure(full, failure.log)
+    name = f"{task.display_name}: " if task else ""
+    return dataclasses.replace(failure, message=f"{name}{failure.message}")
 
 
-def _reason(board: Board, services: Sequence[JobService | BatchService], error: str) -> Failure:
-    task = board.failed
-    if not task:
-        return Failure(error)
-    jobs = [job for service in services for job in service.jobs]
-    own = [job for job in jobs if job.launched_by == task.key]
-    refusals = [reason for service in services for reason in service.refusals]
+def _reason(task: Task, services: Services, error: str) -> Failure:
+    own = services.launched_by(task.key)
+    refusals = [reason for service in services.starting for reason in service.refusals]
     if own and own[-1].error:
         replica = getattr(own[-1], "failed_replica", None)
         if not replica:
-            return Failure(f"{task.display_name}: {own[-1].error}", task.log)
+            return Failure(own[-1].error, task.log)
         said = failures.user_error(replica.log, replica.returncode)
-        why = said or _killed(replica) or own[-1].error
-        return Failure(f"{task.display_name}: {why}", replica.log, bool(said))
+        return Failure(said or _killed(replica) or own[-1].error, replica.log, bool(said))
     if not own and refusals:
-        message = f"{task.display_name}: the job was refused: {refusals[-1]}"
-        return Failure(message, task.log)
+        return Failure(f"the job was refused: {refusals[-1]}", task.log)
     ending = failures.ending(task.returncode)
     remedy = failures.remedy(task.returncode)
     if own and own[-1].state == "CANCELLED":
-        message = (
-            f"{task.display_name}: its job was cancelled, since the job's launcher "
-            f"{ending or failures.ending(-signal.SIGTERM)}; {remedy}"
-        )
-        return Failure(message, task.log)
+        ending = ending or failures.ending(-signal.SIGTERM)
+        why = f"its job was cancelled, since the job's launcher {ending}; {remedy}"
+        return Failure(why, task.log)
     if ending:
-        crashed = ending.startswith("crashed")
-        message = f"{task.display_name}: the step {ending}; {remedy}"
-        return Failure(message, task.log, not crashed)
+        return Failure(f"the step {ending}; {remedy}", task.log, not ending.startswith("crashed"))
     said = failures.user_error(task.log, task.returncode)
     last = failures.last_lines(task.log, 1) or [error or "failed"]
-    return Failure(f"{task.display_name}: {said or last[0]}", task.log, bool(said))
+    return Failure(said or last[0], task.log, bool(said))
 
 
 def _killed(replica: Replica) -> str:
@@ -130,12 +109,11 @@ def show(
     summary: Mapping[str, Any],
     board: Board,
     failure: Failure | None,
-    seconds: float,
-    directory: pathlib.Path,
 ) -> None:
     """Print the run's result: warnings, and the figures or what failed and where its log is."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
+    seconds = time.monotonic() - board.started
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
         _show_failure(for_errors(console), failure)
@@ -163,9 +141,9 @@ def show(
         print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):
         print_plain(console, f"artifacts {summary['artifacts']}")
-    print_plain(console, f"run       {relative(directory)}")
+    print_plain(console, f"run       {relative(board.folder)}")
     if state == "CANCELLED":
-        print_plain(console, f"resume    {resume_command(directory)}")
+        print_plain(console, f"resume    {resume_command(board.folder)}")
 
 
 def _wrapped(console: Console, text: str) -> str:

@@ -12,8 +12,6 @@ from typing import Any
 from components.cloud_errors import in_one_line
 from trainer.data.storage import is_object, sha256
 
-_SCHEME = "gs://"
-
 
 def write_first(uri: str, content: bytes) -> None:
     """Writes an object, to learn whether that can be done at all.
@@ -44,10 +42,10 @@ def checksums(uri: str) -> dict[str, str]:
     """
     if not is_object(uri):
         return {str(path): sha256(str(path)) for path in _walk(pathlib.Path(uri))}
-    bucket, name = _parts(uri)
-    found = _client().list_blobs(bucket, prefix=name)
+    place = _blob(uri)
+    name, found = place.name, place.bucket.list_blobs(prefix=place.name)
     return {
-        f"{_SCHEME}{bucket}/{blob.name}": f"{blob.size} {blob.crc32c}"
+        f"gs://{place.bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
         for blob in found
         # Neither neighbors of the same beginning nor markers of folders.
         if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
@@ -63,18 +61,7 @@ def _walk(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _blob(uri: str) -> Any:
-    bucket, name = _parts(uri)
-    return _client().bucket(bucket).blob(name)
-
-
-def _client() -> Any:
     from google.cloud import storage
 
     # Objects belong to a bucket, and no project is asked for.
-    return storage.Client(project=None)
-
-
-def _parts(uri: str) -> tuple[str, str]:
-    """Bucket and object."""
-    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
-    return bucket, name
+    return storage.Blob.from_uri(uri, storage.Client(project=None))

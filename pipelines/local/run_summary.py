@@ -5,16 +5,17 @@ import importlib.metadata
 import json
 import pathlib
 import platform
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator import environment
-from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
-from pipelines.local.run_state import Board, Task
-from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord
+from pipelines.local.run_state import Board
+from pipelines.local.services import Services
+from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
 
 REPORT_FILE_NAME = "report.html"
 _HALF = f".{SUMMARY_FILE_NAME}"
@@ -30,24 +31,17 @@ _PACKAGES = (
 
 
 def summarize(
-    *,
-    record: RunRecord,
-    state: str,
-    board: Board,
-    jobs: list[CustomJob],
-    batches: list[BatchJob],
-    directory: pathlib.Path,
-    artifacts: str,
-    error: str,
-    seconds: float,
+    record: RunRecord, state: str, board: Board, services: Services, error: str
 ) -> dict[str, Any]:
     """Return the content of summary.json; copies the report to its place, if the run has one."""
-    evaluation = _task_with(board, "report")
+    evaluation, gate = _outputs_with(board, "report"), _outputs_with(board, "decision")
+    verdict, registration = _outputs_with(board, "verdict"), _outputs_with(board, "registered_as")
+    models = (artifact.uri for artifact in _artifacts(board, "system.Model"))
     summary: dict[str, Any] = {
         "recipe": record.recipe,
         "state": state,
         "started": record.started,
-        "seconds": round(seconds, 3),
+        "seconds": round(time.monotonic() - board.started, 3),
         "parameters": record.parameters,
         "tasks": [
             {
@@ -58,33 +52,24 @@ def summarize(
             }
             for task in board.tasks.values()
         ],
-        "custom_jobs": [_job(job) for job in jobs],
-        "batch_predictions": [_batch(job.message) for job in batches],
-        "metrics": dict(evaluation.outputs["metrics"].metadata)
-        if evaluation and "metrics" in evaluation.outputs
-        else {},
+        "custom_jobs": [_job(job) for job in services.jobs.jobs],
+        "batch_predictions": [_batch(job.message) for job in services.batches.jobs],
+        "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
         "dataset": _dataset(board),
-        "artifacts": artifacts,
-        "model": next((artifact.uri for artifact in _artifacts(board, "system.Model")), None),
-        "report": _copy_report(evaluation, directory),
-        "predictions": evaluation.outputs["predictions"].uri
-        if evaluation and "predictions" in evaluation.outputs
-        else None,
+        "artifacts": artifacts_of(record, board.folder),
+        "model": next(models, None),
+        "report": _copy_report(evaluation, board.folder),
+        "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
         "versions": _versions(),
     }
-    verdict = _task_with(board, "verdict")
     if verdict:
-        value = verdict.outputs["verdict"]
+        value = verdict["verdict"]
         summary["verdict"] = value if isinstance(value, (str, bool)) else dict(value.metadata)
-    gate = _task_with(board, "decision")
     if gate:
-        summary["gate"] = dict(gate.outputs["decision"].metadata)
-    registration = _task_with(board, "registered")
-    if registration and "registered_as" in registration.outputs:
-        summary |= _registration(registration.outputs, summary)
-    if error:
-        summary["error"] = error
-    return summary
+        summary["gate"] = dict(gate["decision"].metadata)
+    if registration:
+        summary |= _registration(registration, summary)
+    return {**summary, "error": error} if error else summary
 
 
 def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,15 +107,14 @@ def _job(job: CustomJob) -> dict[str, Any]:
         if is_empty(pool):
             continue
         machine = pool.machine_spec
+        kind = machine.accelerator_type
         replicas = [replica for replica in job.replicas if replica.pool == index]
         pools.append(
             {
                 "role": environment.ROLES[index],
                 "replicas": pool.replica_count,
                 "machine_type": machine.machine_type,
-                "accelerator_type": machine.accelerator_type.name
-                if machine.accelerator_type
-                else None,
+                "accelerator_type": kind.name if kind else None,
                 "accelerator_count": machine.accelerator_count,
                 "restarts": [max(0, replica.starts - 1) for replica in replicas],
                 "peak_memory_bytes": [replica.peak_memory for replica in replicas],
@@ -148,10 +132,10 @@ def _batch(message: Any) -> dict[str, Any]:
     }
 
 
-def _task_with(board: Board, output: str) -> Task | None:
-    """Return the last task that put out something named `output`."""
-    tasks = [task for task in board.tasks.values() if output in task.outputs]
-    return tasks[-1] if tasks else None
+def _outputs_with(board: Board, name: str) -> dict[str, Any]:
+    """Return the outputs of the last task that put out something of a name; {} if none did."""
+    found = [task.outputs for task in board.tasks.values() if name in task.outputs]
+    return found[-1] if found else {}
 
 
 def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
@@ -176,11 +160,9 @@ def _dataset(board: Board) -> dict[str, Any] | None:
     return None
 
 
-def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None:
-    """Copies the report, one self-contained file, into the run's folder."""
-    if not evaluation:
-        return None
-    content = run_files.read(evaluation.outputs["report"].uri)
+def _copy_report(evaluation: Mapping[str, Any], directory: pathlib.Path) -> str | None:
+    """Copy the report, one self-contained file, into the run's folder."""
+    content = run_files.read(evaluation["report"].uri) if evaluation else None
     if content is None:
         return None
     copy = directory / REPORT_FILE_NAME
@@ -195,8 +177,6 @@ def _copy_report(evaluation: Task | None, directory: pathlib.Path) -> str | None
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions

@@ -5,24 +5,38 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator
 
+from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.containers import Containers
+from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
+from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import FOLDER_NAME, ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from pipelines.emulator.serving_processes import ServingProcesses
 
 
 @dataclasses.dataclass(frozen=True)
 class Services:
-    """The server, and those of its services that start processes for a run."""
+    """The server and those of its services that start processes for a run; its containers."""
 
+    guardian: Guardian
+    containers: Containers | None
     emulator: Emulator
     jobs: JobService
     batches: BatchService
+
+    @property
+    def starting(self) -> tuple[JobService | BatchService, ...]:
+        """Those whose jobs are processes."""
+        return self.jobs, self.batches
+
+    def launched_by(self, task: str) -> list[CustomJob | BatchJob]:
+        """Return the jobs that a pipeline's task has launched."""
+        jobs = [job for service in self.starting for job in service.jobs]
+        return [job for job in jobs if job.launched_by == task]
 
 
 @contextlib.contextmanager
@@ -35,14 +49,11 @@ def started_services(
     # Models outlive the run that has made them: the next one meets its champion there.
     registry = directory.parent / FOLDER_NAME
     models = ModelService(registry, operations)
-    with ServingProcesses(logs / "endpoints", guardian) as servers:
+    with ModelServers(logs / "endpoints", guardian) as servers:
         endpoints = EndpointService(registry, models, operations, servers)
-        jobs = JobService(logs, guardian, containers)
+        jobs = JobService(logs, guardian, operations, containers)
         batches = BatchService(logs, guardian, models, operations)
         resources = (jobs, batches, models, endpoints, operations)
-        with (
-            Emulator(*resources, background=True, guardian=guardian) as emulator,
-            jobs,
-            batches,
-        ):
-            yield Services(emulator, jobs, batches)
+        emulator = Emulator(*resources, background=True, guardian=guardian)
+        with emulator, jobs, batches:
+            yield Services(guardian, containers, emulator, jobs, batches)

@@ -10,17 +10,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.emulator import environment, task_rules
-from pipelines.emulator.batch_job import BatchJob
-from pipelines.emulator.batch_service import BatchService
-from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import TASK_LABEL, CustomJob
-from pipelines.emulator.job_service import JobService
-from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.server import Emulator
+from components.artifact_metadata import TASK_BYTES, size
+from pipelines.emulator import environment
+from pipelines.emulator.background_jobs import TASK_LABEL
+from pipelines.emulator.processes import Process
 from pipelines.local import bucket_executor
 from pipelines.local.journal import Journal
 from pipelines.local.run_state import Board
+from pipelines.local.services import Services
 from pipelines.package import MAIL_MODULE, launcher_in
 from trainer.data.storage import is_object
 
@@ -29,40 +26,19 @@ _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
 
 
 class ProcessTasks:
-    """The `kfp_patches.Tasks` of a run.
+    """Runs the tasks of a run, as `kfp_patches` calls for them.
 
     Args:
         board: told of every change.
-        emulator: the Vertex AI that tasks speak to.
-        services: its jobs.
+        services: the Vertex AI that tasks speak to.
         launcher: module of Google's that the pipeline launches a job by; empty: it launches none.
         artifacts: folder of the run's artifacts, or its URI.
-        journal: takes what succeeded, and gives what an earlier attempt had completed.
-        containers: where components run; None: as processes.
     """
 
-    def __init__(
-        self,
-        *,
-        board: Board,
-        emulator: Emulator,
-        services: Sequence[JobService | BatchService],
-        launcher: str,
-        guardian: Guardian,
-        artifacts: str,
-        logs: pathlib.Path,
-        journal: Journal,
-        containers: Containers | None = None,
-    ) -> None:
-        self._board = board
-        self._journal = journal
-        self._containers = containers
-        self._variables = emulator.environment
-        self._emulator = emulator
-        self._services = services
-        self._guardian = guardian
-        self._artifacts = artifacts
-        self._logs = logs
+    def __init__(self, board: Board, services: Services, launcher: str, artifacts: str) -> None:
+        self._board, self._services, self._artifacts = board, services, artifacts
+        self._journal, self._guardian = Journal(board.folder), services.guardian
+        self._variables = services.emulator.environment
         self._environment = {**environment.of_component(), **self._variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
@@ -71,9 +47,11 @@ class ProcessTasks:
         self._warm = self._start_launcher(launcher) if launcher else None
 
     def begin(self, task: str) -> Mapping[str, Any] | None:
+        """Return the outputs of the next task if an earlier attempt has completed it."""
         return self._journal.get(task)
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """Run a task's container to its end; return whether it succeeded."""
         self._board.set_state(task, "RUNNING")
         log = self._board.tasks[task].log
         if MAIL_MODULE in command:
@@ -88,7 +66,7 @@ class ProcessTasks:
                 process = self._start(task, command, log, environment)
             self._running.append(process)
         process.finished.wait()
-        launched = [job for job in self._jobs() if job.launched_by == task]
+        launched = self._services.launched_by(task)
         for job in launched:
             # Without its launcher nobody would wait for it.
             job.cancel()
@@ -100,34 +78,37 @@ class ProcessTasks:
         return succeeded and not self._cancelled
 
     def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
+        """Note the end of a task; return whether it has succeeded with what it hands on.
+
+        Args:
+            outputs: kfp artifacts and plain values by name.
+        """
         entry = self._board.tasks[task]
         entry.outputs = dict(outputs)
-        if succeeded:
-            error = task_rules.check_size(outputs)
-            if error:
-                with entry.log.open("a") as log:
-                    log.write(f"InputError: {error}\n")
-            succeeded = not error
-        if succeeded:
-            self._journal.put(task, outputs)
-        if not succeeded:
+        error = check_size(outputs) if succeeded else ""
+        if error:
+            with entry.log.open("a") as log:
+                log.write(f"InputError: {error}\n")
+        if error or not succeeded:
             self._board.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
-        elif entry.state == "RUNNING":
+            return False
+        self._journal.put(task, outputs)
+        if entry.state == "RUNNING":
             self._board.set_state(task, "SUCCEEDED")
         else:
             self._board.set_state(task, "CACHED")
             self._link(task, outputs)
-        return succeeded
+        return True
 
     def cancel(self) -> None:
         """Ends what runs, with a grace, and lets nothing start any more."""
         with self._lock:
             self._cancelled = True
-        for service in self._services:
+        for service in self._services.starting:
             service.cancel()
         for process in list(self._running):
             process.terminate(group=True)
-        for service in self._services:
+        for service in self._services.starting:
             service.join()
         for process in list(self._running):
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
@@ -137,7 +118,7 @@ class ProcessTasks:
         """Ends what runs at once."""
         with self._lock:
             self._cancelled = True
-        for service in self._services:
+        for service in self._services.starting:
             service.kill()
         for process in list(self._running):
             process.kill()
@@ -148,15 +129,12 @@ class ProcessTasks:
             self._warm.kill()
             self._warm.finished.wait()
 
-    def _jobs(self) -> list[CustomJob | BatchJob]:
-        return [job for service in self._services for job in service.jobs]
-
     def _start(
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
-        if self._containers:
+        if containers := self._services.containers:
             own = {**environment.QUIET, **self._variables, **variables}
-            return self._containers.component(task, command, own, log)
+            return containers.start(task, command, own, log)
         own = {**self._environment, **variables}
         if is_object(self._artifacts):
             command = bucket_executor.in_place_of_kfps(command)
@@ -179,7 +157,7 @@ class ProcessTasks:
         stale = arguments[arguments.index("--gcp_resources") + 1]
         pathlib.Path(stale).unlink(missing_ok=True)
         request = {
-            "endpoint": self._emulator.socket,
+            "endpoint": self._services.emulator.socket,
             "labels": {TASK_LABEL: task},
             "log": str(self._board.tasks[task].log),
             "arguments": arguments,
@@ -192,7 +170,7 @@ class ProcessTasks:
         return Process(
             [*_LAUNCHER, launcher],
             environment=self._environment,
-            log=self._logs / "launcher.log",
+            log=self._board.folder / "logs" / "launcher.log",
             guardian=self._guardian,
             stdin=subprocess.PIPE,
         )
@@ -207,3 +185,18 @@ class ProcessTasks:
                 link = folder / name
                 if not link.exists() and link != pathlib.Path(uri):
                     link.symlink_to(os.path.relpath(uri, folder))
+
+
+def check_size(outputs: Mapping[str, Any]) -> str:
+    """Return why Vertex AI refuses a task's outputs, kfp artifacts and plain values; else "".
+
+    "Maximum size of JSON payload containing output parameters and artifacts per pipeline task" in
+    machine-learning/quotas.
+    """
+    found = size([vars(one) if hasattr(one, "metadata") else one for one in outputs.values()])
+    if found <= TASK_BYTES:
+        return ""
+    return (
+        f"its output parameters and the metadata of its artifacts take {found:,} bytes as JSON, of "
+        f"which Vertex AI takes {TASK_BYTES:,}; write them to a file of an artifact"
+    )

@@ -10,10 +10,10 @@ from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import Candidate
 from components.vertex_client import model_client
 from pipelines.emulator.endpoint_service import EndpointService
+from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.serving_processes import ServingProcesses
 from tests.emulator import FaultyEmulator
 from trainer.models import build_model
 from trainer.training.export import export
@@ -29,10 +29,10 @@ def vertex(tmp_path, monkeypatch):
         guardian = stack.enter_context(Guardian())
         operations = Operations()
         models = ModelService(tmp_path, operations)
-        servers = stack.enter_context(ServingProcesses(tmp_path / "logs", guardian))
+        servers = stack.enter_context(ModelServers(tmp_path / "logs", guardian))
         endpoints = EndpointService(tmp_path, models, operations, servers)
         server = FaultyEmulator(models, endpoints, operations)
-        server.endpoints = lambda: endpoints.endpoints
+        server.endpoints = endpoints.kept
         for name, value in stack.enter_context(server).environment.items():
             monkeypatch.setenv(name, value)
         yield server
@@ -88,17 +88,17 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert (ended.value.code, error.count("\n")) == (2, 1)
     assert error.startswith("error: digits@2 gets no traffic, and what was deployed before goes on")
     assert "by evaluate_model; see the log of the deployed model" in error
-    assert list(vertex.endpoints()) == ["digits"]
-    assert dict(vertex.endpoints()["digits"].traffic_split) == {"1": 100}
+    assert list(vertex.endpoints) == ["digits"]
+    assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}
 
     # The step is run again, and finds what an earlier try has left.
     vertex.drop("DeleteEndpoint", times=1)
     deploy(digit_records, copy, second)
-    assert dict(vertex.endpoints()["digits"].traffic_split) == {"2": 100}
-    assert [one.id for one in vertex.endpoints()["digits"].deployed_models] == ["1", "2"]
+    assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}
+    assert [one.id for one in vertex.endpoints["digits"].deployed_models] == ["1", "2"]
     deploy(digit_records, untrained_model, first)
     assert "digits@2 is the champion: digits@1 is not deployed" in capsys.readouterr().out
-    assert dict(vertex.endpoints()["digits"].traffic_split) == {"2": 100}
+    assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}
 
 
 def test_a_container_that_does_not_start_is_one_line(vertex, digit_records, tmp_path, capsys):
@@ -108,4 +108,4 @@ def test_a_container_that_does_not_start_is_one_line(vertex, digit_records, tmp_
     error = capsys.readouterr().err
     assert error.startswith("error: deploying digits@1: ") and error.count("\n") == 1
     assert "Model server terminated: exit code 2" in error
-    assert not vertex.endpoints()
+    assert not vertex.endpoints

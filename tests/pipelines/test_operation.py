@@ -64,6 +64,7 @@ parameters = {epochs = 5}
             "[step_machines.evaluation]: accelerator_type='NVIDIA_H100_80GB' is not one of '', ",
         ),
         ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
+        ("[serving]\nmachine_type = 'n4-standard-8'", "is not a machine type of prediction"),
         ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
         (

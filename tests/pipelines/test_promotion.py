@@ -115,13 +115,13 @@ def test_a_mistake_is_one_line(promote, monkeypatch, arguments, message):
     assert shown.count("\n") == 1
 
 
-@pytest.mark.parametrize("content", ["{", "3", '{"projects/p/locations/l/models/m": {}}'])
+@pytest.mark.parametrize("content", ["{", "3", '{"last": 1}'])
 def test_a_damaged_registry_of_this_machine_is_named_with_its_remedy(promote, tmp_path, content):
-    file = tmp_path / "runs" / FOLDER_NAME / "models.json"
+    file = tmp_path / "runs" / FOLDER_NAME / "models" / "digits.json"
     file.parent.mkdir(parents=True)
     file.write_text(content)
     code, shown = promote("--local", "--version", "1")
     assert (code, shown.count("\n")) == (2, 1)
-    assert "models.json can't be read (" in shown
+    assert "digits.json can't be read (" in shown
     assert "mend it, or take it away" in shown
     assert file.read_text() == content

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainer.machines.machine_types import accelerators, content, disk_types, types
+from trainer.machines.prediction_machines import MACHINE_TYPES
 
 
 def page(name):
@@ -46,6 +47,13 @@ def test_the_machine_types_are_those_of_the_page(compute):
     marked = {re.search("`(.*?)`", line)[1] for line in bullets if "<sup>" in line}
     tpus = {name for family in content()["families"] for name in family.get("tpus", ())}
     assert marked == {one.name for one in types().values() if one.accelerator} | tpus
+
+
+def test_models_predict_on_the_machines_of_the_page():
+    listed = between(
+        page("predictions/configure-compute"), "### Machine types: CPU", "### Machine types: GPU"
+    )
+    assert matching(r"\| `([a-z0-9-]+)` .*", listed) == set(MACHINE_TYPES)
 
 
 def test_the_accelerators_are_those_of_the_page(compute):

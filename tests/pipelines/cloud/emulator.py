@@ -8,12 +8,13 @@ from google.protobuf import json_format
 
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
+from pipelines.emulator.log_entries import LogEntries
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.monitoring_service import MonitoringService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
-from pipelines.emulator.run_resources import RunResources
+from pipelines.emulator.resources import Resources
 from pipelines.emulator.schedule_service import ScheduleService
 from tests.emulator import NUMBER, FaultyEmulator
 
@@ -48,6 +49,12 @@ class Outcome:
         self.launched, self.metrics = launched, metrics or {}
 
 
+class CustomJobs(Resources):
+    """Those that a run would have left."""
+
+    kind = "CustomJob"
+
+
 class VertexEmulator(FaultyEmulator):
     """All resources, in pages of two; the engine of its pipeline jobs, too.
 
@@ -70,19 +77,21 @@ class VertexEmulator(FaultyEmulator):
         self._polls, self._number = {}, 1000
         pipelines = PipelineService(self, operations, clock)
         schedules = ScheduleService(pipelines, operations, clock)
-        self.resources_of_runs = RunResources(operations)
-        self._models = ModelService(folder, operations)
-        metadata = MetadataService(operations, pipelines.pipeline_jobs)
-        endpoints = self._endpoints = EndpointService(folder, self._models, operations)
+        custom_jobs, self.log_entries = CustomJobs(operations), []
+        models = ModelService(folder, operations)
+        metadata = MetadataService(operations, pipelines.kept)
+        endpoints = EndpointService(folder, models, operations)
         monitoring = MonitoringService(endpoints, operations)
-        self.monitoring_jobs = monitoring.jobs
-        services = [pipelines, schedules, self.resources_of_runs, self._models, endpoints]
+        self.monitoring_jobs = monitoring.kept
+        services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:
             service.page_size = 2
-        self.pipeline_jobs, self.schedules = pipelines.pipeline_jobs, schedules.schedules
-        self.custom_jobs = self.resources_of_runs.custom_jobs
+        self.pipeline_jobs, self.schedules = pipelines.kept, schedules.kept
+        self.custom_jobs, self.endpoints = custom_jobs.kept, endpoints.kept
+        self.models = models.kept
+        log = LogEntries(lambda: self.log_entries)
         self.executions, self.experiments = metadata.executions, metadata.experiments
-        super().__init__(*services, monitoring, metadata, operations)
+        super().__init__(*services, log, monitoring, metadata, operations)
 
     def call(self, name, function, request):
         if name == "ListLogEntries":
@@ -92,29 +101,15 @@ class VertexEmulator(FaultyEmulator):
                 return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
         return super().call(name, function, request)
 
-    @property
-    def endpoints(self):
-        return self._endpoints.endpoints
-
-    @property
-    def log_entries(self):
-        return self.resources_of_runs.log_entries
-
-    @log_entries.setter
-    def log_entries(self, entries):
-        self.resources_of_runs.log_entries = entries
-
     def put_version(self, model_id, version):
         """Adds a version to a model as it is, whenever it was made."""
-        with self._models._file.change() as content:
-            empty = {"last": 0, "versions": {}, "evaluations": {}}
-            entry = content.setdefault(f"{LOCATION}/models/{model_id}", empty)
-            entry["last"] = max(entry["last"], int(version.version_id))
-            entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
-            entry["last"] = max(entry["last"], int(version.version_id))
+        entry = self.models.get(model_id, {"last": 0, "versions": {}, "evaluations": {}})
+        entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
+        entry["last"] = max(map(int, entry["versions"]))
+        self.models[model_id] = entry
 
     def version_numbers(self, model_id):
-        return list(self._models._file.read()[f"{LOCATION}/models/{model_id}"]["versions"])
+        return list(self.models[model_id]["versions"])
 
     def start(self, job):
         outcome = self.outcomes.pop(0) if self.outcomes else Outcome()

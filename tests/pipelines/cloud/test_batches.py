@@ -98,6 +98,7 @@ def test_a_batch_prediction_is_sent_as_compiled(
         (["gs://bucket/in/*.jsonl", "--set", "output=answers"], "output: 'answers' is on this mac"),
         (["gs://bucket/in/*.jsonl", "--set", "model_name=other"], "other has no champion in proj"),
         (["bq://p.d.t", "--set", f"encryption_spec_key_name={KEY}"], "takes no encryption key"),
+        (["bq://p.d.t"], "is of BigQuery, where Vertex AI writes the predictions then, too"),
     ],
 )
 def test_nothing_is_sent_when_the_request_is_wrong(
@@ -175,6 +176,10 @@ def test_its_schedule_is_one_of_its_own(vertex, command, with_batch):
             "[batch]: unknown parameter 'machine_tpye'; did you",
         ),
         (('"n1-standard-8"', "8"), "[batch]: machine_type=8 is not text"),
+        (
+            ('"n1-standard-8"', '"n4-standard-8"'),
+            "'n4-standard-8' is not a machine type of prediction; did you mean",
+        ),
         (("replica_count = 4", "replica_count = 0"), "replica_count=0"),
         (("0 5 * * *", "0 5"), "[batch.schedule]: cron='0 5' is not five fields"),
     ],

@@ -129,12 +129,10 @@ def test_endpoints_that_are_billed_for_nothing_are_told(vertex, command, bucket)
     model_version(vertex, "1", 90, ["champion", "default"])
     assert command("deploy", "digits")[0] == 0
     assert "endpoint" not in command("clean", "--older-than", "30d")[1]
-    content = vertex._endpoints._file
-    with content.change() as endpoints:
-        (name,) = endpoints
-        idle = {**endpoints[name], "trafficSplit": {}}
-        test = {**endpoints[name], "name": f"{name}-test-1"}
-        endpoints.update({name: idle, test["name"]: test})
+    endpoint = vertex.endpoints["digits"]
+    vertex.endpoints["digits-test-1"] = types.Endpoint(endpoint, name=f"{endpoint.name}-test-1")
+    endpoint.traffic_split = {}
+    vertex.endpoints["digits"] = endpoint
     code, shown, _ = command("clean", "--older-than", "30d")
     assert code == 0
     assert "kept: endpoint digits: billed, without traffic; `deploy --undeploy` ends it" in shown

@@ -11,6 +11,7 @@ from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.metadata_service import MetadataService
+from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.monitoring_service import MonitoringService
 from pipelines.emulator.operations import Operations
@@ -18,7 +19,6 @@ from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
-from pipelines.emulator.serving_processes import ServingProcesses
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"
@@ -50,10 +50,10 @@ class Services:
         runs = PipelineService(Idle(), operations, self.clock)
         self.scheduler = ScheduleService(runs, operations, self.clock)
         guardian = stack.enter_context(Guardian())
-        jobs = stack.enter_context(JobService(folder, guardian))
+        jobs = stack.enter_context(JobService(folder / "jobs", guardian, operations))
         servers = None
         if serves:
-            servers = stack.enter_context(ServingProcesses(folder / "endpoints", guardian))
+            servers = stack.enter_context(ModelServers(folder / "endpoints", guardian))
         models = ModelService(folder, operations)
         endpoints = EndpointService(folder, models, operations, servers)
         kept = folder / "batchPredictionJobs"

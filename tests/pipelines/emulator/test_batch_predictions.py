@@ -42,6 +42,7 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
             {"encryption_spec__kms_key_name": KEY.format("us-central1"), "input_config": TABLE},
             "not supported with BigQuery",
         ),
+        ({"input_config": TABLE}, "predictions_format must be bigquery"),
         ({"input_config__instances_format": "parquet"}, "'parquet' is none of jsonl, csv, tf-r"),
         ({"input_config__instances_format": "bigquery"}, "is read from input_config.bigquery_so"),
         ({"input_config": {**TABLE, "instances_format": "csv"}}, "is read from input_config.gcs_"),
@@ -54,7 +55,7 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
         ({"output_config__predictions_format": "tf-record"}, "'tf-record' is none of jsonl, csv"),
         ({"output_config__predictions_format": "bigquery"}, "written to output_config.bigquery_de"),
         ({"output_config__gcs_destination__output_uri_prefix": "out"}, "'out' is not a Cloud Stor"),
-        ({"instance_config": {"instance_type": "list"}}, "neither object nor array"),
+        ({"instance_config": {"instance_type": "list"}}, "none of object, array"),
         (
             {"instance_config__instance_type": "object", "input_config__instances_format": "csv"},
             "does not apply to csv",
@@ -209,7 +210,7 @@ def test_a_job_that_can_not_answer_says_why_and_leaves_no_server(
     job = run(services, str(tmp_path), "jsonl", [lines], tmp_path / "out")
     assert job.error.message.startswith("model server never became ready.")
     assert all(
-        process.finished.is_set() for one in services.batches.jobs for process in one.replicas
+        process.finished.is_set() for one in services.batches.jobs for process in one.processes
     )
 
 

@@ -8,10 +8,9 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import JobServiceClient
 
 from components.vertex_client import local_credentials, service
-from pipelines.emulator.custom_job_files import CustomJobFiles
+from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from pipelines.emulator.run_resources import RunResources
 from pipelines.emulator.server import Emulator
 from tests.pipelines.emulator.services import PARENT, changed
 from tests.pipelines.emulator.test_refused_jobs import JOB, POOL
@@ -31,9 +30,9 @@ def clients(tmp_path):
         found = []
         for transport in ("rest", "grpc"):
             operations = Operations()
-            files = CustomJobFiles(tmp_path, stack.enter_context(Guardian()))
-            server = stack.enter_context(Emulator(RunResources(operations, files), operations))
-            stack.enter_context(files.service)
+            guardian = stack.enter_context(Guardian())
+            jobs = stack.enter_context(JobService(tmp_path / "jobs", guardian, operations))
+            server = stack.enter_context(Emulator(jobs, operations))
             credentials = local_credentials(server.environment)
             found.append(
                 service(
@@ -66,12 +65,12 @@ def test_a_damaged_state_of_a_job_is_told_to_its_clients(clients, tmp_path):
     one, other = clients
     name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
     one.cancel_custom_job(name=name)
-    (folder,) = (tmp_path / "jobs").glob("*/*")
+    (folder,) = (tmp_path / "jobs").iterdir()
     deadline = time.monotonic() + 120
     while '"CANCELLED"' not in (folder / "job.json").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     (folder / "job.json").write_text("[]")
-    for client in (one, other):
-        with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
-            client.get_custom_job(name=name)
+    with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
+        other.get_custom_job(name=name)
+    assert one.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"

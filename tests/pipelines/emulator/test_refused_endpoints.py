@@ -62,6 +62,11 @@ def test_an_endpoint_that_a_page_rules_out_is_refused(services):
         ({"id": "2", "dedicated_resources__min_replica_count": 0}, "must be at least 1"),
         ({"id": "2", "dedicated_resources__min_replica_count": 3}, "2 is less than min_replica"),
         ({"id": "2", "dedicated_resources__machine_spec": {}}, "machine_type is required"),
+        (
+            # One that trains.
+            {"id": "2", "dedicated_resources__machine_spec__machine_type": "n4-standard-4"},
+            "machine_type='n4-standard-4' is not a machine type of prediction",
+        ),
     ],
 )
 def test_a_deployment_that_a_page_rules_out_is_refused(services, endpoint, fields, reason):

@@ -8,6 +8,7 @@ import pytest
 from kfp import compiler
 
 from pipelines.emulator.job_service import JobService
+from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
 
@@ -60,7 +61,8 @@ def records_package(tmp_path_factory):
 
 @pytest.fixture
 def service(tmp_path):
-    with Guardian() as guardian, JobService(tmp_path / "logs", guardian) as service:
+    folder = tmp_path / "logs"
+    with Guardian() as guardian, JobService(folder, guardian, Operations()) as service:
         yield service
 
 

@@ -27,8 +27,8 @@ def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_pat
         return result.summary
 
     def endpoint():
-        endpoints = json.loads((tmp_path / "runs" / ".registry" / "endpoints.json").read_text())
-        (one,) = endpoints.values()
+        (path,) = (tmp_path / "runs" / ".registry" / "endpoints").glob("*.json")
+        one = json.loads(path.read_text())
         return one["trafficSplit"], [model["id"] for model in one["deployedModels"]]
 
     first = summary(epochs=1, min_accuracy=0, deploy_champion=True)
@@ -47,8 +47,8 @@ def test_a_better_model_displaces_the_champion_and_an_equal_one_does_not(tmp_pat
     asked = summary(epochs=1, min_accuracy=0, register_challengers=True)
     assert (asked["verdict"], asked["registered"]) == ("rejected", "digits@3")
     assert asked["registered_as"] == "challenger"
-    models = json.loads((tmp_path / "runs" / ".registry" / "models.json").read_text())
-    (digits,) = models.values()
+    path = tmp_path / "runs" / ".registry" / "models" / "digits.json"
+    digits = json.loads(path.read_text())
     assert {number: sorted(v["versionAliases"]) for number, v in digits["versions"].items()} == {
         "1": ["champion-1"],
         "2": ["champion", "champion-2", "default"],

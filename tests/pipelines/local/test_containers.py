@@ -139,11 +139,11 @@ def test_a_container_that_fails_fails_its_task(engine, tmp_path):
     with Guardian() as guardian:
         arguments = {"run_name": f"test-{os.getpid()}", "mounts": {}, "guardian": guardian}
         with containers.Containers(engine, IMAGE, **arguments) as opened:
-            child = opened.component("fails", ["sh", "-c", "id -u; exit 7"], {}, tmp_path / "log")
+            child = opened.start("fails", ["sh", "-c", "id -u; exit 7"], {}, tmp_path / "log")
             assert child.finished.wait(300)
             assert child.returncode == 7
             assert "1000" in (tmp_path / "log").read_text().split()
-            hangs = opened.replica("workerpool0-0", IMAGE, ["sleep", "600"], {}, tmp_path / "log2")
+            hangs = opened.start("workerpool0-0", ["sleep", "600"], {}, tmp_path / "log2", IMAGE)
             while not running(engine):
                 assert not hangs.finished.wait(0.2), (tmp_path / "log2").read_text()
             hangs.kill()

@@ -231,7 +231,7 @@ def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
 def test_a_report_without_room_for_its_copy_is_left_out(small_disk, tmp_path):
     report = tmp_path / "report.html"
     report.write_bytes(bytes(2 << 20))
-    evaluation = SimpleNamespace(outputs={"report": SimpleNamespace(uri=str(report))})
+    evaluation = {"report": SimpleNamespace(uri=str(report))}
     assert run_summary._copy_report(evaluation, small_disk) is None
     assert list(small_disk.iterdir()) == []
 

@@ -78,7 +78,10 @@ def test_an_update_changes_what_its_mask_names_unless_it_is_late(served):
         served.update_model(model=read, update_mask=mask, retry=None)
     read.etag = ""
     assert served.update_model(model=read, update_mask={"paths": ["labels"]}).labels == read.labels
-    for paths, reason in (([], "update_mask is required"), (["name"], "name can't be updated")):
+    for paths, reason in (
+        ([], "update_mask is required"),
+        (["name"], "name, which is not updatable"),
+    ):
         with pytest.raises(exceptions.BadRequest, match=reason):
             served.update_model(model=read, update_mask={"paths": paths})
 
@@ -151,7 +154,7 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with ModelService(tmp_path / "file" / ".registry", "") as server:
         client = model_client("local", server.environment)
-        with pytest.raises(exceptions.BadRequest, match=r"file/.registry/models.json can't be"):
+        with pytest.raises(exceptions.BadRequest, match=r"file/.registry/models can't be"):
             upload(client, "one", model_id="digits")
 
 
@@ -170,15 +173,15 @@ def test_a_damaged_file_is_named_and_breaks_no_connection(tmp_path, change):
     with ModelService(tmp_path, "") as server:
         client = model_client("local", server.environment)
         upload(client, "one", model_id="digits")
-        text = (tmp_path / "models.json").read_text()
+        text = (tmp_path / "models" / "digits.json").read_text()
         assert change[0] in text
-        (tmp_path / "models.json").write_text(text.replace(*change))
+        (tmp_path / "models" / "digits.json").write_text(text.replace(*change))
         for call in (
             lambda: list(client.list_models(parent=PARENT)),
             lambda: client.get_model(name=DIGITS),
             lambda: upload(client, "two", parent_model=DIGITS),
         ):
-            with pytest.raises(exceptions.BadRequest, match=r"models.json can't be read"):
+            with pytest.raises(exceptions.BadRequest, match=r"digits.json can't be read"):
                 call()
 
 

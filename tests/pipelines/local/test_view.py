@@ -7,8 +7,7 @@ import types
 import pytest
 from rich.console import Console
 
-from pipelines.local.run_rows import rows_of
-from pipelines.local.run_state import Board
+from pipelines.local.run_state import Board, rows_of
 from pipelines.run_view import LiveView, PlainView, view_of
 
 

@@ -1,0 +1,186 @@
+"""Resources of a kind, and the methods that every kind has: create, get, list, update, delete."""
+
+import contextlib
+import hashlib
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipelines.emulator import field_rules, messages
+from pipelines.emulator.api_error import ApiError, invalid, not_found
+from pipelines.emulator.clock import Clock
+from pipelines.emulator.messages import id_of, parent_of, snake
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.resource_store import FolderStore, MemoryStore
+
+_TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
+
+
+class Resources:
+    """Keeps the resources of a kind, and answers requests for them.
+
+        class ScheduleService(Resources):
+            kind = "Schedule"      # answers CreateSchedule, GetSchedule, ListSchedules and so on
+
+    A kind overrides what is its own: `check`, `begin`, `shown`, `change` and `check_deletable`.
+
+    Args:
+        folder: keeps them beyond this process, and for others; None: memory alone.
+
+    Attributes:
+        kind: name of the message.
+        updatable: fields that an update may name; empty: all.
+        kept: the resources by their ID.
+    """
+
+    kind = ""
+    updatable: tuple[str, ...] = ()
+    page_size = 100
+
+    def __init_subclass__(cls) -> None:
+        """Name the methods as the API does."""
+        super().__init_subclass__()
+        name = snake(cls.kind)
+        for method in ("create", "get", "update", "delete"):
+            setattr(cls, f"{method}_{name}", getattr(cls, method))
+        setattr(cls, f"list_{name}s", cls.page)
+
+    def __init__(
+        self,
+        operations: Operations,
+        folder: pathlib.Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.operations, self.clock = operations, clock or Clock()
+        self.kept: Any = FolderStore(folder, self.parse, self.dump) if folder else MemoryStore()
+        self._field = snake(self.kind)
+
+    def create(self, request: Any) -> Any:
+        resource = getattr(messages, self.kind)(getattr(request, self._field))
+        given = getattr(request, f"{self._field}_id", "")
+        with self.kept.lock():
+            if given:
+                field_rules.check_id(f"{self._field}_id", given)
+            self.check(resource, request.parent)
+            resource_id = given or self.next_id()
+            if resource_id in self.kept:
+                raise ApiError("ALREADY_EXISTS", f"{self.kind} {resource_id} already exists")
+            collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
+            resource.name = f"{request.parent}/{collection}/{resource_id}"
+            resource.create_time = self.clock.now()
+            self.begin(resource)
+            self.keep(resource)
+        return resource
+
+    def get(self, request: Any) -> Any:
+        return self.find(request.name)
+
+    def page(self, request: Any) -> Any:
+        """Return a page of the list."""
+        mine = [one for one in self.all() if one.name.startswith(f"{request.parent}/")]
+        return self.listed(mine, request, f"List{self.kind}sResponse", f"{self._field}s")
+
+    def update(self, request: Any) -> Any:
+        """Change the fields that the mask names."""
+        given = getattr(request, self._field)
+        with self.changing(given.name) as present:
+            field_rules.check_update(request, given, present, self.updatable)
+            changed = type(present)(present)
+            request.update_mask.MergeMessage(given._pb, changed._pb, True, True)
+            self.check(changed, parent_of(given.name))
+            self.change(request, present, changed)
+            present._pb.CopyFrom(changed._pb)
+        return self.find(given.name)
+
+    def delete(self, request: Any) -> Any:
+        with self.kept.lock():
+            self.check_deletable(self.find(request.name))
+            del self.kept[id_of(request.name)]
+        return self.operations.start(request.name)
+
+    def find(self, name: str) -> Any:
+        """Return a resource; raises ApiError where there is none."""
+        try:
+            resource = self.kept[id_of(name)]
+        except KeyError:
+            raise not_found(name) from None
+        return self.shown(resource)
+
+    def all(self) -> list[Any]:
+        """Return all resources."""
+        return [self.shown(one) for one in self.kept.values()]
+
+    def keep(self, resource: Any) -> None:
+        self.kept[id_of(resource.name)] = resource
+
+    @contextlib.contextmanager
+    def changing(self, name: str) -> Iterator[Any]:
+        """Yield a resource, and keep what becomes of it."""
+        with self.kept.lock():
+            resource = self.find(name)
+            yield resource
+            self.keep(resource)
+
+    def listed(self, found: Iterable[Any], request: Any, response: str, field: str) -> Any:
+        """Return the part of a list that a request asks for, and the token of the next page."""
+        passed = _filtered(list(found), request.filter)
+        token = request.page_token or "0"
+        if not token.isdigit():
+            raise invalid(f"page_token {token!r} is not one that was given")
+        start, size = int(token), min(request.page_size or self.page_size, self.page_size)
+        rest = str(start + size) if start + size < len(passed) else ""
+        part = passed[start : start + size]
+        return getattr(messages, response)(**{field: part, "next_page_token": rest})
+
+    def next_id(self) -> str:
+        """Return a number that no resource has."""
+        return str(max(map(int, filter(str.isdigit, self.kept)), default=0) + 1)
+
+    def parse(self, text: str) -> Any:
+        return getattr(messages, self.kind).from_json(text)
+
+    def dump(self, resource: Any) -> str:
+        return str(type(resource).to_json(resource))
+
+    def check(self, resource: Any, parent: str) -> None:
+        """Refuse a resource that breaks a rule; its parent is projects/P/locations/L."""
+        field_rules.check_common(resource, self._field, parent)
+
+    def begin(self, resource: Any) -> None:
+        """Do what follows the creation of a resource."""
+
+    def shown(self, resource: Any) -> Any:
+        """Return a resource as it is at present."""
+        return resource
+
+    def change(self, request: Any, present: Any, changed: Any) -> None:
+        """Refuse a change, or do what follows it."""
+
+    def check_deletable(self, resource: Any) -> None:
+        """Refuse to delete a resource in its present state."""
+
+
+def with_etag(resource: Any) -> Any:
+    """Return a resource with the digest of its content as its etag."""
+    resource.etag = ""
+    content = resource._pb.SerializeToString(deterministic=True)
+    resource.etag = hashlib.sha256(content).hexdigest()[:16]
+    return resource
+
+
+def _filtered(found: list[Any], text: str) -> list[Any]:
+    """Return the resources that a filter lets pass.
+
+    Its terms, joined by AND: `labels.KEY="VALUE"`, and `pipelineName="NAME"` of PipelineJobs.
+    """
+    for term in filter(None, text.split(" AND ")):
+        match = _TERM.fullmatch(term)
+        if not match:
+            raise invalid(f"filter {term!r} is not supported on this machine")
+        key, value = match.groups()
+        if key:
+            found = [one for one in found if one.labels.get(key) == value]
+        else:
+            found = [one for one in found if one.pipeline_spec["pipelineInfo"]["name"] == value]
+    return found

@@ -1,0 +1,36 @@
+"""The machine types on which models predict, in batches and at endpoints: not those that train.
+
+Without accelerators, of Google's machine-learning/predictions/configure-compute in August 2026:
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/configure-compute
+"""
+
+from trainer.errors import InputError
+from trainer.fields import nearest
+
+_VCPUS = {
+    "e2-standard": (2, 4, 8, 16, 32),
+    "e2-highmem": (2, 4, 8, 16),
+    "e2-highcpu": (2, 4, 8, 16, 32),
+    "n1-standard": (2, 4, 8, 16, 32),
+    "n1-highmem": (2, 4, 8, 16, 32),
+    "n1-highcpu": (4, 8, 16, 32),
+    "n2-standard": (2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
+    "n2-highmem": (2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
+    "n2-highcpu": (2, 4, 8, 16, 32, 48, 64, 80, 96),
+    "n2d-standard": (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
+    "n2d-highmem": (2, 4, 8, 16, 32, 48, 64, 80, 96),
+    "n2d-highcpu": (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
+    "c2-standard": (4, 8, 16, 30, 60),
+    "c2d-standard": (2, 4, 8, 16, 32, 56, 112),
+    "c2d-highcpu": (2, 4, 8, 16, 32, 56, 112),
+    "c2d-highmem": (2, 4, 8, 16, 32, 56, 112),
+    "c3-highcpu": (4, 8, 22, 44, 88, 176),
+}
+MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcpus in sizes]
+
+
+def check_prediction_machine(option: str, name: str) -> None:
+    """Raise InputError for a machine type on which no model predicts; `option` names it."""
+    if name not in MACHINE_TYPES:
+        hint = nearest(name, MACHINE_TYPES)
+        raise InputError(f"{option}={name!r} is not a machine type of prediction{hint}")
