@@ -94,24 +94,23 @@ class ImageInstances:
         keys: list[Any] = [None] * len(instances)
         if isinstance(instances, np.ndarray):
             return Request(keys, [Part(DEFAULT, list(range(len(keys))), {self._name: instances})])
-        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in self._arguments}
+        found: dict[str, dict[int, Any]] = {name: {} for name in self._arguments}
         problems: dict[int, str] = {}
         for place, instance in enumerate(instances):
             try:
                 if isinstance(instance, dict):
                     keys[place] = key_of(instance)
                 signature, value = self._value(instance)
-                found[signature].append((place, value))
+                found[signature][place] = value
             except InstanceError as error:
                 problems[place] = str(error)
         if problems:
             raise BadInstancesError(problems, keys)
         parts = []
-        for signature, argument in self._arguments.items():
-            if found[signature]:
-                places, values = map(list, zip(*found[signature], strict=True))
-                kind = np.uint8 if signature == DEFAULT else object
-                parts.append(Part(signature, places, {argument: np.array(values, kind)}))
+        for signature, values in found.items():
+            if values:
+                array = np.array([*values.values()], np.uint8 if signature == DEFAULT else object)
+                parts.append(Part(signature, [*values], {self._arguments[signature]: array}))
         return Request(keys, parts)
 
     def blank(self) -> list[Any]:
@@ -125,15 +124,14 @@ class ImageInstances:
         """Return the signature that takes an instance, and its value for it."""
         value = instance
         if isinstance(instance, dict):
-            names = [name for name in instance if name != KEY]
-            if len(names) != 1 or names[0] not in self._names:
+            value = {name: content for name, content in instance.items() if name != KEY}
+            if len(value) != 1 or not value.keys() <= self._names:
                 raise InstanceError(
-                    f"has the fields {shown(', '.join(names))}; give one of "
+                    f"has the fields {shown(', '.join(value))}; give one of "
                     f"{', '.join(sorted(self._names))}, and {KEY} if you like"
                 )
-            value = instance[names[0]]
-            if names[0] == "b64":
-                value = {"b64": value}
+            if "b64" not in value:
+                (value,) = value.values()
         if isinstance(value, list):
             return DEFAULT, self._pixels(value)
         if not isinstance(value, dict):

@@ -35,7 +35,8 @@ class _PrivateHandler(handlers.RotatingFileHandler):
     def handleError(self, _: LogRecord) -> None:  # noqa: N802
         """Report, once, that the file can't be written; requests are answered all the same."""
         if not self._failed:
-            print(f"warning: {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+            why = f"{self.baseFilename} can't be written ({sys.exc_info()[1]})"
+            print(f"warning: {why}; requests go unlogged", file=sys.stderr, flush=True)
         self._failed = True
 
 
