@@ -116,6 +116,11 @@ def test_the_interval_holds_the_true_difference_as_often_as_it_says():
     assert np.mean([one.high < difference for one in bounds]) <= 0.05 + TOLERANCE
 
 
+def test_bounds_of_one_gain_or_of_equal_gains_are_the_gain():
+    for gains in ([0.5], [0.5, 0.5, 0.5]):
+        assert bootstrap_interval(np.array(gains), 0.95, np.random.default_rng(0)) == (0.5, 0.5)
+
+
 def test_few_differences_leave_no_doubt_of_chance():
     assert sign_flips(np.zeros(5), np.random.default_rng(0)) == 1
     # Of 2^4 sign patterns one has as large a mean.

@@ -14,10 +14,8 @@ TOLERANCE = 1e-4
 _RECORDS = 32
 
 
-def check(
-    model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]], split: str = "test"
-) -> int:
-    """Ask a server about the first records of a split; return how many it was asked about.
+def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
+    """Ask a server about the first records of the test split; return how many.
 
     Args:
         model: URI of the SavedModel that was judged.
@@ -28,20 +26,20 @@ def check(
         InputError: an answer differs from the model's own by more than `TOLERANCE`.
     """
     dataset = schema.load(records)
-    examples = next(iter(stored_batches(dataset, split, _RECORDS)))
+    examples = next(iter(stored_batches(dataset, "test", _RECORDS)))
     expected = ServedModel(model).answer(examples, dataset)
     for number, (example, wanted) in enumerate(zip(examples.numpy(), expected, strict=True)):
         given = np.array(ask({"b64": base64.b64encode(example).decode()}))
         if given.shape != wanted.shape:
             raise InputError(
-                f"record {number} of {split} is answered with {given.size} probabilities, and the "
+                f"record {number} of test is answered with {given.size} probabilities, and the "
                 f"records have {wanted.size} classes"
             )
         worst = int(np.abs(given - wanted).argmax())
         # NaN, too, is not close.
         if not np.abs(given - wanted)[worst] <= TOLERANCE:
             raise InputError(
-                f"record {number} of {split} is {dataset.classes[worst]} with probability "
+                f"record {number} of test is {dataset.classes[worst]} with probability "
                 f"{given[worst]:.6f}, and {wanted[worst]:.6f} by evaluate_model; see the log of "
                 "the deployed model, and whether serving_image is the one for this model"
             )
