@@ -9,7 +9,7 @@ import re
 import time
 from typing import Any
 
-from components.cloud_errors import CONFLICT, CloudError, status_of, translated
+from components.cloud_errors import CONFLICT, CloudError, tolerated, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
@@ -39,33 +39,28 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
         CloudError: refused, no connection, or the run has no context yet after a minute.
     """
     from google.cloud.aiplatform_v1 import types
-    from google.protobuf import json_format
 
     experiment = experiment_of(recipe)
     own = _context_of(connection, run_id)
     # projects/…/metadataStores/default of …/metadataStores/default/contexts/ID.
     store = own.rpartition("/contexts/")[0]
+    name = f"{store}/contexts/{experiment}"
     context = types.Context(
-        display_name=experiment, schema_title=_SCHEMA, schema_version=_SCHEMA_VERSION
+        display_name=experiment,
+        schema_title=_SCHEMA,
+        schema_version=_SCHEMA_VERSION,
+        metadata={"experiment_deleted": False},
     )
-    json_format.ParseDict({"experiment_deleted": False}, context._pb.metadata)
     with translated(f"adding {run_id!r} to the experiment {experiment!r}"):
-        try:
+        with tolerated(CONFLICT):
             connection.metadata.create_context(
                 parent=store, context=context, context_id=experiment, retry=connection.retry
             )
-        except Exception as error:
-            if status_of(error) != CONFLICT:
-                raise
-            # Runs are contexts, too: one may have the recipe's name.
-            kind = connection.metadata.get_context(name=f"{store}/contexts/{experiment}")
-            if kind.schema_title != _SCHEMA:
-                raise CloudError(
-                    f"{experiment!r} is the name of a {kind.schema_title} already"
-                ) from None
-        connection.metadata.add_context_children(
-            context=f"{store}/contexts/{experiment}", child_contexts=[own]
-        )
+        # Runs are contexts, too: one may have the recipe's name.
+        kind = connection.metadata.get_context(name=name).schema_title
+        if kind != _SCHEMA:
+            raise CloudError(f"{experiment!r} is the name of a {kind} already")
+        connection.metadata.add_context_children(context=name, child_contexts=[own])
     return experiment
 
 

@@ -1,7 +1,7 @@
 """A pipeline as it is sent to Vertex AI: build/<recipe>.yaml, and one run's values for it."""
 
+import copy
 import datetime
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -17,6 +17,9 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.machines.worker_pools import IMAGE, check_gpu_image
 
+_KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account", "network",
+         "encryption_spec")  # fmt: skip
+"""Fields of a PipelineJob that its next run starts with."""
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -114,50 +117,41 @@ def pipeline_job(
         values: as `run_values` gives them.
         cache: for every task; None: as the pipeline has it.
     """
-    spec = json.loads(json.dumps(package.content))
+    from google.cloud.aiplatform_v1 import types
+
+    spec = copy.deepcopy(package.content)
     if cache is not None:
         for component in [spec["root"], *spec["components"].values()]:
             for task in component.get("dag", {}).get("tasks", {}).values():
                 task["cachingOptions"] = {"enableCache": cache}
-    document: dict[str, Any] = {
-        "displayName": package.recipe,
-        "pipelineSpec": spec,
-        "labels": {**settings.labels, **package.labels},
-        "runtimeConfig": {
-            "gcsOutputDirectory": settings.pipeline_root,
-            "parameterValues": dict(values),
+    key = settings.encryption_key
+    return types.PipelineJob(
+        display_name=package.recipe,
+        pipeline_spec=spec,
+        labels={**settings.labels, **package.labels},
+        runtime_config={
+            "gcs_output_directory": settings.pipeline_root,
+            "parameter_values": dict(values),
         },
-        "serviceAccount": settings.service_account,
-        "network": settings.network,
-    }
-    if settings.encryption_key:
-        document["encryptionSpec"] = {"kmsKeyName": settings.encryption_key}
-    return _parsed(document)
+        service_account=settings.service_account,
+        network=settings.network,
+        encryption_spec={"kms_key_name": key} if key else None,
+    )
 
 
 def again(job: Any, run_id: str, resume_from: str) -> Any:
     """Return a PipelineJob like one that has ended, to be sent as another run."""
-    from google.protobuf import json_format
+    from google.cloud.aiplatform_v1 import types
 
-    old = json_format.MessageToDict(job._pb)
-    values = old["runtimeConfig"]["parameterValues"]
-    values |= {"labels": {**values.get("labels", {}), "run": run_id}}
+    new = types.PipelineJob(job)
+    for field, _ in job._pb.ListFields():
+        if field.name not in _KEPT:
+            new._pb.ClearField(field.name)
+    values = new.runtime_config.parameter_values
+    values["labels"] = {**(values.get("labels") or {}), "run": run_id}
     if resume_from:
         values["resume_from"] = resume_from
-    kept = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network", "encryptionSpec")
-    root = old["runtimeConfig"]["gcsOutputDirectory"]
-    document = {name: old[name] for name in kept if name in old}
-    document["runtimeConfig"] = {"gcsOutputDirectory": root, "parameterValues": values}
-    return _parsed(document)
-
-
-def _parsed(document: dict[str, Any]) -> Any:
-    from google.cloud.aiplatform_v1 import types
-    from google.protobuf import json_format
-
-    job = types.PipelineJob()
-    json_format.ParseDict(document, job._pb)
-    return job
+    return new
 
 
 def run_id(recipe: str, name: str) -> str:
