@@ -36,33 +36,27 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
 
     if not endpoint.deployed_models:
         raise InputError(f"the endpoint of {recipe.name} serves no version; deploy one first")
-    parameters, monitoring = recipe.parameters, recipe.operation.monitoring
-    model = parameters.registry.model_name
+    parameters, notify = recipe.parameters, recipe.operation.notify
+    model, key = parameters.registry.model_name, parameters.job.encryption_spec_key_name
     objective = _objective(recipe)
+    sampling = {"sample_rate": recipe.operation.monitoring.sampling_rate}
+    emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
     job = types.ModelDeploymentMonitoringJob(
         name=endpoint.model_deployment_monitoring_job,
         display_name=model,
         endpoint=endpoint.name,
         model_deployment_monitoring_objective_configs=[
-            types.ModelDeploymentMonitoringObjectiveConfig(
-                deployed_model_id=one.id, objective_config=objective
-            )
+            {"deployed_model_id": one.id, "objective_config": objective}
             for one in endpoint.deployed_models
         ],
         model_deployment_monitoring_schedule_config={
             "monitor_interval": {"seconds": _INTERVAL_SECONDS}
         },
-        logging_sampling_strategy={
-            "random_sample_config": {"sample_rate": monitoring.sampling_rate}
-        },
-        model_monitoring_alert_config={"enable_logging": True},
+        logging_sampling_strategy={"random_sample_config": sampling},
+        model_monitoring_alert_config={"enable_logging": True, **emails},
         labels={"recipe": label(model), **MADE_BY},
+        encryption_spec={"kms_key_name": key} if key else None,
     )
-    if recipe.operation.notify:
-        emails = job.model_monitoring_alert_config.email_alert_config.user_emails
-        emails.extend(recipe.operation.notify)
-    if key := parameters.job.encryption_spec_key_name:
-        job.encryption_spec.kms_key_name = key
     uri = _upload_schema(connection, recipe, model)
     if not job.name:
         job.analysis_instance_schema_uri = uri
@@ -86,34 +80,34 @@ def remove(connection: Connection, endpoint: Any) -> None:
             connection.finish(connection.jobs.delete_model_deployment_monitoring_job(name=name))
 
 
-def _objective(recipe: Recipe) -> Any:
-    """Return what is looked for: skew from the training data, where Vertex AI can read them.
+def _training_uri(recipe: Recipe) -> str:
+    """Return the training data's URI, where Vertex AI can read them; else empty.
 
-    It reads CSV files in buckets and tables of BigQuery. Of other sources what is asked is compared
-    with what was asked before.
+    It reads CSV files in buckets and tables of BigQuery.
     """
-    from google.cloud.aiplatform_v1 import types
-
-    threshold = types.ThresholdConfig(value=recipe.operation.monitoring.threshold)
-    records = recipe.parameters.records
-    kind, _, place = records.source.partition(":")
-    data = types.ModelMonitoringObjectiveConfig.TrainingDataset(
-        target_field=str(records.label["column"])
-    )
+    kind, _, place = recipe.parameters.records.source.partition(":")
     if kind == "bigquery":
-        data.bigquery_source = types.BigQuerySource(input_uri=f"bq://{place}")
-    elif kind == "csv" and place.startswith("gs://"):
-        is_file = "*" in place or place.endswith(".csv")
-        data.gcs_source = types.GcsSource(uris=[place if is_file else f"{place.rstrip('/')}/*.csv"])
-        data.data_format = "csv"
-    else:
-        return types.ModelMonitoringObjectiveConfig(
-            prediction_drift_detection_config={"default_drift_threshold": threshold}
-        )
-    return types.ModelMonitoringObjectiveConfig(
-        training_dataset=data,
-        training_prediction_skew_detection_config={"default_skew_threshold": threshold},
-    )
+        return f"bq://{place}"
+    if kind == "csv" and place.startswith("gs://"):
+        return place if "*" in place or place.endswith(".csv") else f"{place.rstrip('/')}/*.csv"
+    return ""
+
+
+def _objective(recipe: Recipe) -> dict[str, Any]:
+    """Return what is looked for: skew from the training data, or drift from earlier requests."""
+    uri, threshold = _training_uri(recipe), {"value": recipe.operation.monitoring.threshold}
+    if not uri:
+        return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
+    place = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
+    if uri.startswith("bq://"):
+        place = {"bigquery_source": {"input_uri": uri}}
+    return {
+        "training_dataset": {
+            "target_field": str(recipe.parameters.records.label["column"]),
+            **place,
+        },
+        "training_prediction_skew_detection_config": {"default_skew_threshold": threshold},
+    }
 
 
 def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
@@ -128,21 +122,14 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
     return uri
 
 
-def described(job: Any) -> list[str]:
-    """Return what a job compares and whom it tells, in lines."""
-    objective = job.model_deployment_monitoring_objective_configs[0].objective_config
-    if "training_prediction_skew_detection_config" in objective:
-        data = objective.training_dataset
-        uris = data.gcs_source.uris or [data.bigquery_source.input_uri]
-        compared = f"compared with {uris[0]}"
-        threshold = objective.training_prediction_skew_detection_config.default_skew_threshold
-    else:
-        compared = "compared with earlier ones, for Vertex AI can't read the source"
-        threshold = objective.prediction_drift_detection_config.default_drift_threshold
-    rate = job.logging_sampling_strategy.random_sample_config.sample_rate
-    emails = ", ".join(job.model_monitoring_alert_config.email_alert_config.user_emails)
+def described(recipe: Recipe) -> list[str]:
+    """Return what the requests are compared with and who is told, in lines."""
+    monitoring, uri = recipe.operation.monitoring, _training_uri(recipe)
+    compared = f"with {uri}" if uri else "with earlier ones, for Vertex AI can't read the source"
+    emails = ", ".join(recipe.operation.notify)
     return [
-        f"{rate:.0%} of the requests are kept in BigQuery and {compared}, every 24 hours",
-        f"distances over {threshold.value:g} go to Cloud Logging"
+        f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared "
+        f"{compared}, every 24 hours",
+        f"distances over {monitoring.threshold:g} go to Cloud Logging"
         + (f" and to {emails}" if emails else "; set notify in the recipe for e-mails"),
     ]

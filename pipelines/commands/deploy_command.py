@@ -50,7 +50,7 @@ def deploy(
             say(f"{model}@{endpoints.roll_back(model)} has all of the traffic")
         elif monitor:
             job = monitoring.set_up(connection, loaded, endpoints.endpoint(model))
-            say(f"{model} is monitored: {job.name}", *monitoring.described(job))
+            say(f"{model} is monitored: {job.name}", *monitoring.described(loaded))
             return
         elif undeploy:
             monitoring.remove(connection, endpoints.endpoint(model))
