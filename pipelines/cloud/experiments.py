@@ -9,7 +9,7 @@ import re
 import time
 from typing import Any
 
-from components.cloud_errors import CONFLICT, CloudError, tolerated, translated
+from components.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
@@ -52,14 +52,17 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
         metadata={"experiment_deleted": False},
     )
     with translated(f"adding {run_id!r} to the experiment {experiment!r}"):
-        with tolerated(CONFLICT):
+        try:
             connection.metadata.create_context(
                 parent=store, context=context, context_id=experiment, retry=connection.retry
             )
-        # Runs are contexts, too: one may have the recipe's name.
-        kind = connection.metadata.get_context(name=name).schema_title
-        if kind != _SCHEMA:
-            raise CloudError(f"{experiment!r} is the name of a {kind} already")
+        except Exception as error:
+            if status_of(error) != CONFLICT:
+                raise
+            # Runs are contexts, too: one may have the recipe's name.
+            kind = connection.metadata.get_context(name=name).schema_title
+            if kind != _SCHEMA:
+                raise CloudError(f"{experiment!r} is the name of a {kind} already") from None
         connection.metadata.add_context_children(context=name, child_contexts=[own])
     return experiment
 

@@ -1,12 +1,11 @@
 """Commands that look at Google Cloud: doctor, status, cancel, logs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines import local_runs, run_history
-from pipelines.cloud.settings import Settings
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
     RUNS,
@@ -21,6 +20,9 @@ from pipelines.commands.arguments import (
 from pipelines.console import clock, say
 from trainer.errors import InputError
 from trainer.machines.price import machines_in
+
+if TYPE_CHECKING:
+    from pipelines.cloud.connection import Connection
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `runs` lists them.")]
 _LATEST = "As `runs` lists them; latest: the one that was started last on this machine"
@@ -49,10 +51,10 @@ def status(
         local_runs.show_status(folder, run)
         return
     from pipelines.cloud import bill, runs
-    from pipelines.cloud.connection import Connection, console_link, run_link
+    from pipelines.cloud.connection import console_link, run_link
 
-    own = _settings_for(run, settings, folder)
-    connection = Connection(own)
+    connection = _connected(run, settings, folder)
+    own = connection.settings
     job = runs.get(connection, run)
     say(f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}")
     for task in runs.tasks_of(job):
@@ -81,13 +83,11 @@ def status(
 @with_settings
 def cancel(settings: GivenSettings, run: RunName) -> None:
     """Cancel a run; its training job is ended with it."""
-    folder = RUNS
-    if run_history.is_here(folder, run):
+    if run_history.is_here(RUNS, run):
         raise InputError(f"{run} is a run on this machine; end it by Ctrl-C where it was started")
     from pipelines.cloud import runs
-    from pipelines.cloud.connection import Connection
 
-    runs.cancel(Connection(_settings_for(run, settings, folder)), run)
+    runs.cancel(_connected(run, settings, RUNS), run)
     say(f"{run} is being cancelled")
 
 
@@ -108,13 +108,12 @@ def logs(
     """Show a run's log lines: those of the replica that failed, or of the training job."""
     from pipelines.cloud import cloud_logging as reading
     from pipelines.cloud import runs
-    from pipelines.cloud.connection import Connection
 
     folder = runs_directory or RUNS
     if run_history.is_here(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
         return
-    connection = Connection(_settings_for(run, settings, folder))
+    connection = _connected(run, settings, folder)
     job = runs.get(connection, run)
     source = reading.source_of(connection, job, runs.readable_jobs(connection, job))
     chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
@@ -134,7 +133,6 @@ def doctor(
     """Check that all is ready for runs on Vertex AI, and say how to mend what is not."""
     from pipelines import recipe as recipes
     from pipelines.cloud import doctor as examination
-    from pipelines.cloud.connection import Connection
 
     if set_ and not recipe:
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
@@ -142,11 +140,10 @@ def doctor(
     if recipe:
         loaded = recipes.load(recipe)
         parameters = loaded.with_values(parse_settings(set_), place="--set")
-    own = settings().require("project")
-    if parameters:
+        own = settings().require("project")
         own.check_gpu_image(parameters.machines, loaded.operation.evaluation_accelerator)
     worst = 0
-    for finding in examination.examine(Connection(own), parameters):
+    for finding in examination.examine(settings.connect(), parameters):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
         say(f"{mark} {finding.what}{mend}")
@@ -154,11 +151,11 @@ def doctor(
     return worst
 
 
-def _settings_for(run: str, settings: GivenSettings, folder: Path) -> Settings:
-    """Return the settings by which a run that is not here is found on Vertex AI."""
+def _connected(run: str, settings: GivenSettings, folder: Path) -> "Connection":
+    """Connect to the project on whose Vertex AI a run is that is not here."""
     own = settings()
     if not own.project:
         raise InputError(
             f"no run {run!r} in the folder {folder}; to look on Vertex AI: {own.missing('project')}"
         )
-    return own
+    return settings.connect()
