@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from components.cloud_errors import NOT_FOUND, tolerated
+
 LEASE_SECONDS = 60.0
 """Longest time that another version is waited for; one that takes longer has crashed."""
 _PAUSE_SECONDS = 0.2
@@ -32,7 +34,9 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         client.merge_version_aliases({"name": name, "version_aliases": [alias]})
 
     def others(lower: bool) -> list[str]:
-        versions = {one.version_id: one for one in client.list_model_versions(name=model)}
+        versions = {}
+        with tolerated(NOT_FOUND):
+            versions = {one.version_id: one for one in client.list_model_versions(name=model)}
         return [
             one
             for one, version in versions.items()
