@@ -1,6 +1,7 @@
 """What tests share: one set of records and one trained model."""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -47,13 +48,14 @@ def trained(shared, digit_records) -> Path:
     def train(folder):
         flags = [
             f"--dataset={digit_records.uri}",
-            f"--base_output_directory={folder}",
             "--epochs=6",
             "--learning_rate=0.002",
             "--schedule=one_cycle",
             "--early_stopping_patience=3",
         ]
-        replicas.run("trainer.task", flags, replicas.ALONE, folder / "replicas")
+        here = [*flags, f"--base_output_directory={folder}"]
+        replicas.run("trainer.task", here, replicas.ALONE, folder / "replicas")
+        (folder / "flags.json").write_text(json.dumps(flags))
 
     return shared("trained", train)
 
@@ -106,10 +108,23 @@ def compile_py(capfd):
     return run
 
 
+def _folder_in(variable: str) -> Path:
+    if not os.environ.get(variable):
+        pytest.skip(f"{variable} is not set")
+    return Path(os.environ[variable])
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, or a skip where REAL_DATA_DIR is unset."""
-    folder = os.environ.get("REAL_DATA_DIR", "")
-    if not folder:
-        pytest.skip("REAL_DATA_DIR is not set: no real data to test with")
-    return Path(folder)
+    return _folder_in("REAL_DATA_DIR")
+
+
+@pytest.fixture(scope="session")
+def vertex_pages() -> Path:
+    """The folder of Vertex AI's documentation as text, or a skip where VERTEX_PAGES is unset.
+
+    Such as docs/docs.cloud.google.com/gemini-enterprise-agent-platform of the repository
+    apstndb/gemini-enterprise-agent-platform-docs-mirror.
+    """
+    return _folder_in("VERTEX_PAGES")

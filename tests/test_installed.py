@@ -71,14 +71,21 @@ def test_the_version_is_known(installed):
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
 
 
-@pytest.fixture
-def repository(tmp_path):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The files of the page, and the scans that one of them makes."""
+    folder = tmp_path_factory.mktemp("page")
     assert set(FILES) >= {"shop/model.py", "shop/labels.py", "shop/steps.py", "recipes/scans.toml"}
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    called(sys.executable, "make_scans.py", cwd=tmp_path)
-    return tmp_path
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    called(sys.executable, "make_scans.py", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def repository(page, tmp_path):
+    return shutil.copytree(page, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from trainer.training.job import parse
 MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
 
+@pytest.mark.slow
 def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
     digit_records, tmp_path
 ):

@@ -1,13 +1,6 @@
-"""The table of machines says what Google's documentation says, line by line.
+"""The table of machines says what Google's documentation says, line by line."""
 
-VERTEX_PAGES names a folder with that documentation as text, such as
-docs/docs.cloud.google.com/gemini-enterprise-agent-platform of the repository
-apstndb/gemini-enterprise-agent-platform-docs-mirror; without it, these tests are skipped.
-"""
-
-import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,17 +8,19 @@ from trainer.machines.machine_types import accelerators, content, disk_types, ty
 from trainer.machines.prediction_machines import MACHINE_TYPES
 
 
-def page(name):
+@pytest.fixture(scope="module")
+def page(vertex_pages):
     """Returns the lines of a page that hold text."""
-    folder = os.environ.get("VERTEX_PAGES", "")
-    if not folder:
-        pytest.skip("VERTEX_PAGES is not set: no documentation to compare with")
-    text = Path(folder, "machine-learning", f"{name}.md").read_text()
-    return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def lines(name):
+        text = (vertex_pages / "machine-learning" / f"{name}.md").read_text()
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    return lines
 
 
 @pytest.fixture(scope="module")
-def compute():
+def compute(page):
     return page("training/configure-compute")
 
 
@@ -95,7 +90,7 @@ def test_the_disks_and_their_default_are_those_of_the_page(compute):
             assert machine.disks[0] == named[0]
 
 
-def test_the_quota_is_that_of_the_page():
+def test_the_quota_is_that_of_the_page(page):
     lines = page("quotas")
     titles = {
         match[1]
@@ -117,7 +112,7 @@ def test_the_quota_is_that_of_the_page():
     assert of_disks == {disk["quota_title"] for disk in content()["disks"]}
 
 
-def test_flex_start_has_the_accelerators_of_its_page():
+def test_flex_start_has_the_accelerators_of_its_page(page):
     (line,) = [one for one in page("training/schedule-jobs-dws") if "training job requests" in one
                and one.endswith("GPUs.")]  # fmt: skip
     named = re.findall(r"[A-Z]+[0-9]+", line)

