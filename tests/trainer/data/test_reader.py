@@ -48,7 +48,7 @@ def kept(batches) -> list[int]:
 
 
 @pytest.mark.parametrize("shards", [[40], [1, 38, 1], [5] * 8, [0, 13, 0, 27], [3] * 13 + [1]])
-@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize("workers", [1, 6])
 def test_every_example_is_read_once_by_one_worker(tmp_path, shards, workers):
     dataset = numbered(tmp_path, shards)
     shares = [InputShare(batch_size=24, worker=w, workers=workers) for w in range(workers)]
