@@ -35,38 +35,23 @@ def put_photos(folder):
             image.save(place / f"{number}.jpg")
 
 
-@pytest.fixture
-def told(compile_py, command, monkeypatch):
-    """Runs a command line in the shell of a rehearsal, but in this process; returns its output."""
-
-    def run(rehearsal, *arguments):
-        monkeypatch.chdir(rehearsal.folder)
-        for name, value in rehearsal.environment.items():
-            monkeypatch.setenv(name, value)
-        call = compile_py if "--upload" in arguments else command
-        code, shown, errors = call(*arguments)
-        assert code == 0, errors
-        return shown
-
-    return run
-
-
-def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, told):
+def test_upload_schedule_and_cancel_in_the_emulator(tmp_path):
+    (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
     with emulated(tmp_path) as rehearsal:
-        name = upload_schedule_and_cancel(rehearsal, told)
+        name = upload_schedule_and_cancel(rehearsal)
     # Runs and schedules outlive the process.
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
-        assert "unchanged" in told(rehearsal, "schedule", "apply", "digits")
+        assert "unchanged" in rehearsal.run("python -m pipelines schedule apply digits")
         # The clock of a new process is the machine's again.
         rehearsal.ask("/clock:forward", {"days": 21})
         assert len(rehearsal.runs()) == 2
 
 
-def upload_schedule_and_cancel(rehearsal, told):
-    shown = told(rehearsal, "digits", "--upload")
+def upload_schedule_and_cancel(rehearsal):
+    shown = rehearsal.run("python compile.py digits --upload")
     assert "/my-project/pipelines/training-digits/sha256:" in shown
-    assert "created" in told(rehearsal, "schedule", "apply", "digits")
+    assert "created" in rehearsal.run("python -m pipelines schedule apply digits")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         rehearsal.ask("/clock:forward", {"days": 7}, token="guessed")
     assert rehearsal.runs() == {}
@@ -76,7 +61,7 @@ def upload_schedule_and_cancel(rehearsal, told):
     # A second one is active as long as the first is: it is skipped.
     rehearsal.ask("/clock:forward", {"days": 7})
     assert list(rehearsal.runs()) == [name]
-    told(rehearsal, "cancel", name)
+    rehearsal.run(f"python -m pipelines cancel {name}")
     rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
     return name
 
