@@ -136,7 +136,8 @@ def show(
     for batch in summary.get("batch_predictions", ()):
         counts = f"{batch['successful']:,} predicted, {batch['failed']:,} failed"
         print_plain(console, f"instances {counts}")
-        print_plain(console, f"output    {relative(batch['folder'])}")
+        if batch["folder"]:  # A job that can't read its input makes none.
+            print_plain(console, f"output    {relative(batch['folder'])}")
     if summary["report"]:
         print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):
