@@ -44,7 +44,7 @@ def test_the_machine_types_are_those_of_the_page(compute):
     assert marked == {one.name for one in types().values() if one.accelerator} | tpus
 
 
-def test_models_predict_on_the_machines_of_the_page():
+def test_models_predict_on_the_machines_of_the_page(page):
     listed = between(
         page("predictions/configure-compute"), "### Machine types: CPU", "### Machine types: GPU"
     )
