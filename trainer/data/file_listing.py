@@ -1,10 +1,10 @@
-"""Files of a folder, a pattern or a bucket, in the order of their names.
+"""List the files of a folder, a pattern or a bucket, sorted by name.
 
     for file in list_files("gs://my-bucket/photos"):
         file.path, file.size, file.md5
 
-Cloud Storage lists a thousand objects a request, several folders at once, and tells the MD5 of
-their content: no object is read. TensorFlow's own way to a bucket takes a request for each.
+Cloud Storage returns a thousand objects per request, with the MD5 of their content, so no object
+is read; several folders are listed in parallel. TensorFlow's API takes a request per object.
 """
 
 import binascii
@@ -21,7 +21,7 @@ from trainer.errors import google_in_one_line
 LISTERS = 8
 """Requests in flight: fewer than the connections that google-cloud-storage keeps open."""
 _FEW = 3
-"""No more folders than these may be splits, whose own folders are listed at once."""
+"""Most folders that may be splits, so that the folders in them are listed in parallel."""
 _FIELDS = "prefixes,items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
@@ -29,10 +29,10 @@ class File(NamedTuple):
     """A file of a source.
 
     Attributes:
-        path: below the folder that was listed; empty for the very file that was named.
+        path: relative to the listed folder; empty if a single file is listed.
         size: in bytes.
         version: text that changes with the content: a checksum, or the time of the last change.
-        md5: of the content, where the storage tells it.
+        md5: of the content, if the storage reports it.
     """
 
     path: str
@@ -45,11 +45,14 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     """List a folder and all below it, the files that match a pattern, or one file.
 
     Args:
-        location: any; /gcs/BUCKET, where Vertex AI mounts it, is listed as the bucket, for the
-            mount, too, asks once a file. STORAGE_EMULATOR_HOST leads to another server.
-        matching: `location` is a pattern; else brackets and the like are part of a name.
+        location: a path or URI. /gcs/BUCKET, where Vertex AI mounts a bucket, is listed as the
+            bucket: the mount sends a request per file. STORAGE_EMULATOR_HOST selects another
+            server.
+        matching: `location` is a pattern; otherwise brackets and the like are part of a name.
 
-    Raises InputError where a bucket can't be listed, and OSError for what is no file or folder.
+    Raises:
+        InputError: a bucket can't be listed.
+        OSError: `location` is neither a file nor a folder.
     """
     place = re.sub(r"^/gcs/", "gs://", location)
     if storage.is_object(place):
@@ -70,15 +73,15 @@ def open_client() -> Any:
     """Return a client with the account that the process runs as."""
     from google.cloud import storage as cloud_storage
 
-    # No project is asked for: listing a bucket needs none.
+    # Listing a bucket needs no project.
     return cloud_storage.Client(project=None)
 
 
 def matching_objects(client: Any, place: str) -> Iterator[File]:
-    """Yield the objects that match a pattern, by their names; raise what Google's client raises."""
+    """Yield the objects that match a pattern, by name; let errors of Google's client through."""
     bucket, _, name = place.removeprefix("gs://").partition("/")
-    # Braces stand for a choice there, and for themselves in a source. Without a pattern, or
-    # from a server that can't match, more files come and count, but none is missed.
+    # match_glob takes braces for alternatives, a source takes them literally. Without match_glob,
+    # or from a server that ignores it, more files are listed, but none is missed.
     pattern = {} if "{" in name else {"match_glob": name}
     prefix = re.split(r"[*?\[]", name)[0]
     for page in client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **pattern).pages:
@@ -102,14 +105,14 @@ def _in_bucket(client: Any, place: str) -> Iterator[File]:
             empty = empty and not page
             yield from _unpacked(page)
     if empty:
-        # A single file, then: of all names that begin with its own, it is the first.
+        # A single file: its name sorts first among the names that begin with it.
         for blob in listed(prefix=name, max_results=1):
             if blob.name == name:
                 yield from _unpacked(_packed([blob], name))
 
 
 def _bounds(listed: Callable[..., Any], folder: str) -> list[str]:
-    """Return names, in order, between which objects may be listed at the same time."""
+    """Return sorted names that cut the listing into ranges to list in parallel."""
 
     def folders(prefix: str) -> list[str]:
         found = listed(prefix=prefix, delimiter="/")
@@ -122,14 +125,14 @@ def _bounds(listed: Callable[..., Any], folder: str) -> list[str]:
 
 
 def _packed(page: Iterable[Any], folder: str) -> bytes:
-    """Return a page of a listing as text, which takes a tenth of the memory of its objects."""
+    """Return a page of a listing as text, in a tenth of the memory of its objects."""
     lines = []
     for blob in page:
-        # The console makes objects with a slash at the end for folders.
+        # The console creates objects with a trailing slash for folders.
         if not blob.name.endswith("/"):
-            # A copy with the same content is no change. What was composed has no MD5.
+            # A copy with the same content is no change. Composed objects have no MD5.
             version = blob.md5_hash or f"{blob.crc32c} {blob.generation}"
-            # No name of an object has a line feed.
+            # Names of objects contain no line feed.
             lines += [blob.name.removeprefix(folder), str(blob.size or 0), version]
     return "\n".join(lines).encode()
 
@@ -152,6 +155,6 @@ def _below(folder: str, prefix: str) -> Iterator[File]:
 def _file(uri: str, path: str) -> File:
     if storage.is_remote(uri):
         return File(path, storage.size(uri), "")
-    # A link that leads nowhere counts as it is.
+    # A broken link gives its own status.
     status = os.stat(uri, follow_symlinks=os.path.exists(uri))  # noqa: PTH110, PTH116 - of millions
     return File(path, status.st_size, str(status.st_mtime_ns))

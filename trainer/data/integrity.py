@@ -1,10 +1,10 @@
-"""Shards are what their writer noted, or nothing is read of them.
+"""Check shards against dataset.json before they are read.
 
     check_shards(dataset, dataset.splits["test"].shards)
 
-Each process checks a shard once, before it first reads it: a bit that was flipped, a file that
-was cut off, doubled or replaced ends in one line. TensorFlow's own checksums, of each record,
-would end in a stack trace, and miss what is too short or too long.
+Each process checks a shard once, before it first reads it: a flipped bit, or a file that was cut
+off, doubled or replaced, is an error of one line. TensorFlow's own checksums, of each record,
+would raise a stack trace, and miss a file that is too short or too long.
 """
 
 import io
@@ -22,13 +22,13 @@ from trainer.data.write.process_pool import available_cores
 from trainer.errors import InputError
 
 _checked: set[tuple[str, str]] = set()
-"""URI and sha256 of the shards that this process has found whole."""
+"""URI and sha256 of the shards that this process has found intact."""
 
 
 def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
-    """Refuses shards that are not what dataset.json says; reads each once a process.
+    """Raise InputError for a shard that differs from dataset.json; read each once per process.
 
-    Takes about 1 s a GB and core; all cores are used.
+    Takes about 1 s per GB and core, on all cores.
     """
     known = [(dataset.shard_uri(shard), shard) for shard in shards if shard.examples]
     fresh = {uri: shard for uri, shard in known if (uri, shard.sha256) not in _checked}
@@ -49,22 +49,22 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
 
 
 def shard_problem(uri: str, shard: Shard) -> str:
-    """Return what is wrong with a shard's file; empty: nothing."""
+    """Return what is wrong with a shard's file; empty if nothing is."""
     try:
         size = storage.size(uri)
         if size != shard.bytes and not isinstance(shard, PartialShard):
             return f"has {size:,} bytes in place of {shard.bytes:,}"
         if storage.sha256(uri) != shard.sha256:
-            return "is damaged or replaced (its sha256 is another one)"
+            return "is damaged or replaced (its sha256 differs)"
     except FileNotFoundError:
         return "is missing"
     return ""
 
 
 def _check_record(dataset: Dataset, uri: str) -> None:
-    """Refuses records of another shape, or with other classes, than the data set's.
+    """Raise InputError if a record's shape or label does not fit the data set.
 
-    All shards have one writer, whose checksums hold: what fits one record fits all.
+    One record stands for all: all shards have one writer, and their checksums are right.
     """
     with storage.open_file(uri, "rb") as file:
         record = records.read_record(file)
@@ -78,7 +78,7 @@ def _check_record(dataset: Dataset, uri: str) -> None:
 
 
 def _misfit(dataset: Dataset, example: dict[str, list[Any]]) -> tuple[str, str] | None:
-    """Return what an example has, and what the data set describes instead; None if it fits."""
+    """Return what an example has and what the data set describes instead; None if it fits."""
     label = example.get(dataset.feature("label").name, [-1])[0]
     if not 0 <= label < len(dataset.classes):
         return f"the label {label}", f"{len(dataset.classes)} classes"

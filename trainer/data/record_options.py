@@ -23,7 +23,7 @@ _SUBNETWORK = re.compile(
 
 
 def augmentation_option() -> Any:
-    """Return the option that training and the writing of records share."""
+    """Return the `augmentation` option, which training and the writing of records share."""
     return option(
         "none",
         help="Augmentation of training images: none, model (at random in every epoch, inside the "
@@ -33,7 +33,7 @@ def augmentation_option() -> Any:
 
 
 def operations_option() -> Any:
-    """Return the option that training and the writing of records share."""
+    """Return the `augmentation_operations` option, which training and writing share."""
     return option(
         ["horizontal_flip", "quarter_turn"],
         help="Operations of the augmentation of training images, as a JSON list.",
@@ -140,8 +140,8 @@ class RecordOptions:
             read_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:
             raise InputError(
-                f"columns, crosses and label describe a table, but source={self.source!r} is "
-                f"none; use {sources.table_forms()}, or leave them out"
+                f"columns, crosses and label describe a table, but source={self.source!r} is not "
+                f"one; use {sources.table_forms()}, or leave them out"
             )
         if self.records_store and is_table:
             raise InputError(
@@ -162,7 +162,7 @@ class RecordOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Who writes the records, in the same bytes; each is a parameter of the pipeline."""
+    """Options of the engine that writes the records; each is a parameter of the pipeline."""
 
     records_engine: str = option(
         "local",
@@ -201,9 +201,9 @@ class EngineOptions:
 
 
 def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
-    """Refuse a store where Dataflow writes all shards anew."""
+    """Raise InputError for a records store with Dataflow, which writes all shards every time."""
     if records.records_store and engine.records_engine == "dataflow":
         raise InputError(
             f"records_store={records.records_store!r} is for records_engine='local'; Dataflow "
-            "writes all shards anew: leave one of the two out"
+            "writes all shards every time: leave one of the two out"
         )

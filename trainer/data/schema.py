@@ -1,7 +1,7 @@
-"""dataset.json: all that a reader needs to know of a folder of records.
+"""dataset.json: everything that a reader needs to know about a folder of records.
 
-Counts, shapes and classes are taken from this file alone; no file name is parsed.
-A data set is whole when its dataset.json is there: the writer puts it last.
+Counts, shapes and classes come from this file alone; no file name is parsed.
+A data set is complete once its dataset.json exists: it is written last.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from trainer.errors import InputError
 
 FILE_NAME = "dataset.json"
 EXTRA_ASSETS = "assets.extra"
-"""Folder in a SavedModel that has the dataset.json of its training."""
+"""Folder in a SavedModel that holds the dataset.json of its training data."""
 REJECTED_FILE_NAME = "rejected.jsonl"
 SCHEMA_VERSION = 1
 
@@ -26,15 +26,15 @@ class Feature:
     Attributes:
         name: key in the example, and name of the model's input.
         kind: "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an
-            index into classes), "key" (bytes: where the example came from); of a table's
-            columns "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary",
-            "hashed" (bytes), which lie in three features for all of them, as
-            trainer.data.tables.row_records has it, and "cross", which records do not hold: it
-            is made of the columns in its settings.
-        dtype: of the tensor that a reader hands out, as TensorFlow names it.
+            index into classes), "key" (bytes: where the example came from). A column of a table
+            is "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary" or
+            "hashed" (bytes); all columns share three features, see
+            trainer.data.tables.row_records. A "cross" is not in the records: it is computed
+            from the columns in its settings.
+        dtype: of the tensor that a reader returns, by TensorFlow's name.
         shape: of that tensor, without the batch dimension; images [height, width, channels].
         encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.
-        settings: of a column, what the model makes of it: boundaries, values, buckets, ...
+        settings: of a column, how the model encodes it: boundaries, values, buckets, ...
         statistics: of a column, over the training split: mean, deviation, a hundred quantiles
             (0.005, 0.015, ...), counts of values; and under "missing" the share of missing values
             by split.
@@ -60,7 +60,7 @@ class Shard:
 
 
 class PartialShard(Shard):
-    """A file of which only the first `examples` records are meant."""
+    """A file of whose records only the first `examples` are used."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,14 +81,14 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The content of dataset.json, and where it lies.
+    """The content and location of dataset.json.
 
     Attributes:
         uri: the folder, gs://, /gcs/ or local; not part of the file.
         name: of the source, such as "digits".
         features: by position; exactly one of kind "label".
         classes: names, in the order of label indices.
-        splits: by name: train, validation, test. A split may have no example.
+        splits: by name: train, validation, test. A split may be empty.
         rejected: {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}.
         creation: how the records were made: source, options, counts, versions.
     """
@@ -102,7 +102,7 @@ class Dataset:
     creation: dict[str, Any]
 
     def feature(self, kind: str) -> Feature:
-        """Return the one feature of `kind`; raises InputError where the data set has none."""
+        """Return the only feature of `kind`; raise InputError if the data set has none."""
         for feature in self.features:
             if feature.kind == kind:
                 return feature
@@ -110,14 +110,14 @@ class Dataset:
 
     @property
     def is_table(self) -> bool:
-        """Return whether its examples are rows; else they are images."""
+        """Return whether the examples are rows rather than images."""
         return all(feature.kind != "image" for feature in self.features)
 
     def shard_uri(self, shard: Shard) -> str:
         return join(self.uri, shard.file)
 
     def to_json(self) -> str:
-        """Return the file's text; equal data sets give equal bytes."""
+        """Return the file's text; equal data sets have equal text."""
         content = dataclasses.asdict(self)
         del content["uri"]
         for name, split in self.splits.items():
@@ -128,9 +128,9 @@ class Dataset:
 
 
 def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
-    """`dataset` with the first `examples` of a split, a random sample of it; 0: all of them.
+    """Return `dataset` with the first `examples` of a split, a random sample; 0: all of them.
 
-    A larger sample holds every smaller one. Counts of classes stay those of the whole split.
+    A larger sample contains every smaller one. `class_counts` still count the whole split.
     """
     content = dataset.splits[split]
     if not 0 < examples < content.examples:
@@ -148,12 +148,16 @@ def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
 
 
 def join(uri: str, *parts: str) -> str:
-    """Joins path parts to a folder's URI, whatever its scheme."""
+    """Join path parts to a folder's URI of any scheme."""
     return "/".join([uri.rstrip("/"), *parts])
 
 
 def load(uri: str) -> Dataset:
-    """Reads `<uri>/dataset.json`; raises InputError where there is none, or none to be read."""
+    """Read `<uri>/dataset.json`.
+
+    Raises:
+        InputError: the file is missing, damaged or not that of a data set.
+    """
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
@@ -174,7 +178,7 @@ def load(uri: str) -> Dataset:
         # Earlier files have none.
         if content.pop("sha256", None) not in (None, _sha256(content)):
             raise InputError(
-                f"{path} is damaged or was changed (its sha256 is another one); run "
+                f"{path} is damaged or was changed (its sha256 differs); run "
                 "create_tfrecords again (a cached step does, once its output is damaged)"
             )
         splits = {}
@@ -195,13 +199,17 @@ def _sha256(content: Any) -> str:
 
 
 def training_data(model: str) -> Dataset | None:
-    """Return the data set that a SavedModel (URI) was trained on; None where it does not say."""
+    """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
+
+    Raises:
+        InputError: as `load`.
+    """
     folder = join(model, EXTRA_ASSETS)
     return load(folder) if storage.exists(join(folder, FILE_NAME)) else None
 
 
 def load_to_train(uri: str) -> Dataset:
-    """Loads a data set; raises InputError where there is nothing to train on."""
+    """Load a data set; raise InputError if there is nothing to train on."""
     dataset = load(uri)
     for split in ("train", "validation"):
         if split not in dataset.splits:

@@ -15,5 +15,5 @@ _SET = re.compile(r"[ _-]?(set|data)$")
 
 
 def split_named(name: str) -> str:
-    """Return the split that a name such as "train" or "Test_Set" stands for; empty if none."""
+    """Return the split that a name such as "train" or "Test_Set" means; empty if it means none."""
     return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")

@@ -1,7 +1,7 @@
-"""Files under any URI: local ones straight from the operating system, others by tf.io.gfile.
+"""Files under any URI: local ones by the operating system, others by tf.io.gfile.
 
-A process that only touches local files never imports TensorFlow here; a pool of writing
-processes would otherwise pay 4 s and 400 MB for each of them.
+A process that uses only local files never imports TensorFlow here: the import costs each
+process of a pool of writers 4 s and 400 MB.
 """
 
 import collections
@@ -25,38 +25,38 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 REMOTE_READERS = 32
-"""Reads in flight against remote storage, whose latency (tens of ms) would else rule."""
+"""Reads in flight against remote storage, to hide its latency of tens of ms."""
 
 _OF_THE_FILE = ("NotFound", "InvalidArgument", "OutOfRange")
-"""TensorFlow's errors that say something of a remote file. All others may be gone tomorrow:
-of a service that is silent for minutes, of a host name that is not resolved (FailedPrecondition),
-of credentials that are unavailable (PermissionDenied)."""
+"""TensorFlow's errors that describe a remote file. All others may be temporary: a service that
+does not answer for minutes, a host name that is not resolved (FailedPrecondition), credentials
+that are unavailable (PermissionDenied)."""
 
 _OF_THE_PATH = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,
      errno.ENAMETOOLONG, errno.EEXIST}
 )  # fmt: skip
-"""Errors that say what a local path is. All others, of a disk, a network or this process, may
-pass: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES of a mounted bucket."""
+"""Errors that describe a local path. All others, of a disk, a network or this process, may be
+temporary: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES of a mounted bucket."""
 _CHUNK = 1 << 20
 _PAUSES = (0.1, 0.4, 1.6)
-"""Seconds before a local path is tried again."""
+"""Seconds before each retry of a local path."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_remote(uri: str) -> bool:
-    """Return true for gs:// and the like; /gcs/ is a mounted folder."""
+    """Return true for gs:// and other schemes; /gcs/ is a mounted folder, thus local."""
     return "://" in uri
 
 
 def is_object(uri: str) -> bool:
-    """Return true for Cloud Storage's own URIs: such a file is whole, or was never there."""
+    """Return true for Cloud Storage's own URIs, where a file is complete or does not exist."""
     return uri.startswith("gs://")
 
 
 def open_file(uri: str, mode: str) -> BinaryIO:
-    """Opens `uri` for "rb" or "wb"; raises as `read` for "rb"."""
+    """Open `uri` for "rb" or "wb"; raise as `read` for "rb"."""
     if is_remote(uri):
         return _gfile().GFile(uri, mode)
     if mode == "rb":
@@ -69,7 +69,7 @@ def read(uri: str) -> bytes:
 
     Raises:
         OSError: there is no such file.
-        InputError: the storage refuses or is silent, which says nothing of the file.
+        InputError: the storage refuses or does not answer; the file may be all right.
     """
     if is_remote(uri):
         with _os_errors(uri), open_file(uri, "rb") as file:
@@ -78,7 +78,12 @@ def read(uri: str) -> bytes:
 
 
 def size(uri: str) -> int:
-    """Return bytes of a file; raise as `read`, OSError also for what is none, as a named pipe."""
+    """Return the bytes in a file.
+
+    Raises:
+        OSError: there is no such file, or it is not a regular one, such as a named pipe.
+        InputError: as `read`.
+    """
     if is_remote(uri):
         with _os_errors(uri):
             return _gfile().stat(uri).length
@@ -89,13 +94,13 @@ def size(uri: str) -> int:
 
 
 def _read(path: str) -> bytes:
-    # Called for every example: a Path would cost as much as the reading.
+    # Called for every example: a Path would cost as much as reading the file.
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.read()
 
 
 def _tried(path: str, function: Callable[[str], R]) -> R:
-    """Call `function` with a local path, again after errors that may pass: then InputError."""
+    """Call `function` with a local path; retry errors that may be temporary, then InputError."""
     for pause in (*_PAUSES, None):
         try:
             return function(path)
@@ -105,14 +110,14 @@ def _tried(path: str, function: Callable[[str], R]) -> R:
             if pause is None:
                 raise InputError(
                     f"{path} can't be read ({error.strerror or error}), tried "
-                    f"{len(_PAUSES) + 1} times; mend that and run again"
+                    f"{len(_PAUSES) + 1} times; fix that and run again"
                 ) from None
             time.sleep(pause)
     raise AssertionError
 
 
 def sha256(uri: str) -> str:
-    """Return the sha256 (hex) of a file's content; raises as `read` for a local one."""
+    """Return the sha256 (hex) of a file's content; raise as `read` for a local file."""
     return _sha256(uri) if is_remote(uri) else _tried(uri, _sha256)
 
 
@@ -125,10 +130,10 @@ def _sha256(uri: str) -> str:
 
 
 def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
-    """Writes a file that appears under its name only when it is whole.
+    """Write a file that appears under its name only when it is complete.
 
     Args:
-        shared: whether others may write the same file at the same time. One of them is the last.
+        shared: whether others may write the same file at the same time. The last one wins.
     """
     if is_object(uri):
         with open_file(uri, "wb") as file:
@@ -140,24 +145,24 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
             file.write(content)
         replace(partial, uri)
     except BaseException:
-        if shared:  # Another's will have another name, and never take this one's place.
+        if shared:  # The name is random: no later write would replace the file.
             remove(partial)
         raise
 
 
 def scan(uri: str) -> list[tuple[str, bool]]:
-    """Return the entries of a folder, sorted: (name, is it a folder)."""
+    """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _tried(uri, lambda path: sorted(entries(path)))
     names = [name for name in _gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
-        # Folders come with a slash; asking for each entry would cost a request each.
+        # Folders end in a slash; is_folder would cost a request per entry.
         return sorted((name.rstrip("/"), name.endswith("/")) for name in names)
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
 
 
 def entries(uri: str) -> Iterator[tuple[str, bool]]:
-    """Yield the entries of a folder as `scan` has them, in any order, local ones as they come."""
+    """Yield the entries of a folder as `scan` returns them, but unsorted, local ones lazily."""
     if is_remote(uri):
         yield from scan(uri)
         return
@@ -167,7 +172,7 @@ def entries(uri: str) -> Iterator[tuple[str, bool]]:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the files and folders that a pattern, or a plain URI, means."""
+    """Return the files and folders that match a pattern or a plain URI."""
     if is_remote(pattern):
         return _gfile().glob(pattern)
     return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
@@ -189,7 +194,7 @@ def make_folder(uri: str) -> None:
 
 
 def remove(uri: str) -> None:
-    """Removes a file, if it is there."""
+    """Remove a file, if it exists."""
     if not is_remote(uri):
         Path(uri).unlink(missing_ok=True)
     elif exists(uri):
@@ -197,7 +202,7 @@ def remove(uri: str) -> None:
 
 
 def remove_folder(uri: str) -> None:
-    """Removes a folder with all that is in it, if it is there."""
+    """Remove a folder with all that is in it, if it exists."""
     if not is_remote(uri):
         shutil.rmtree(uri, ignore_errors=True)
     elif is_folder(uri):
@@ -205,7 +210,7 @@ def remove_folder(uri: str) -> None:
 
 
 def replace(source: str, target: str) -> None:
-    """Renames a file, over an older one too."""
+    """Rename a file, replacing an older one."""
     if is_remote(target):
         _gfile().rename(source, target, overwrite=True)
     else:
@@ -215,9 +220,10 @@ def replace(source: str, target: str) -> None:
 def read_ahead(
     function: Callable[[T], R], items: Iterable[T], *, uri: str = "", threads: int = 0
 ) -> Iterator[R]:
-    """`map` in `threads`, or as many as reading from `uri` pays; results keep the order of items.
+    """Map in `threads`, or as many as speed up reading from `uri`; results keep the items' order.
 
-    For local files more than one, this one, gain nothing: most of the time is Python's own.
+    Local files are read in this thread: more threads gain nothing, as Python takes most of the
+    time.
     """
     threads = threads or (REMOTE_READERS if is_remote(uri) else 1)
     if threads == 1:
@@ -235,7 +241,7 @@ def read_ahead(
 
 @contextlib.contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """Turns a failure to write to `uri` into one clear line."""
+    """Turn a failure to write to `uri` into an InputError of one line."""
     try:
         yield
     except Exception as error:
@@ -249,16 +255,16 @@ def writing(uri: str) -> Iterator[None]:
         if is_full:
             raise InputError(
                 f"no room to write to {uri} ({text}); free some space and run again: "
-                "shards that are whole are kept"
+                "complete shards are kept"
             ) from None
         raise InputError(f"can't write to {uri}: {text}") from None
 
 
 @contextlib.contextmanager
 def _os_errors(uri: str) -> Iterator[None]:
-    """Turns TensorFlow's errors of reading `uri` into OSError or, for the storage's, InputError.
+    """Turn TensorFlow's errors of reading `uri` into OSError or, for the storage's, InputError.
 
-    A picture that could not be had would else be one that can't be used, and left out.
+    Otherwise a picture that could not be read this time would count as unusable and be left out.
     """
     try:
         yield

@@ -165,7 +165,7 @@ def test_with_a_subnetwork_its_machines_have_no_public_addresses(answers):
         ("failed", "RuntimeError: Dataflow job job-0 ended as FAILED: Startup failed", "run again"),
         ("active", "There is already an active job", "an earlier run still writes these"),
         ("denied", "dataflow.jobs.create denied on my-project", "has the run's account roles/"),
-        ("vanished", "InputError: dog/003.png was listed but can't", "leave the source alone"),
+        ("vanished", "InputError: dog/003.png was listed but can", "leave the source alone"),
         ("broken-beam", "of 160 images (", "mend or remove them"),
     ],
 )

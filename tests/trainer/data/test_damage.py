@@ -52,10 +52,10 @@ def swap(path: Path) -> None:
 
 
 DAMAGES = {
-    flip: r"is damaged or replaced \(its sha256 is another one\)",
+    flip: r"is damaged or replaced \(its sha256 differs\)",
     cut: r"has \d[\d,]* bytes in place of \d[\d,]*",
     double: r"has \d[\d,]* bytes in place of \d[\d,]*",
-    swap: r"is damaged or replaced \(its sha256 is another one\)",
+    swap: r"is damaged or replaced \(its sha256 differs\)",
     Path.unlink: "is missing",
 }
 

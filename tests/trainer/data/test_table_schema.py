@@ -28,7 +28,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
         (
             {"columns": [{"name": "tips", "type": "numeric"}], "crosses": []},
-            "would be told the answer",
+            "would see the answer",
         ),
         ({"columns": [{"name": "key", "type": "numeric"}]}, "records keep a feature of that name"),
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
@@ -40,7 +40,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
-        ({"source": "digits"}, "but source='digits' is none; use bigquery:PROJECT"),
+        ({"source": "digits"}, "but source='digits' is not one; use bigquery:PROJECT"),
     ],
 )
 def test_a_schema_that_is_not_right_is_refused_in_one_line(changes, message):

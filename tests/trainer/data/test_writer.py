@@ -196,7 +196,7 @@ def test_a_file_that_vanishes_between_the_passes_is_named(tmp_path, monkeypatch)
         make_room(*arguments)
 
     monkeypatch.setattr(writer.output, "make_room", meddle)
-    with pytest.raises(InputError, match=r"dog/003\.png was listed but can't be read any more"):
+    with pytest.raises(InputError, match=r"dog/003\.png was listed but can no longer be read"):
         write(source, tmp_path / "out")
 
 

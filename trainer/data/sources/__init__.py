@@ -1,11 +1,11 @@
-"""The registry of sources: each file of this folder declares one, named as the file is.
+"""The registry of sources: each file of this folder declares one, under the file's name.
 
-Beside these, a module of the user's own is one (MODULE:PLACE), and so is the name of an entry
-point of the group vertex_training.sources, whose value is a module.
+A module of the user's own is a source, too (MODULE:PLACE), and so is the name of an entry point
+of the group vertex_training.sources, whose value is a module.
 
-`examples` lists a source: a key, a digest of its content and a label for each example. The
-writer then hands references back, in an order of its own and from several processes, and `fetch`
-and `encode` make features of them.
+`examples` lists a source: a key, a digest of the content and a label for each example. The writer
+then passes references, in its own order and from several processes, to `fetch` and `encode`, which
+turn them into features.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from trainer.data.write.records import Values
 
 ENTRY_POINTS = "vertex_training.sources"
-"""Group by which installed packages name sources."""
+"""Group of entry points by which installed packages declare sources."""
 DIGEST_BYTES = 16
 
 
 class Reference(NamedTuple):
-    """The place of an example: its key, and a position that only its source understands."""
+    """The place of an example: its key, and a position that only its source interprets."""
 
     key: str
     position: int
@@ -43,10 +43,10 @@ class Example(NamedTuple):
     """A listed example.
 
     Attributes:
-        reference: where it lies.
+        reference: its place.
         label: index into the source's classes.
         digest: of its content, `DIGEST_BYTES` long; equal content, equal digest.
-        split: one of SPLITS where the source has splits of its own, else empty.
+        split: one of SPLITS if the source has its own splits, else empty.
     """
 
     reference: Reference
@@ -57,13 +57,13 @@ class Example(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rejection:
-    """Something given that can't be used.
+    """An item of a source that can't be used.
 
     Attributes:
         key: where it came from.
         reason: why, without the key.
-        tolerated: whether it leaves `max_rejected_fraction` alone: duplicates and stray
-            files say nothing about the quality of the data.
+        tolerated: does not count against `max_rejected_fraction`: duplicates and stray files
+            say nothing about the quality of the data.
     """
 
     key: str
@@ -72,7 +72,7 @@ class Rejection:
 
 
 Mapped = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
-"""`map`, or what does the same with several processes: its function is pickled."""
+"""`map`, or its equivalent in several processes, which pickles the function."""
 
 
 class Source(Protocol):
@@ -83,10 +83,10 @@ class Source(Protocol):
     Attributes:
         name: of the data, such as "digits".
         unit: what one example is called in messages, in the plural.
-        location: the URI that it reads; empty where it reads none.
+        location: the URI that it reads, if any.
         classes: names, in the order of label indices.
-        features: of its examples; of a table known when it has been listed.
-        details: what dataset.json notes of it, besides its options.
+        features: of its examples; for a table, known once it has been listed.
+        details: entries for dataset.json, besides the options.
     """
 
     name: str
@@ -99,58 +99,58 @@ class Source(Protocol):
 
 
 class SourceKind:
-    """Base of sources: what is known of one before it is opened.
+    """Base of sources: what is known about a source before it is opened.
 
-    A subclass lies in a file of this folder, whose name stands before the colon. The file's
-    functions import libraries, not the file itself: to name a source costs nothing.
+    A subclass is in a file of this folder, whose name stands before the colon. Libraries are
+    imported in functions, not at the top of the file, so that naming a source is cheap.
     """
 
     place: ClassVar[str] = ""
-    """What follows the colon, for messages; empty: nothing does. URI is the place of files: it is
-    made absolute, looked at before a run on this machine, and fingerprinted."""
+    """The name in messages for what follows the colon; empty: nothing does. URI is the place of
+    files: it is made absolute, checked before a run on this machine, and fingerprinted."""
     help: ClassVar[str] = ""
     is_table: ClassVar[bool] = False
     endings: ClassVar[tuple[str, ...]] = ()
-    """Endings of the files of a table, which may also be named by a pattern."""
+    """Endings of a table's files, which may also be given by a pattern."""
 
     @classmethod
     def takes(cls, place: str) -> bool:
-        """Tell if `place` has the right form."""
+        """Return whether `place` has the right form."""
         return bool(place) == bool(cls.place)
 
     @classmethod
     def open(cls, place: str, options: RecordOptions) -> Source:
-        """Open what is at `place`.
+        """Open the source at `place`.
 
         Raises:
-            InputError: it isn't there, or it holds nothing to train on.
+            InputError: it does not exist, or has nothing to train on.
         """
         raise NotImplementedError
 
     @classmethod
     def look(cls, place: str, options: RecordOptions) -> list[str]:
-        """Return the classes, if a quick look tells them; raise InputError for what is unfit."""
+        """Return the classes if a quick look finds them; raise InputError for an unfit source."""
         return []
 
     @classmethod
     def check_cloud(cls, place: str, data_dir: str) -> None:
-        """Raise InputError where machines of the cloud could not read it."""
+        """Raise InputError if machines in the cloud could not read the source."""
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
-        """Return text that changes with the content, and the folder or file (URI) that does."""
+        """Return a text and a folder or file (URI) that, together, change with the content."""
         return "", cls.uri(place)
 
     @classmethod
     def uri(cls, place: str) -> str:
-        """Return the URI of the files; empty: none is named."""
+        """Return the URI of the files; empty if `place` is none."""
         return place if cls.place == "URI" else ""
 
 
 class ImageSource(SourceKind):
     """Base of sources of images.
 
-    A subclass sets `name` and `classes`, and `location` where it reads a URI.
+    A subclass sets `name` and `classes`, and `location` if it reads a URI.
     """
 
     name: str
@@ -174,7 +174,7 @@ class ImageSource(SourceKind):
         return cls.open(place, options).classes
 
     def _check_classes(self, source: str) -> None:
-        """Refuse fewer classes than two."""
+        """Raise InputError for fewer than two classes."""
         if len(self.classes) < 2:
             found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
             raise InputError(
@@ -183,44 +183,50 @@ class ImageSource(SourceKind):
             )
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """Lists everything given, in an order that repeats.
+        """List all that the source has, in the same order each time.
 
         Args:
-            mapped: for what can be looked at one by one, in other processes or on other
-                machines; what it returns is to be yielded as it is.
+            mapped: applies a function to items one by one, maybe in other processes or on other
+                machines; yield what it returns unchanged.
         """
         raise NotImplementedError
 
     def fetch(self, reference: Reference) -> Any:
-        """Reads an example, mostly an image file; may be called from several threads.
+        """Read an example, mostly an image file; may be called from several threads.
 
-        Raises RejectedError.
+        Raises:
+            RejectedError: the example can't be used.
+            OSError: it can't be read any more.
         """
         raise NotImplementedError
 
     def digest(self, fetched: Any) -> bytes:
-        """Digests what `fetch` gives, as `examples` did."""
+        """Digest what `fetch` returned, as `examples` did."""
         return digest(fetched)
 
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
-        """Features, without label, of the example and of `variants` augmented copies.
+        """Return the features, without label, of an example and of `variants` augmented copies.
 
-        Their key is that of the reference, unless they have one. Raises RejectedError.
+        Features without a key get that of the reference.
+
+        Raises:
+            RejectedError: the example can't be used.
         """
         return self._format.read(fetched, key, variants)
 
 
 @functools.cache
 def kinds() -> dict[str, type[SourceKind]]:
-    """Return by name the sources of this folder."""
+    """Return the sources of this folder by name."""
     return plugins.declared(sys.modules[__name__], SourceKind)
 
 
 def kind_of(source: str) -> tuple[type[SourceKind], str]:
-    """Part `images:URI` into the kind of source that it names and what is behind the colon.
+    """Split `images:URI` into the kind of source and what follows the colon.
 
     Raises:
-        InputError: no such source.
+        InputError: there is no such source, it can't be imported, or its place has the wrong
+            form.
     """
     name, _, place = source.partition(":")
     kind = kinds().get(name) or _own(name)
@@ -232,12 +238,12 @@ def kind_of(source: str) -> tuple[type[SourceKind], str]:
 
 
 def table_forms() -> str:
-    """Return how a table is named as a source: `csv:URI or parquet:URI`."""
+    """Return the forms of sources that are tables: `csv:URI or parquet:URI`."""
     return " or ".join(_form(name, kind) for name, kind in kinds().items() if kind.is_table)
 
 
 def described() -> str:
-    """Return the help on all sources."""
+    """Return the help text on all sources."""
     return "; ".join(f"{_form(name, kind)} ({kind.help})" for name, kind in kinds().items())
 
 
@@ -246,19 +252,19 @@ def _form(name: str, kind: type[SourceKind]) -> str:
 
 
 def open_source(options: RecordOptions) -> Source:
-    """Open `options.source`; raises as `kind_of` and `SourceKind.open`."""
+    """Open `options.source`; raise InputError as `kind_of` and `SourceKind.open` do."""
     kind, place = kind_of(options.source)
     return kind.open(place, options)
 
 
 def _own(name: str) -> type[SourceKind] | None:
-    """Return the source that a module of the user's own declares."""
+    """Return the source that the user's own module declares."""
     module = plugins.installed(ENTRY_POINTS).get(name, name if "." in name else "")
     if not module:
         return None
     try:
         found = plugins.defined(importlib.import_module(module), SourceKind)
-    except Exception as error:  # Any that the user's code raises.
+    except Exception as error:  # The user's code may raise any.
         reason = first_line(error) or type(error).__name__
         raise InputError(
             f"source={name!r}: module {module} can't be imported: {reason}; it must lie in the "

@@ -1,7 +1,7 @@
-"""bigquery:PROJECT.DATASET.TABLE: a table of BigQuery, by its Storage Read API.
+"""bigquery:PROJECT.DATASET.TABLE: a table of BigQuery, read by its Storage Read API.
 
-The table is read as it is when the step begins, once, and never exported. Its rows have no
-order: a row is known as `table:number` by a number that is made of its content.
+The table is read once, as it is when the step begins, and never exported. Its rows have no order:
+a row's key is `table:number`, with a number computed from its content.
 """
 
 import re
@@ -21,7 +21,7 @@ _REMEDY = (
 
 
 class BigQueryReader(TableKind):
-    """Reads a table of BigQuery."""
+    """A table of BigQuery."""
 
     place = "PROJECT.DATASET.TABLE"
     help = "a table of BigQuery"
@@ -50,7 +50,7 @@ class BigQueryReader(TableKind):
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
-        # Nothing tells whether a table has changed: its records are written anew each time.
+        # There is no way to see that a table has changed: its records are written every time.
         return secrets.token_hex(16), ""
 
     def blocks(self, _: int) -> Iterator[Any]:

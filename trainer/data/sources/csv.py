@@ -1,7 +1,7 @@
 """csv:URI: a table as comma-separated values, one file, a folder of them, or a pattern.
 
-Files end in .csv or .csv.gz and have a header each. A row is known as `file:line`, and its digest
-is that of its bytes.
+Files end in .csv or .csv.gz, and each has a header. A row's key is `file:line`, its digest that of
+its bytes.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from trainer.data.tables.file_reader import FileReader
 
 
 class CsvReader(FileReader):
-    """Reads CSV files."""
+    """A table in CSV files."""
 
     help = "a table as a CSV file, a folder of them or a pattern"
     endings = (".csv", ".csv.gz")

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class Digits(ImageSource):
     """The scans, stretched to 0..255."""
 
-    help = "1,797 scans of digits, with nothing behind it"
+    help = "1,797 scans of digits that come with scikit-learn"
     name = "digits"
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         import numpy as np
 
         super().__init__(place, options)
-        # The file that load_digits reads, without the import of scikit-learn, most of a second.
+        # The file that load_digits reads; importing scikit-learn would take most of a second.
         library = importlib.metadata.distribution("scikit-learn")
         file = library.locate_file("sklearn/datasets/data/digits.csv.gz")
         rows = np.loadtxt(str(file), delimiter=",")

@@ -1,12 +1,12 @@
 """images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
 
-A folder is split when all its sub-folders have names of splits (`split_named`), train among
-them; those splits are kept, but for copies (plan.py). A class has images of its own, and may
-have folders with more.
+A folder is split if all its subfolders have names of splits (`split_named`), train among them;
+these splits are kept, except for duplicates (split_plan.py). A class's folder has images directly
+in it, and may have subfolders with more.
 
 Every file is an example or is listed in rejected.jsonl. Hidden and system files, and files that
-neither by name nor by content are images, are tolerated; an image outside a class, or of a
-format that is not read, counts as any unusable image does.
+are not images by name or content, are tolerated; an image outside a class, or of a format that is
+not read, counts as unusable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_READ = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
 _SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
 )
-"""What images that are read begin with."""
+"""The first bytes of images that are read."""
 _LAYOUTS = (
     "understood are <class>/<image>, and <split>/<class>/<image> with folders train, validation "
     "(or val) and test (or training_set, test_set and the like) and no others"
@@ -80,7 +80,7 @@ class ImageFolder(ImageSource):
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """Lists every file under the folder, sorted by path; digests what has no MD5 yet."""
+        """List every file under the folder, sorted by path; digest those without an MD5."""
         return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:
@@ -88,7 +88,7 @@ class ImageFolder(ImageSource):
         return storage.read(join(self.location, reference.key))
 
     def digest(self, fetched: bytes) -> bytes:
-        """Return the MD5, which Cloud Storage tells without reading."""
+        """Return the MD5, which Cloud Storage reports without reading the file."""
         return hashlib.md5(fetched, usedforsecurity=False).digest()
 
     def _files(self) -> Iterator[File]:
@@ -101,7 +101,7 @@ class ImageFolder(ImageSource):
         self._check_folders(empty)
 
     def _placed(self, path: str) -> tuple[int, str]:
-        """Return the label, or -1, and the split of a file."""
+        """Return a file's label, or -1 if it has none, and its split."""
         split, inner = "", path
         if self._splits:
             part, _, inner = path.partition("/")
@@ -110,7 +110,10 @@ class ImageFolder(ImageSource):
         return self._labels.get(name, -1) if slash else -1, split
 
     def _check_folders(self, folders: dict[str, str]) -> None:
-        """Refuses a class that has no file of its own; lists none beyond its first file."""
+        """Raise InputError for a class without a file directly in its folder.
+
+        Stops at the first file of each folder.
+        """
         for path, name in folders.items():
             uri, inner = join(self.location, path), []
             for entry, is_folder in storage.entries(uri):
@@ -122,7 +125,7 @@ class ImageFolder(ImageSource):
                 self._refuse(name, path, [one for one in inner if any(list_files(join(uri, one)))])
 
     def _refuse(self, name: str, path: str, held: list[str]) -> None:
-        """Say what is wrong with a class folder that has files, if any, in folders alone."""
+        """Raise InputError for a class folder that has no files, or has them only in `held`."""
         if held:
             found = ", ".join(f"{one}/" for one in self._class_folders)
             raise InputError(
@@ -159,7 +162,7 @@ class ImageFolder(ImageSource):
                     return Rejection(path, reason, tolerated=True)
                 content_digest = self.digest(content)
         except OSError as error:
-            return Rejection(path, f"can't be read: {error.strerror}")  # It is no file.
+            return Rejection(path, f"can't be read: {error.strerror}")  # It is not a file.
         if label < 0:
             return Rejection(path, "outside the folders of classes")
         if not size:
@@ -168,7 +171,7 @@ class ImageFolder(ImageSource):
 
 
 def _folders(uri: str) -> list[str]:
-    """Names of the visible folders in a folder."""
+    """Return the names of the visible folders in a folder."""
     return [name for name, folder in storage.scan(uri) if folder and not _is_hidden(name)]
 
 

@@ -1,6 +1,6 @@
 """parquet:URI: a table as Parquet, one file, a folder of them, or a pattern.
 
-Files end in .parquet. A row is known as `file:row`, from 1.
+Files end in .parquet. A row's key is `file:row`, from 1.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from trainer.errors import InputError
 
 
 class ParquetReader(FileReader):
-    """Reads Parquet files."""
+    """A table in Parquet files."""
 
     help = "a table as a Parquet file, a folder of them or a pattern"
     endings = (".parquet",)
@@ -42,4 +42,4 @@ def _opened(uri: str) -> Iterator[Any]:
             yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{uri} can't be read as Parquet ({reason}); write it anew") from None
+        raise InputError(f"{uri} can't be read as Parquet ({reason}); write it again") from None

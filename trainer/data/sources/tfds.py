@@ -1,9 +1,9 @@
 """tfds:NAME: an image data set that TensorFlow Datasets has prepared.
 
-Its files are read as they lie: TFRecord files of tf.train.Example whose image feature
-holds an encoded image. So an example can be read by its place in a file, in any order and
-by any process, and neither TensorFlow nor the network is needed. Nothing is ever
-downloaded: a data set that isn't prepared is said to be missing, at once.
+Its files are read directly: TFRecord files of tf.train.Example whose image feature holds an
+encoded image. An example is read by its place in a file, in any order and by any process, without
+TensorFlow or the network. Nothing is ever downloaded: a data set that is not prepared is an error
+at once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PreparedDataset(ImageSource):
         return info.full_name, str(info.data_dir)
 
     def examples(self, _: Any = map, /) -> Iterator[Example | Rejection]:
-        """Reads every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`."""
+        """Read every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`."""
         from trainer.data.write import records
 
         for index, (path, split) in enumerate(self._files):
@@ -104,14 +104,18 @@ class PreparedDataset(ImageSource):
 
 
 def load_info(name: str, data_dir: str) -> Any:
-    """Return the DatasetInfo of a prepared data set, from its files alone."""
+    """Return the DatasetInfo of a prepared data set, from its files alone.
+
+    Raises:
+        InputError: it is not prepared in `data_dir`, or not in TFRecord files.
+    """
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     places = {"data_dir": data_dir} if data_dir else {}
     try:
         info = builder_from_files(name, **places).info
-    # A malformed name or broken files raise whatever they like; the remedy is the same.
+    # A malformed name and broken files raise any of these; the remedy is the same.
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
         raise InputError(_not_prepared(name, data_dir)) from None
     if info.file_format is not None and info.file_format.value != "tfrecord":
@@ -132,7 +136,7 @@ def _not_prepared(name: str, data_dir: str) -> str:
     if bare not in known:
         close = difflib.get_close_matches(bare, known, n=1, cutoff=0.5)
         hint = f"; did you mean 'tfds:{close[0]}'?" if close else ""
-        return f"{message}, and TensorFlow Datasets knows none of that name{hint}"
+        return f"{message}, and TensorFlow Datasets has none of that name{hint}"
     return (
         f"{message}; prepare it once where there is a network: "
         f"tfds build {name} --data_dir={place}, and give that folder as data_dir"
@@ -140,7 +144,7 @@ def _not_prepared(name: str, data_dir: str) -> str:
 
 
 def _feature_names(info: Any, source: str) -> tuple[str, str]:
-    """Return the names in supervised_keys; without any, of the only image and the only label."""
+    """Return the names of image and label: supervised_keys, else the only features that fit."""
     from tensorflow_datasets.core import features as kinds
 
     found = dict(info.features.items())

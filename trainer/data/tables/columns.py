@@ -240,8 +240,8 @@ def _label(given: Any, columns: Mapping[str, Column]) -> Label:
     _check_keys("label", given, ("column", "times_column", "classes", *COMPARISONS))
     if column in columns:
         raise InputError(
-            f"label: {column!r} is one of columns too, so that the model would be told the "
-            "answer; take it out of columns"
+            f"label: {column!r} is one of columns too, so that the model would see the answer; "
+            "take it out of columns"
         )
     compared = [key for key in COMPARISONS if key in given]
     if len(compared) > 1:

@@ -117,7 +117,7 @@ class RunOnDataflow:
         reason = getattr(self._runner, "last_error_msg", None) or "no message says why"
         raise RuntimeError(
             f"{self.name} ended as {self._state}: {_line(reason)}; {self.link}; run again: "
-            "shards that are whole are kept"
+            "complete shards are kept"
         )
 
     def end(self) -> None:

@@ -147,7 +147,7 @@ def _death(process: subprocess.Popen) -> RuntimeError:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     memory = " (out of memory?)" if code == -signal.SIGKILL else ""
     return RuntimeError(
-        f"a process that writes shards {how}{memory}; run again: shards that are whole are kept"
+        f"a process that writes shards {how}{memory}; run again: complete shards are kept"
     )
 
 

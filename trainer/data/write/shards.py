@@ -167,7 +167,7 @@ class ShardWriter:
             return one, error
         except OSError as error:
             raise InputError(
-                f"{one['key']} was listed but can't be read any more "
+                f"{one['key']} was listed but can no longer be read "
                 f"({error.strerror or error}); leave the source alone while it is read"
             ) from None
 
