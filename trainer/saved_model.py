@@ -1,4 +1,4 @@
-"""A SavedModel by its URI: loading it, or one line that says why not."""
+"""Load a SavedModel by its URI, or fail with an error of one line."""
 
 from typing import Any
 
@@ -8,10 +8,12 @@ from trainer.errors import InputError, first_line
 
 
 def load(uri: str, *signatures: str) -> Any:
-    """Load the SavedModel in the folder `uri`; its signatures live only as long as it does.
+    """Load the SavedModel in the folder `uri`.
+
+    A signature is valid only while the returned model is referenced.
 
     Raises:
-        InputError: nothing that can be loaded is there, or it lacks one of `signatures`.
+        InputError: there is no loadable SavedModel, or it lacks one of `signatures`.
     """
     try:
         model = tf.saved_model.load(uri)

@@ -77,7 +77,7 @@ def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides machines"),
         (
             {"class_floors": {"a": 0.5, "A ": 0.5}},
-            "class_floors names 'A ', which is no class of the records; did you mean 'a'?\n",
+            "class_floors names 'A ', which is not a class of the records; did you mean 'a'?\n",
         ),
         ({"accelerator_count": 1}, "give both, or neither"),
         ({"worker_count": 2, "batch_size": 64}, "can't be shared equally by 3 replicas"),

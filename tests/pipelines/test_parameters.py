@@ -91,7 +91,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"class_floors": {"cat": 2}}, "class_floors: 'cat' is 2, not a recall from 0 to 1"),
         (
             {**TABLE, "class_floors": {"yse": 0.5}},
-            "class_floors names 'yse', which is no class of the records; did you mean 'yes'?",
+            "class_floors names 'yse', which is not a class of the records; did you mean 'yes'?",
         ),
         ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),

@@ -150,7 +150,7 @@ def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, in_o
 def test_a_floor_of_no_class_is_found_before_the_start(photos, in_one_line):
     floor = 'class_floors={"rose": 0.5, "tulips": 0.5}'
     error = in_one_line("source=images:photos", floor)
-    assert "class_floors names 'tulips', which is no class of the records; did you mean" in error
+    assert "class_floors names 'tulips', which is not a class of the records; did you mean" in error
     assert changes(source="images:photos", class_floors={"tulip": 0.5})
 
 

@@ -1,9 +1,9 @@
-"""predictions.csv: a model's answer to each example of the test split, in its order.
+"""predictions.csv: a model's prediction for each example of the test split, in stored order.
 
     key,label,prediction,log_loss
     roses/12.jpg,roses,tulips,1.7307
 
-Two models that answered the same examples can be compared pair by pair; see
+Two models with predictions for the same examples can be compared pair by pair; see
 trainer.evaluation.comparison.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from trainer.data import storage
 from trainer.evaluation.comparison import Scores, scores
 
-if TYPE_CHECKING:  # to read answers takes no TensorFlow
+if TYPE_CHECKING:  # reading needs no TensorFlow
     from trainer.evaluation.scoring import Evaluation
 
 _HEADER = ["key", "label", "prediction", "log_loss"]
@@ -28,8 +28,8 @@ class Predictions(NamedTuple):
     """The content of a predictions.csv.
 
     Attributes:
-        examples: key and label of each example; equal lists are the same test records.
-        scores: of the model on them.
+        examples: key and label of each example; equal lists mean the same test records.
+        scores: the model's scores on them.
     """
 
     examples: list[tuple[str, str]]
@@ -37,7 +37,7 @@ class Predictions(NamedTuple):
 
 
 def write(uri: str, evaluation: Evaluation) -> None:
-    """Write the answers of an evaluation."""
+    """Write an evaluation's predictions to `uri`."""
     labels, probabilities = evaluation.answers
     losses = scores(labels, probabilities).losses
     assert losses is not None
@@ -53,7 +53,7 @@ def write(uri: str, evaluation: Evaluation) -> None:
 
 
 def read(content: bytes) -> Predictions:
-    """Read what `write` has written."""
+    """Parse the content of a file that `write` wrote."""
     rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
     return Predictions(
         examples=[(row["key"], row["label"]) for row in rows],

@@ -1,8 +1,8 @@
-"""Score the current champion on the records that judge a candidate.
+"""Score the current champion on the records that a candidate is evaluated on.
 
-It was trained elsewhere and earlier, perhaps on other classes. Its answers are names, so
-that its accuracy is defined wherever it can read the records: of a class that it does not
-know, it has every example wrong. Where it names none of the classes, it has another task.
+The champion was trained earlier, perhaps on other classes. It predicts class names, so its
+accuracy is defined wherever it can read the records; every example of a class that it does not
+know counts as wrong. A champion that predicts none of the classes has another task.
 """
 
 import numpy as np
@@ -21,21 +21,21 @@ _BATCH_SIZE = 256
 
 
 def score(name: str, uri: str, evaluation: Evaluation) -> Rival:
-    """Score the champion `name`, model@version, on what an evaluation of a candidate has judged.
+    """Score the champion `name` (model@version) on the examples of a candidate's evaluation.
 
     Args:
-        uri: of its SavedModel.
-        evaluation: as `evaluate` returns it.
+        uri: URI of the champion's SavedModel.
+        evaluation: the candidate's, from `evaluate`.
 
     Returns:
-        Its scores, without losses where its classes are not those of the records, in order;
-        or the problem that keeps it from answering them.
+        The champion's scores, or the problem that prevents scoring. The scores have no losses
+        if its classes or their order differ from the records'.
     """
     try:
         dataset = schema.load(evaluation.dataset)
         scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
     except InputError as error:
-        # In a line of the verdict: what is wrong, without the details.
+        # The verdict is one line: leave out the details in parentheses.
         return Rival(name=name, problem=str(error).partition(" (")[0])
     print(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
     return Rival(name=name, scores=scores)
@@ -65,7 +65,7 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
     right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
     if probabilities.shape[1] != len(names) or not set(said) <= set(names):
         return Scores(right, None)
-    # Where two classes are as probable, either may be named.
+    # A tie may be resolved either way.
     places = {name: index for index, name in enumerate(names)}
     named = probabilities[np.arange(len(said)), [places[name] for name in said]]
     if (named < probabilities.max(axis=1) - TIE_TOLERANCE).any():

@@ -4,8 +4,8 @@
     result.p_value <= 0.05   # better by more than noise
     result.low > -0.01       # not worse by a hundredth
 
-Both models answer every example, so only the examples that they answer differently say
-anything: a paired test sees differences that two separate intervals hide.
+Both models predict every example, so only the examples on which they differ carry information:
+a paired test detects differences that two separate intervals hide.
 
 - accuracy: exact one-sided McNemar test (McNemar 1947, Psychometrika 12:153-157, with the
   binomial tail in place of chi-squared), interval after Tango (1998, Statistics in Medicine
@@ -14,8 +14,8 @@ anything: a paired test sees differences that two separate intervals hide.
   Permutation, Parametric, and Bootstrap Tests of Hypotheses, 3rd ed.), interval by the
   paired percentile bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap).
 
-Under two models that differ by chance alone, the exact and the permutation test call the
-candidate better in at most 1 - confidence of the tries.
+For two models that differ by chance alone, the exact test and the permutation test call the
+candidate better with a probability of at most 1 - confidence.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ import numpy as np
 
 _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
-_CELLS = 4_000_000  # numbers that one round of resampling holds
+_CELLS = 4_000_000  # numbers held in memory by one round of resampling
 
 
 class Scores(NamedTuple):
-    """The scores of a model on each example of a split, in the split's order.
+    """A model's scores on each example of a split, in stored order.
 
     Attributes:
         correct: bool [n].
@@ -43,18 +43,18 @@ class Scores(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A candidate against a champion.
+    """A candidate compared with a champion.
 
     Attributes:
         metric: accuracy or log_loss.
-        examples: on which both were judged.
-        candidate, champion: the metric of each.
-        difference: improvement by the candidate; above 0 where it is better, for either metric.
+        examples: number of examples.
+        candidate, champion: each model's value of the metric.
+        difference: improvement by the candidate; above 0 if it is better, for either metric.
         low, high: bounds of the true difference, each of which holds with `confidence`.
-        p_value: chance of such an improvement, or a larger one, between models that differ by
-            chance alone.
-        candidate_only, champion_only: examples that only the one has right.
-        confidence: of each bound.
+        p_value: probability of at least this improvement between models that differ by chance
+            alone.
+        candidate_only, champion_only: number of examples that only this model has right.
+        confidence: confidence of each bound.
     """
 
     metric: str
@@ -71,32 +71,34 @@ class Comparison:
 
     @property
     def is_better(self) -> bool:
-        """Return whether the candidate is better by more than noise."""
+        """Return True if the candidate is better by more than noise."""
         return self.difference > 0 and self.p_value <= 1 - self.confidence + 1e-12
 
     def is_not_worse(self, margin: float) -> bool:
-        """Return whether the candidate is worse by less than `margin`, in units of the metric."""
+        """Return True if the candidate is worse by less than `margin`, in units of the metric."""
         return self.low > -margin
 
 
 def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
-    """Return the scores of answers: labels int64 [n], probabilities float32 [n, classes]."""
+    """Return the scores of predictions: labels int64 [n], probabilities float32 [n, classes]."""
     return Scores(probabilities.argmax(axis=1) == labels, log_losses(labels, probabilities))
 
 
 def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return negative log-likelihoods, float64 [n], in nats; clipped at float32's epsilon, as
-    scikit-learn's log_loss clips."""
+    """Return negative log-likelihoods, float64 [n], in nats.
+
+    Probabilities are clipped at float32's epsilon, as in scikit-learn's log_loss.
+    """
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     return -np.log(np.clip(own, float(np.finfo(np.float32).eps), 1.0))
 
 
 def compare(candidate: Scores, champion: Scores, *, metric: str, confidence: float) -> Comparison:
-    """Compare two models on the same examples, one at least; equal scores give equal figures.
+    """Compare two models on the same examples, at least one; the result is deterministic.
 
     Args:
-        candidate, champion: their scores, in the same order of examples; with `log_loss` both
-            have losses.
+        candidate, champion: scores in the same order of examples; both with losses if `metric`
+            is log_loss.
         metric: accuracy or log_loss.
         confidence: above 0.5 and below 1.
     """
@@ -133,8 +135,9 @@ def compare(candidate: Scores, champion: Scores, *, metric: str, confidence: flo
 
 
 def mcnemar(candidate_only: int, champion_only: int) -> float:
-    """Return P(X >= candidate_only) of a binomial X over the discordant examples, at odds 1:1."""
-    from scipy import stats  # half a second, which the command line must not wait for
+    """Return P(X >= candidate_only) of a binomial X over the discordant examples, with p = 0.5."""
+    # Imported here: takes half a second, which the command line must not wait for.
+    from scipy import stats
 
     return float(stats.binom.sf(candidate_only - 1, candidate_only + champion_only, 0.5))
 
@@ -144,7 +147,7 @@ def tango_interval(
 ) -> tuple[float, float]:
     """Return bounds of the difference of two paired shares, each holding with `confidence`.
 
-    Between them are the differences that Tango's score test does not reject.
+    Tango's score test does not reject the differences between the bounds.
     """
     from scipy import optimize
 
@@ -153,8 +156,8 @@ def tango_interval(
     estimate = (b - c) / n
 
     def score(delta: float) -> float:
-        """Return what falls from plus to minus infinity as delta goes from -1 to 1."""
-        # The share of champion_only most likely under this difference.
+        """Return the score statistic, which falls from inf to -inf as delta goes from -1 to 1."""
+        # Maximum-likelihood share of champion_only under this difference.
         beta = -b - c + (2 * n - b + c) * delta
         gamma = -c * delta * (1 - delta)
         share = (np.sqrt(max(0.0, beta**2 - 8 * n * gamma)) - beta) / (4 * n)
@@ -173,12 +176,14 @@ def tango_interval(
 
 
 def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
-    """Return the share of sign patterns, the given one among them, whose mean is at least that of
-    `gains`."""
+    """Return the share of random sign patterns whose mean is at least that of `gains`.
+
+    The observed pattern counts as one of them.
+    """
     gains = gains[gains != 0]
     if not len(gains):
         return 1.0
-    # Sums of the same numbers differ by rounding alone.
+    # A tolerance, because sums of the same numbers may differ by rounding.
     reached = gains.sum() - 1e-9 * np.abs(gains).sum()
     count, rows = 0, max(1, _CELLS // len(gains))
     for start in range(0, _PERMUTATIONS, rows):
@@ -194,7 +199,7 @@ def bootstrap_interval(
     """Return bounds of the mean of `gains`, each holding with `confidence`."""
     from scipy import stats
 
-    if len(gains) == 1:  # refused by scipy
+    if len(gains) == 1:  # scipy raises ValueError for a single value
         return float(gains[0]), float(gains[0])
     low, high = stats.bootstrap(
         (gains,),

@@ -1,15 +1,15 @@
-"""Drift: how far the training data of two data sets lie apart, by column and by class.
+"""Drift between the training data of two data sets, by column and by class.
 
-Everything comes from the statistics in dataset.json; no example is read. Numbers are put into
-bins between the earlier data set's quantiles; what is missing is a bin of its own. For shares p
-and q of n bins:
+Drift is computed from the statistics in dataset.json; no example is read. Numbers are binned at
+the earlier data set's quantiles; missing values have a bin of their own. For the bins' shares p
+(before) and q (now):
 
-    population stability index   sum((q - p) * ln(q / p)); 0.1 is said to be small, 0.25 large
+    population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
     Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1
 
-Between two samples of one distribution the index is not 0: it is close to (1/n + 1/m) times a
-chi-squared variable (Yurdakul, "Statistical properties of population stability index", 2018),
-from which `noise` is taken.
+The index of two samples of n and m rows of one distribution is not 0: it is close to
+(1/n + 1/m) times a chi-squared variable (Yurdakul, "Statistical properties of population
+stability index", 2018). `noise` is a quantile of that variable.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ MISSING, OTHER = "(missing)", "(other)"
 _BINS = 10
 _MOST_CATEGORIES = 50
 _FALSE_ALARMS = 0.01
-"""Probability that any of two data sets' columns exceeds its noise without drift."""
-# A hundred quantiles know a bin's share to half a percent, which the index of ten bins shows.
+"""Probability that any column of two data sets exceeds its noise without drift."""
+# Added to the noise: a hundred quantiles give a bin's share only to half a percent.
 _RESOLUTION = 0.01
 
 
@@ -37,12 +37,12 @@ class Drift:
     """The drift of a column's values, or of the classes.
 
     Attributes:
-        name: of the column; LABEL for the classes.
+        name: column name; LABEL for the classes.
         index: population stability index.
         distance: Jensen-Shannon distance.
-        noise: the index that chance alone exceeds in at most 1 of 100 comparisons of data sets.
+        noise: index that chance alone exceeds in at most 1 of 100 comparisons of data sets.
         missing: shares of missing values, before and now.
-        bins: by name, shares before and now.
+        bins: shares before and now, by bin name.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Drift:
 
     @property
     def is_drift(self) -> bool:
-        """Return whether the index is more than noise."""
+        """Return True if the index exceeds the noise."""
         return self.index > self.noise
 
 
@@ -62,10 +62,10 @@ def since(model: str, now: Dataset) -> list[Drift]:
     """Compare a data set with the one that a model was trained on.
 
     Args:
-        model: URI of its SavedModel.
+        model: URI of the SavedModel.
 
     Returns:
-        As `measure` does; nothing where the model does not say what it was trained on.
+        The result of `measure`; empty if the model does not record its training data.
     """
     before = schema.training_data(model)
     return measure(before, now) if before else []
@@ -74,11 +74,11 @@ def since(model: str, now: Dataset) -> list[Drift]:
 def measure(before: Dataset, now: Dataset) -> list[Drift]:
     """Compare the training splits of two data sets.
 
-    Columns that only one of them has, and those of which no distribution is kept (hashed ones and
-    pixels), are left out.
+    Columns that only one of them has, and columns without a stored distribution (hashed ones
+    and pixels), are left out.
 
     Returns:
-        The drift of the classes and of each column, the largest index first.
+        The drift of the classes and of each column, largest index first.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
     none: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
@@ -95,11 +95,11 @@ def of_columns(
     rows_now: int,
     others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
 ) -> list[Drift]:
-    """Compare columns with those of the training split of a data set, as `measure` does.
+    """Compare columns with those of a data set's training split, as `measure` does.
 
     Args:
-        now: with their statistics, over `rows_now` rows.
-        others: histograms to compare beside them, before and now.
+        now: columns with statistics over `rows_now` rows.
+        others: further histograms to compare, before and now, by name.
     """
     compared = dict(others)
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
@@ -113,11 +113,11 @@ def of_columns(
 
 
 def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
-    """Return how many rows each bin has, before and now; none where no distribution is kept."""
+    """Return the rows in each bin, before and now; empty without a stored distribution."""
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
     if "quantiles" in before.statistics and "quantiles" in now.statistics:
-        # With the ends open, for what is smaller or larger now.
+        # The outer bins are open, for values that are smaller or larger now.
         quantiles = [np.array(one.statistics["quantiles"], float) for one in (before, now)]
         if not all(len(values) for values in quantiles):
             return []
@@ -151,7 +151,7 @@ def _categories(
 
 
 def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
-    # Half a second to import, which only a run with a champion takes.
+    # Imported here: takes half a second, which only a run with a champion needs.
     from scipy import stats
     from scipy.spatial.distance import jensenshannon
 
@@ -159,7 +159,7 @@ def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
     counts = np.array([[histogram[one] for one in kept] for histogram in pair])
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     shares = counts / totals
-    # Half an example, where a bin has none.
+    # An empty bin counts as half an example.
     smooth = np.maximum(counts, 0.5) / totals
     index = float(((smooth[1] - smooth[0]) * np.log(smooth[1] / smooth[0])).sum())
     freedom = max(len(kept) - 1, 1)
@@ -179,11 +179,11 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
     """Refuse training data that have drifted too far.
 
     Args:
-        champion: model@version whose data `drifts` begin from.
-        max_drift: largest index; 0: any.
+        champion: model@version whose training data are the earlier data set.
+        max_drift: largest index accepted; 0: any.
 
     Raises:
-        InputError: something has drifted by more than `max_drift` and than chance.
+        InputError: an index exceeds both `max_drift` and its noise.
     """
     too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
     if moved := line(too_far):
@@ -194,12 +194,12 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
 
 
 def is_small(drifts: list[Drift], min_drift: float) -> bool:
-    """Return whether something was compared, and nothing has drifted by `min_drift`."""
+    """Return True if `drifts` is not empty and nothing has drifted by `min_drift`."""
     far = [drift for drift in drifts if drift.index >= min_drift]
     return bool(drifts) and min_drift > 0 and not line(far)
 
 
 def line(drifts: list[Drift]) -> str:
-    """Return the columns that have drifted and their indices in a line; empty where none has."""
+    """Return one line of the drifted columns and their indices; empty if there are none."""
     moved = [drift for drift in drifts if drift.is_drift]
     return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in moved)

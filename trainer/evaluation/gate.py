@@ -1,11 +1,11 @@
-"""The gate: which figures a model must have to go into production.
+"""The gate, which decides whether a model goes into production.
 
     verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, rival=None)
     verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000); ..."
 
-Floors come first, for a model that misses one is of no use however bad the champion is.
-Then the champion, if there is one, must be beaten, or at least not be missed, on the very
-examples that judged the candidate.
+Floors are checked first: a model that misses one is rejected however bad the champion is.
+Then the candidate is compared with the champion, if any, on the same examples, and must be
+better, or at least not worse, as `champion_rule` says.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation
 
 _LISTED = 5
-"""Missed floors that a verdict names."""
+"""Number of missed floors that a verdict names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rival:
-    """The champion on the examples of a candidate.
+    """The champion's result on the examples of a candidate.
 
     Attributes:
         name: model@version.
-        scores: on the candidate's test split; None where it can't answer it.
-        problem: why it can't.
+        scores: on the candidate's test split; None if the champion can't be scored on it.
+        problem: why it can't be scored.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Verdict:
 
     Attributes:
         accepted: whether the model goes into production.
-        role: in which it is to be registered: champion, challenger, or "" for not at all.
-        reason: in one line.
-        champion: model@version that it was compared with; empty without one.
-        rule, margin: of the comparison.
-        comparison: None where there was none.
+        role: role to register the model in: champion, challenger, or "" to not register it.
+        reason: why, in one line.
+        champion: model@version of the champion; empty without one.
+        rule, margin: champion_rule and margin of the comparison.
+        comparison: None if there was none.
     """
 
     accepted: bool
@@ -62,7 +62,6 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return accepted or rejected."""
         return "accepted" if self.accepted else "rejected"
 
     @property
@@ -70,7 +69,7 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
     def figures(self) -> dict[str, Any]:
-        """Return all of it as plain values, those of the comparison among them."""
+        """Return the verdict and its comparison as one flat dict of plain values."""
         values: dict[str, Any] = {
             "verdict": self.word,
             "role": self.role or "none",
@@ -92,9 +91,9 @@ def judge(
     """Judge a candidate.
 
     Args:
-        evaluation: of the candidate.
-        registry: whether it is registered at all if it passes.
-        rival: None where there is no champion, or none is asked for.
+        evaluation: the candidate's evaluation.
+        registry: whether a model that passes is registered.
+        rival: the champion's result; None without a champion or if no comparison is requested.
     """
     failures = _missed_floors(evaluation, options)
     if failures:

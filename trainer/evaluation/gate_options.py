@@ -1,4 +1,4 @@
-"""Conditions of the gate, and the roles of versions: known without NumPy and TensorFlow."""
+"""Options of the gate and roles of versions; importable without NumPy and TensorFlow."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ METRICS = ("accuracy", "log_loss")
 """Metrics by which two models are compared."""
 RULES = ("better", "not_worse", "none")
 ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
-"""Roles of a registered version; its aliases in the registry, too."""
+"""Roles of a registered version, which are also its aliases in the registry."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,10 +69,10 @@ class GateOptions:
 
 
 def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
-    """Raise InputError for a floor of what is not among the classes."""
+    """Raise InputError if a floor names an unknown class."""
     for name in class_floors:
         if name not in classes:
             raise InputError(
-                f"class_floors names {name!r}, which is no class of the records"
+                f"class_floors names {name!r}, which is not a class of the records"
                 f"{nearest(name, classes)}"
             )

@@ -1,4 +1,4 @@
-"""Columns that tell a table's label almost alone, as one that is filled in after the fact does."""
+"""Find columns that predict a table's label almost alone, such as one filled in afterwards."""
 
 from collections.abc import Mapping
 
@@ -8,18 +8,21 @@ from trainer.evaluation.ranking import roc_auc
 from trainer.evaluation.slices import Values
 
 _BINS = 64
-"""Quantile bins of a column of numbers, so that a peak in the middle counts, too."""
+"""Quantile bins of a numeric column, so that a relation need not be monotonic."""
 
 
 def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[str, float]:
-    """Return the ROC AUC of each column of a table of two classes alone, by name.
+    """Return the ROC AUC of each single column of a two-class table, by column name.
 
-    A column's score is the share of the second class among rows of the same value or bin, in the
-    other half of the split: a value seen once tells nothing.
+    A row's score is the share of the second class among rows of the same value or bin in the
+    other half of the split, so a value seen once predicts nothing.
 
     Args:
-        columns: of a split, as `trainer.evaluation.slices.read_columns` returns them.
-        labels: int64 [n], in the order of the split's records; empty where all are equal.
+        columns: columns of a split, from `trainer.evaluation.slices.read_columns`.
+        labels: int64 [n], in stored order.
+
+    Returns:
+        Empty if all labels are equal.
     """
     positive = labels == 1
     if not 0 < positive.sum() < len(labels):
@@ -35,14 +38,14 @@ def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[st
             counts = np.bincount(groups[known], minlength=size)
             hits = np.bincount(groups[known], positive[known], size)
             rate = positive[known].mean() if known.any() else 0.5
-            # One more row with the mean's share, for values that the other half lacks.
+            # Smooth by one row of the mean, for values that the other half lacks.
             score[judged] = ((hits + rate) / (counts + 1))[groups[judged]]
         areas[name] = roc_auc(positive, score)
     return areas
 
 
 def _groups(values: Values) -> np.ndarray:
-    """Return each row's group, int [n]: its value, or the bin of its number."""
+    """Return each row's group, int [n]: the place of its value, or the bin of its number."""
     if values.distinct.dtype.kind != "f":
         return values.places
     numbers = values.distinct[values.places]

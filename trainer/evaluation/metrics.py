@@ -1,8 +1,8 @@
-"""Figures of merit of a classifier, from labels and probabilities alone.
+"""Metrics of a classifier, from labels and probabilities alone.
 
-Throughout, `labels` is int64 [n] (indices of classes), `probabilities` float32
-[n, classes], and the predicted class is the first of the most probable ones. What
-is undefined, such as the recall of a class without an example, is None, never NaN.
+Throughout, `labels` is int64 [n] (class indices), `probabilities` is float32 [n, classes], and
+the predicted class is the first of the most probable ones. An undefined metric, such as the
+recall of a class without an example, is None, never NaN.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class Curve:
     """A curve of one class against the rest.
 
     Attributes:
-        name: of the positive class, or "" for the mean over all classes.
-        area: under the whole curve, before it was thinned.
+        name: name of the positive class; "" for the mean over all classes.
+        area: area under the whole curve, before thinning.
         x, y: false and true positive rate (ROC), or recall and precision (PR).
     """
 
@@ -46,7 +46,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class ClassMetrics:
-    """One class against the rest; the rates are None for a class without an example."""
+    """Metrics of one class against the rest; None for a class without an example."""
 
     name: str
     support: int
@@ -60,7 +60,7 @@ class ClassMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class Bin:
-    """Predictions whose confidence lies in (low, high]: how many, their means."""
+    """Count and means of the predictions whose confidence lies in (low, high]."""
 
     low: float
     high: float
@@ -76,7 +76,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def top_k_of(classes: int) -> int | None:
-    """Return 5 or 3, the largest that is below the number of classes; None for three and fewer."""
+    """Return 5, or 3 for four or five classes; None for three or fewer."""
     return 5 if classes > 5 else 3 if classes > 3 else None
 
 
@@ -92,7 +92,7 @@ def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> flo
 
 
 def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean squared error of the probabilities (Brier 1950), scaled as scikit-learn does.
+    """Return the mean squared error of the probabilities (Brier 1950), scaled as in scikit-learn.
 
     0 is perfect; the worst is 1 for two classes, and 2 for more (a sum over classes).
     """
@@ -103,11 +103,11 @@ def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, list[Bin]]:
-    """Return the expected calibration error, and its 15 bins of equal width.
+    """Return the expected calibration error and its 15 bins of equal width.
 
-    The mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
-    weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural
-    Networks", arXiv:1706.04599, equation 3).
+    The error is the mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
+    weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural Networks",
+    arXiv:1706.04599, equation 3).
 
     Args:
         correct: bool [n].
@@ -130,10 +130,10 @@ def per_class(
 ) -> list[ClassMetrics]:
     """Return precision, recall, F1 and areas of every class against the rest.
 
-    A class that has examples and is never predicted has precision 0.
+    A class that has examples but is never predicted has precision 0.
 
     Args:
-        rankings: of each class, see `trainer.evaluation.ranking.rank`.
+        rankings: one of each class, from `trainer.evaluation.ranking.rank`.
     """
     predicted = probabilities.argmax(axis=1)
     precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
@@ -150,15 +150,15 @@ def per_class(
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Return the mean of those that are defined; None where none is."""
+    """Return the mean of the values that are not None; None if there are none."""
     defined = [value for value in values if value is not None]
     return float(np.mean(defined)) if defined else None
 
 
 def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
-    """Return at most 200 points of the ROC curve, ends included, with finite thresholds.
+    """Return at most 200 points of the ROC curve, with both ends and finite thresholds.
 
-    The first threshold, above every score, is 1, or a hair above a score of 1.
+    The first threshold is 1, or the next number above a score of 1.
     """
     fpr, tpr, thresholds = sklearn_metrics.roc_curve(positive, score)
     thresholds = thresholds.astype(np.float64)
@@ -168,10 +168,10 @@ def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
 
 
 def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curve], list[Curve]]:
-    """Return ROC and PR curves that are worth drawing, each of at most 200 points.
+    """Return the ROC and PR curves to draw, each of at most 200 points.
 
-    Two classes: that of the second one. Up to ten: every class that has examples.
-    More: the mean over all classes, and the four classes with the least area.
+    Two classes: the curve of the second one. Up to ten: every class that has examples.
+    More: the mean over all classes, and the four classes with the smallest area.
     """
     pairs = zip(rows, rankings, strict=True)
     defined = [(row, ranking) for row, ranking in pairs if row.roc_auc is not None]
@@ -204,10 +204,10 @@ def _curve(name: str, area: float | None, x: np.ndarray, y: np.ndarray) -> Curve
 
 
 def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return indices of at most 200 points, spread evenly over the way along the curve."""
+    """Return the indices of at most 200 points, spread evenly along the curve."""
     if len(x) <= CURVE_POINTS:
         return np.arange(len(x))
-    way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-    keep = np.searchsorted(way, np.linspace(0, way[-1], CURVE_POINTS))
+    length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
+    keep = np.searchsorted(length, np.linspace(0, length[-1], CURVE_POINTS))
     keep[-1] = len(x) - 1
     return np.unique(keep)

@@ -1,4 +1,4 @@
-"""The examples that a model is most confidently wrong about, with their pictures or rows."""
+"""The most confident mistakes of a model, with their images or rows."""
 
 import dataclasses
 import io
@@ -18,12 +18,12 @@ class Mistake:
     """A wrongly classified example.
 
     Attributes:
-        key: where it came from.
+        key: the example's key in its source.
         label, predicted: class names.
         confidence: probability of the predicted class.
-        label_probability: that of the right one.
-        picture: uint8 [height, width, channels]; None where examples have no image.
-        row: values of a table's columns as text, by name; empty where examples are no rows.
+        label_probability: probability of the true class.
+        picture: uint8 [height, width, channels]; None for a table.
+        row: values of a table's columns as text, by name; empty for images.
     """
 
     key: str
@@ -36,7 +36,7 @@ class Mistake:
 
 
 class MostConfident:
-    """Keeps the most confident mistakes of a split, which is given batch by batch."""
+    """The `count` most confident mistakes of a split, collected batch by batch."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -44,7 +44,7 @@ class MostConfident:
         self._kept: list[tuple[float, int, int, float, bytes]] = []
 
     def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Take the next batch of the split.
+        """Add the next batch of the split.
 
         Args:
             records: serialized tf.train.Example, string [n].
@@ -65,7 +65,7 @@ class MostConfident:
         del self._kept[self._count :]
 
     def mistakes(self, dataset: Dataset) -> list[Mistake]:
-        """Return the mistakes, most confident first, equal ones in the order of the split."""
+        """Return the mistakes, most confident first; ties are in stored order."""
         kinds = {feature.kind: feature for feature in dataset.features}
         found = []
         for confidence, label, predicted, label_probability, record in self._kept:
@@ -87,14 +87,14 @@ class MostConfident:
 
 
 def _text(value: bytes | float | int | None) -> str:
-    """Return a value as a person writes it; "" for a missing one."""
+    """Format a value for the report; "" for a missing one."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return "" if value is None else f"{value:.7g}"
 
 
 def _decode(example: dict[str, list[Any]], image: Feature) -> np.ndarray:
-    """Return the image of an example, uint8 [height, width, channels]."""
+    """Decode the image of an example, uint8 [height, width, channels]."""
     content = example[image.name][0]
     if image.encoding == "raw":
         return np.frombuffer(content, np.uint8).reshape(image.shape)

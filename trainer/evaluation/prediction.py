@@ -1,4 +1,4 @@
-"""A SavedModel's answers to the records of a split."""
+"""Predict the records of a split with a SavedModel."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from trainer.evaluation.mistakes import MostConfident
 SIGNATURE = "serving_examples"
 
 _PROGRESS_SECONDS = 5.0
-TIE_TOLERANCE = 1e-6  # between the probabilities and the argmax that named the label
+TIE_TOLERANCE = 1e-6  # between the largest probability and that of the named label
 _SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
 
 
@@ -24,18 +24,18 @@ class ServedModel:
     """The signature `serving_examples` of the SavedModel at `uri`.
 
     Raises:
-        InputError: nothing that can be loaded is there, or it has no such signature.
+        InputError: there is no loadable SavedModel, or it has no such signature.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        # A signature lives only as long as the object that it was loaded with.
+        # A signature is valid only while the loaded model is referenced.
         self._model = saved_model.load(uri, SIGNATURE)
         self._signature = self._model.signatures[SIGNATURE]
 
     @property
     def image_shape(self) -> list[int]:
-        """Return [height, width, channels] of the images that it takes; empty if unknown."""
+        """Return [height, width, channels] of the input images; empty if unknown."""
         default = self._model.signatures.get("serving_default")
         given = default.structured_input_signature[1] if default else {}
         return given["image"].shape[1:].as_list() if "image" in given else []
@@ -44,7 +44,7 @@ class ServedModel:
         """Return the probabilities, float32 [n, classes], of serialized `examples`, string [n].
 
         Raises:
-            InputError: what comes back are not probabilities of the classes of `dataset`.
+            InputError: the outputs are not probabilities of the classes of `dataset`.
         """
         values, names = self.outputs(examples)
         self._check_values(values, dataset)
@@ -52,7 +52,7 @@ class ServedModel:
         return values
 
     def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return probabilities, float32 [n, its classes], and class names, bytes [n], unchecked.
+        """Return unchecked probabilities, float32 [n, model classes], and class names, bytes [n].
 
         Raises:
             InputError: the signature has no such outputs.
@@ -86,7 +86,7 @@ class ServedModel:
             )
 
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
-        """Raise InputError where classes have other names, or another order, than the data."""
+        """Raise InputError if class names or their order differ from the data set's."""
         known = {name.encode(): index for index, name in enumerate(dataset.classes)}
         places = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
         named = values[np.arange(len(values)), places]
@@ -101,7 +101,7 @@ class ServedModel:
 
 
 def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
-    """Return the serialized examples of a split, string [batch_size or fewer], in stored order."""
+    """Return the serialized examples of a split, string [up to batch_size], in stored order."""
     shards = dataset.splits[split].shards
     check_shards(dataset, shards)
     files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
@@ -116,14 +116,14 @@ def predict(
     mistakes: MostConfident,
     progress: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-    """Return labels int64 [n], probabilities float32 [n, classes] and keys of a split in order.
+    """Return labels int64 [n], probabilities float32 [n, classes] and keys in stored order.
 
     Args:
-        mistakes: is given each batch, so that no record is read twice.
+        mistakes: receives each batch, so that no record is read twice.
 
     Raises:
-        InputError: records that can't be read, or more or fewer than dataset.json says; see
-            also `ServedModel.answer`.
+        InputError: the records can't be read, or there are more or fewer than dataset.json says;
+            see also `ServedModel.answer`.
     """
     total = dataset.splits[split].examples
     labels = np.empty(total, np.int64)
@@ -164,7 +164,7 @@ def predict(
 def _labels_and_keys(
     batch: tf.Tensor, dataset: Dataset, split: str
 ) -> tuple[np.ndarray, list[bytes]]:
-    """Return int64 [n] and n keys (empty for none) of a batch of serialized examples."""
+    """Return labels, int64 [n], and keys of a batch of examples; b"" for a missing key."""
     label = dataset.feature("label").name
     key = next((feature.name for feature in dataset.features if feature.kind == "key"), None)
     features = {label: tf.io.FixedLenFeature([], tf.int64)}

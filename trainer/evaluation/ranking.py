@@ -1,26 +1,26 @@
-"""Each class against the rest, ranked by score: areas under ROC and precision-recall curves.
+"""Ranking of each class against the rest by score, with ROC and precision-recall curves and areas.
 
-One sort a class gives what scikit-learn's roc_auc_score, average_precision_score, roc_curve and
-precision_recall_curve each sort for anew.
+It takes one sort per class, where scikit-learn's roc_auc_score, average_precision_score,
+roc_curve and precision_recall_curve sort once each.
 """
 
 import dataclasses
 
 import numpy as np
 
-_BLOCK = 1 << 24  # scores that are sorted at once: 64 MB
+_BLOCK = 1 << 24  # scores sorted at once: 64 MB
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """One class's examples among all, by score: all that areas and curves follow from.
+    """Counts of one class's examples and of the others by score.
 
-    Each array has an element a distinct score of the class's own examples, the highest first.
+    Each array has one element per distinct score of the class's own examples, highest first.
 
     Attributes:
-        positives, negatives: examples with at least this score, of the class and of the others.
-        ties: examples of the others with exactly this score.
-        total_positives, total_negatives: examples at all.
+        positives, negatives: examples of the class, and others, with at least this score.
+        ties: examples of other classes with exactly this score.
+        total_positives, total_negatives: all examples of the class, and all others.
     """
 
     positives: np.ndarray
@@ -31,20 +31,20 @@ class Ranking:
 
     @property
     def roc_auc(self) -> float:
-        """Return the chance that an example of the class scores above another, ties half."""
+        """Return the area under the ROC curve; ties count half."""
         gained = np.diff(self.positives, prepend=0)
         below = self.total_negatives - self.negatives + self.ties / 2
         return float((gained * below).sum() / (self.total_positives * self.total_negatives))
 
     @property
     def average_precision(self) -> float:
-        """Return the sum over the scores of the precision times the gain in recall."""
+        """Return the sum of the precision at each score times the gain in recall."""
         recall, precision = self.precision_recall
         return float((np.diff(recall, prepend=0.0) * precision).sum())
 
     @property
     def precision_recall(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return recall, and the precision where it is first reached, from (0, 1) on."""
+        """Return each recall and the precision at which it is first reached, starting at (0, 1)."""
         precision = self.positives / (self.positives + self.negatives)
         recall = self.positives / self.total_positives
         return np.concatenate([[0.0], recall]), np.concatenate([[1.0], precision])
@@ -66,7 +66,7 @@ class Ranking:
 
 
 def rank(labels: np.ndarray, probabilities: np.ndarray) -> list[Ranking]:
-    """Return the ranking of every class, one sort a class, some classes at a time."""
+    """Return the ranking of every class; sorts a block of classes at a time to bound memory."""
     found = []
     classes = probabilities.shape[1]
     width = max(1, _BLOCK // max(1, len(labels)))
@@ -81,12 +81,12 @@ def rank(labels: np.ndarray, probabilities: np.ndarray) -> list[Ranking]:
 
 
 def roc_auc(positive: np.ndarray, score: np.ndarray) -> float:
-    """Return the chance that a positive example scores above another, ties half; both [n]."""
+    """Return the ROC AUC; `positive` is bool [n], `score` is [n]; ties count half."""
     return _rank_one(score[positive], np.sort(score)).roc_auc
 
 
 def _rank_one(own: np.ndarray, column: np.ndarray) -> Ranking:
-    """Return the ranking of a class, whose examples score `own`, in the sorted scores of all."""
+    """Rank the scores of a class's own examples in `column`, the sorted scores of all."""
     scores, times = np.unique(own, return_counts=True)
     scores, positives = scores[::-1], np.cumsum(times[::-1])
     below = np.searchsorted(column, scores, side="left")

@@ -1,6 +1,6 @@
-"""Read back what the chief leaves beside the model.
+"""Read the metrics and the history that the chief writes beside the model.
 
-From a folder without TensorFlow, so that a step that only moves figures starts at once.
+Needs no TensorFlow, so that a step that only copies metrics starts fast.
 """
 
 import csv
@@ -14,13 +14,13 @@ from trainer.errors import InputError
 
 
 class Results(NamedTuple):
-    """A finished training job's metrics.json, and the rows of its history.csv, an epoch each."""
+    """A finished training job's metrics.json and the rows of its history.csv, one per epoch."""
 
     metrics: dict[str, Any]
     history: list[dict[str, str]]
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers of metrics.json; one in a section is named `section_name`."""
+        """Return the numbers of metrics.json; a number in a section is named `section_name`."""
         flat = dict(self.metrics)
         for section, values in self.metrics.items():
             if isinstance(values, dict):
@@ -29,10 +29,10 @@ class Results(NamedTuple):
 
 
 def load(directory: str) -> Results:
-    """Read what a training job left in `directory` (URI), its base_output_directory.
+    """Read the results of a training job from `directory`, the URI of its base_output_directory.
 
     Raises:
-        InputError: the chief has not written metrics.json, which it does last of all.
+        InputError: metrics.json, which the chief writes last, is missing.
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
     history = io.StringIO(_read(join(directory, "history.csv")), newline="")

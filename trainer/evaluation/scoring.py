@@ -1,10 +1,10 @@
-"""Evaluate a SavedModel on a split that it has not seen.
+"""Evaluate a SavedModel on a held-out split.
 
     evaluation = evaluate("gs://bucket/run/model", "gs://bucket/records")
     evaluation.accuracy, evaluation.accuracy_interval  # 0.972, (0.949, 0.985)
 
-Only the SavedModel and the records are read, so that a model is judged by exactly
-what will serve: its own parsing, decoding, preprocessing and class names.
+Only the SavedModel and the records are read, so the evaluation covers exactly what will serve:
+the model's own parsing, decoding, preprocessing and class names.
 """
 
 import dataclasses
@@ -41,14 +41,14 @@ class Answers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """A model's verdict; None is what the split leaves undefined.
+    """The evaluation of a model; a metric that the split leaves undefined is None.
 
     Attributes:
         model, dataset: URIs.
-        split: its name.
-        examples: how many there are in it.
-        seconds: spent on predicting them, without loading the model.
-        classes: names, in the order of label indices.
+        split: name of the split.
+        examples: number of examples in the split.
+        seconds: time of prediction, without loading the model.
+        classes: class names, in the order of label indices.
         accuracy_interval: 95% interval of accuracy (Wilson).
         top_k, top_k_accuracy: k is 5 or 3; None for three classes and fewer.
         log_loss: in nats.
@@ -57,19 +57,19 @@ class Evaluation:
             class against the rest, over the classes that have examples in the split.
         expected_calibration_error: over 15 bins of equal width.
         brier_score: 0 to 1 for two classes, 0 to 2 for more.
-        baseline_accuracy: of always answering the split's commonest class.
-        per_class: a row a class.
-        confusion_matrix: counts, rows are true classes and columns predicted ones.
+        baseline_accuracy: accuracy of always predicting the split's most common class.
+        per_class: one row per class.
+        confusion_matrix: counts; rows are true classes, columns predicted ones.
         calibration: the bins of the calibration error.
-        roc_curves, pr_curves: those worth drawing, of at most 200 points each; a precision
-            holds from the recall before it up to its own.
-        roc: of the second of two classes, with finite, falling thresholds, at most 200 points;
-            None for more classes, or where one of the two has no example.
-        mistakes: the most confident ones, most confident first.
-        slices: of a table, the split cut by columns.
-        column_areas: ROC AUC of each column of a table alone, by name; only of two classes.
-        answers: labels and probabilities that all this follows from.
-        keys: of the examples, in the order of the answers.
+        roc_curves, pr_curves: curves to draw, of at most 200 points each; a precision
+            holds from the previous recall up to its own.
+        roc: ROC curve of the second of two classes, with finite, falling thresholds, at most
+            200 points; None for more classes, or if one of the two has no example.
+        mistakes: most confident first.
+        slices: metrics of a table's slices by column.
+        column_areas: ROC AUC of each single column of a table with two classes, by name.
+        answers: labels and probabilities from which the metrics are computed.
+        keys: keys of the examples, in the order of the answers.
     """
 
     model: str
@@ -104,7 +104,7 @@ class Evaluation:
     keys: list[bytes]
 
     def scalars(self) -> dict[str, float]:
-        """Return the metrics that are single numbers, without those that are undefined."""
+        """Return the defined metrics that are single numbers, by name."""
         low, high = self.accuracy_interval
         values = {
             "accuracy": self.accuracy,
@@ -125,24 +125,24 @@ def evaluate(
     slice_columns: Sequence[str] = (),
     progress: Callable[[str], None] = print,
 ) -> Evaluation:
-    """Judge the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
+    """Evaluate the SavedModel at `model_uri` on a split of the data set at `dataset_uri`.
 
     Memory holds the probabilities (float32 [n, classes]) and the keys, never the images.
 
     Args:
-        model_uri: a SavedModel with a signature `serving_examples`: `examples`
+        model_uri: a SavedModel with a signature `serving_examples` from `examples`
             (serialized tf.train.Example, string [n]) to `probabilities` (float32
             [n, classes]) and `label` (string [n], the most probable class).
         dataset_uri: a folder with dataset.json and its shards.
         split: train, validation or test.
-        batch_size: examples that the model is given at once; 0: 256 images, or 4,096 rows.
-        slice_columns: columns of a table to cut the split by; see
+        batch_size: examples per call of the model; 0: 256 images, or 4,096 rows.
+        slice_columns: columns of a table to slice the split by; see
             `trainer.evaluation.slices.slices`.
-        progress: is told, every few seconds, how far it is.
+        progress: called with a progress line every few seconds.
 
     Raises:
-        InputError: no such model, data set or split; an empty split; records that can't
-            be read; or a model whose answers are not probabilities of these classes.
+        InputError: the model, data set or split does not exist, the split is empty, its records
+            can't be read, or the outputs are not probabilities of these classes.
     """
     dataset = schema.load(dataset_uri)
     if split not in dataset.splits:
@@ -180,7 +180,7 @@ def evaluate(
 
 
 def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Return the fields of Evaluation that follow from labels and probabilities alone."""
+    """Return the fields of Evaluation that depend on labels and probabilities alone."""
     predicted = probabilities.argmax(axis=1)
     correct = predicted == labels
     k = metrics.top_k_of(len(classes))

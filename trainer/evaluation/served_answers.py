@@ -1,4 +1,4 @@
-"""Compare the answers of a server with those by which its model was judged."""
+"""Compare a server's predictions with those of the SavedModel that was evaluated."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -10,20 +10,20 @@ from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, stored_batches
 
 TOLERANCE = 1e-4
-"""Largest difference of a probability: other machines add up in another order."""
+"""Largest difference of a probability: machines differ in the order of summation."""
 _RECORDS = 32
 
 
 def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
-    """Ask a server about the first records of the test split; return how many.
+    """Compare predictions of the first records of the test split; return their number.
 
     Args:
-        model: URI of the SavedModel that was judged.
-        records: URI of the records that judged it.
-        ask: gets an instance, {"b64": a serialized tf.Example}; returns its probabilities.
+        model: URI of the SavedModel that was evaluated.
+        records: URI of the records that it was evaluated on.
+        ask: sends an instance, {"b64": a serialized tf.Example}, and returns its probabilities.
 
     Raises:
-        InputError: an answer differs from the model's own by more than `TOLERANCE`.
+        InputError: a prediction differs from the SavedModel's by more than `TOLERANCE`.
     """
     dataset = schema.load(records)
     examples = next(iter(stored_batches(dataset, "test", _RECORDS)))
@@ -36,7 +36,7 @@ def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[flo
                 f"records have {wanted.size} classes"
             )
         worst = int(np.abs(given - wanted).argmax())
-        # NaN, too, is not close.
+        # NaN fails this comparison, too.
         if not np.abs(given - wanted)[worst] <= TOLERANCE:
             raise InputError(
                 f"record {number} of test is {dataset.classes[worst]} with probability "

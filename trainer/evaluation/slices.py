@@ -1,8 +1,8 @@
-"""Evaluate a model on parts of a split: by payment type, by hour, by size of company.
+"""Evaluate a model on slices of a split, such as by payment type, hour or company.
 
-A column of few values is cut by value. Of one with many, such as companies, single values say
-little: they are cut by how often the training split has them. Numbers are cut at their
-boundaries, or into quarters.
+A column of few values is sliced by value. A column of many values, such as companies, is sliced
+by their frequency in the training split. Numbers are sliced at the column's boundaries, or into
+quartiles.
 """
 
 import collections
@@ -23,7 +23,7 @@ from trainer.evaluation.ranking import roc_auc
 from trainer.fields import nearest
 
 FEW_VALUES = 31
-"""A month's days: up to so many values a column is cut by value."""
+"""Most values of a column that is sliced by value: the days of a month."""
 
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
@@ -33,13 +33,13 @@ _BANDS = (10, 100, 1000, 10_000)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """A part of a split.
+    """The metrics of a slice.
 
     Attributes:
-        name: what its rows have in common.
-        examples: how many they are.
+        name: value, range or frequency that its rows have in common.
+        examples: number of rows.
         positive_rate: share of the second class; None for more than two classes.
-        roc_auc: None for more than two classes, or where one of the two has no example.
+        roc_auc: None for more than two classes, or if one of the two has no example.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slices:
-    """A split cut by one column; `by` says how, for a reader."""
+    """The slices of a split by one column; `by` describes the cut to a reader."""
 
     column: str
     by: str
@@ -59,7 +59,7 @@ class Slices:
 
 
 class Values(NamedTuple):
-    """A column of a split: its distinct values, and the place of each example's among them."""
+    """A column of a split: its distinct values, and each example's index into them."""
 
     distinct: np.ndarray
     places: np.ndarray
@@ -72,13 +72,13 @@ def slices(
     probabilities: np.ndarray,
     names: Sequence[str],
 ) -> list[Slices]:
-    """Cut a split of a table by each column of `names`, or by those of few or ranked values.
+    """Slice a split of a table by each column of `names`; images have no slices.
 
     Args:
-        values: of the split's columns, as `read_columns` returns them.
-        labels: int64 [n], in the order of the split's records.
+        values: the split's columns, from `read_columns`.
+        labels: int64 [n], in stored order.
         probabilities: float32 [n, classes].
-        names: of columns; empty: vocabulary and identity columns. Images have no slices.
+        names: column names; empty: all vocabulary and identity columns.
 
     Raises:
         InputError: a name is not that of a column.
@@ -95,7 +95,7 @@ def slices(
 
 
 def read_columns(dataset: Dataset, split: str) -> dict[str, Values]:
-    """Return the raw values of columns, in the order of the split's records; none of images."""
+    """Return the raw values of all columns, in stored order; empty for images."""
     dtypes = {one.name: object if one.dtype == "string" else None for one in columns_in(dataset)}
     if not dtypes:
         return {}
@@ -104,7 +104,7 @@ def read_columns(dataset: Dataset, split: str) -> dict[str, Values]:
     for batch in stored_batches(dataset, split, _BATCH_SIZE):
         columns = parse_columns(batch, dataset)
         for name, ids in known.items():
-            # TensorFlow finds what is distinct before a value becomes an object of Python's.
+            # Find distinct values in TensorFlow, before converting them to Python objects.
             distinct, at = tf.unique(columns[name])
             ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
             places[name].append(np.array(ids_here, np.int32)[at.numpy()])
@@ -137,7 +137,7 @@ def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.
 
 
 def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
-    """Return how it is cut, each distinct value's place in `order`, and the groups' names."""
+    """Return how the column is cut, each distinct value's group, and the groups' names."""
     if column.dtype == "float32":
         return _by_range(column, values)
     if column.dtype == "int64":
@@ -153,7 +153,7 @@ def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]
     if len(counts) > FEW_VALUES:
         return _by_frequency(texts, counts)
     shown, rest = list(counts), UNSEEN
-    if not counts:  # Hashed: what the training split had is not known.
+    if not counts:  # Hashed: the training split's values are unknown.
         times: collections.Counter[str] = collections.Counter()
         for text, count in zip(texts, np.bincount(values.places).tolist(), strict=True):
             times[text] += count
