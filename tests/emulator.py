@@ -1,6 +1,7 @@
 """The emulator with faults, which notes what it is asked."""
 
 import json
+import re
 
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.server import Emulator, HttpRequest
@@ -16,7 +17,8 @@ class FaultyEmulator(Emulator):
     """
 
     def __init__(self, *resources, project_number=NUMBER):
-        super().__init__(*resources, project_number=project_number)
+        super().__init__(*resources)
+        self._project_number = project_number
         self.requests = []
         self._faults, self._before, self._doubled = [], {}, set()
 
@@ -61,6 +63,13 @@ class FaultyEmulator(Emulator):
         self.requests.append((name, self.noted(name, request)))
         if fault and not fault[2]:
             raise fault[1]
+        if self._project_number and not isinstance(request, HttpRequest):
+            # In names it takes the place of the project's ID, as it does on Vertex AI.
+            for field in ("name", "parent", "parent_model", "context", "endpoint"):
+                value = getattr(request, field, None)
+                if isinstance(value, str):
+                    number = f"projects/{self._project_number}/"
+                    setattr(request, field, re.sub("^projects/[^/]+/", number, value))
         if name in self._doubled:
             self._doubled.remove(name)
             super().call(name, function, _copy(request))

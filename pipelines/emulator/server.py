@@ -53,7 +53,6 @@ class Emulator:
             request and returns its response or raises ApiError. For APIs without protos, `routes`
             lists (verb, pattern of the path, name), and the method takes an HttpRequest and
             returns bytes, text or JSON.
-        project_number: takes the place of the project's ID in names, as it does on Vertex AI.
         background: import Google's protos, which takes a second, while others go on; requests
             wait for it. Not for a process that imports a client of them, too.
         guardian: removes `folder` where this process is killed.
@@ -67,12 +66,11 @@ class Emulator:
     def __init__(
         self,
         *resources: Any,
-        project_number: str = "",
         background: bool = False,
         guardian: Guardian | None = None,
     ) -> None:
         self.resources = resources
-        self._project_number, self._background = project_number, background
+        self._background = background
         self.secret = secrets.token_urlsafe(32)
         self._lock = threading.RLock()
         place = tempfile.gettempdir()
@@ -129,12 +127,6 @@ class Emulator:
 
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
         """Have a resource answer a request, one at a time."""
-        if self._project_number and not isinstance(request, HttpRequest):
-            for field in ("name", "parent", "parent_model", "context", "endpoint"):
-                value = getattr(request, field, None)
-                if isinstance(value, str):
-                    number = f"projects/{self._project_number}/"
-                    setattr(request, field, re.sub("^projects/[^/]+/", number, value))
         with self._lock:
             try:
                 return function(request)
