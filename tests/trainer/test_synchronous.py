@@ -71,7 +71,7 @@ KILLS = ((2, 0, signal.SIGKILL), (5, 1, signal.SIGTERM), (9, 1, signal.SIGKILL))
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("epochs", "kills"), [(5, 1), pytest.param(14, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("epochs", "kills"), [(8, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_killed(
     records, tmp_path, monkeypatch, epochs, kills
 ):
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
             cluster.start(*lost)  # Else the lost replica alone, which the other one waits for.
         assert [process.wait(600) for process in cluster.processes.values()] == [0, 0]
     said = (logs / "chief-0.log").read_text() + (logs / "worker-0.log").read_text()
-    assert said.count("; waiting for it") >= min(kills, 2)
+    assert said.count("; waiting for it") >= 2
     assert said.count("going on from the checkpoint") >= kills
 
     assert _position(killed) == _position(tmp_path / "whole") == (epochs, 0)
@@ -125,15 +125,14 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
     assert _history(killed) == _history(tmp_path / "whole")
 
 
-def test_a_peer_that_is_told_to_stop_and_stays_away_ends_the_try(records, tmp_path, monkeypatch):
+def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     monkeypatch.setenv(rejoin.WAITED_SINCE, str(time.time() - rejoin.PATIENCE_SECONDS - 1))
     flags = [f"--dataset={records.uri}", f"--base_output_directory={tmp_path / 'run'}"]
     log = tmp_path / "chief-0.log"
     with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
         cluster.start_all()
         _wait_for(lambda: "over 2 replicas" in log.read_text(), cluster)
-        cluster.processes["worker", 0].terminate()
-        assert cluster.processes["worker", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
+        cluster.processes["worker", 0].kill()
         assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
     (line,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
     assert line.startswith("error: a peer of chief 0 is gone (")
