@@ -15,12 +15,12 @@ def import_tensorflow() -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     given = os.environ.get(_OTHER_KERAS)
+    os.environ[_OTHER_KERAS] = "1"
     sys.stderr.flush()
     kept = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        os.environ[_OTHER_KERAS] = "1"
         import tensorflow as tf
 
         tf.config.list_logical_devices()
@@ -28,6 +28,6 @@ def import_tensorflow() -> None:
         os.dup2(kept, 2)
         os.close(kept)
         if given is None:
-            os.environ.pop(_OTHER_KERAS, None)
+            del os.environ[_OTHER_KERAS]
         else:
             os.environ[_OTHER_KERAS] = given
