@@ -1,1 +1,1 @@
-"""The report of a trained model, one HTML file; `document` writes it."""
+"""The report of a trained model as one HTML file, which `document` writes."""

@@ -1,4 +1,4 @@
-"""The origin of the model: data, recipe and timings."""
+"""Data of the sections on the model's origin: data set, recipe and timings."""
 
 import dataclasses
 from collections.abc import Collection
@@ -20,7 +20,7 @@ Pairs = list[tuple[str, Any]]
 
 
 def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
-    """Return each class with its examples in every split, their share, and its bar's length."""
+    """Return each class with its count, share and bar length in every split."""
     splits = [part for part in dataset.splits.values() if part.examples]
     counts = np.array([part.class_counts for part in splits]).T
     shares = counts / np.maximum(1, counts.sum(axis=0))
@@ -30,8 +30,10 @@ def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]
 
 
 def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
-    """Return the run's parameters: those that the recipe sets or that differ from their default,
-    and the others; empty where none is known."""
+    """Return the run's parameters in two groups; empty if `details` is empty.
+
+    "own" holds those that the recipe sets or that differ from their default, "rest" the others.
+    """
     if not details:
         return {}
     defaults = {
@@ -41,7 +43,7 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, P
     }
     order = {parameter: place for place, parameter in enumerate(defaults)}
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
-    # The image is a place, and stands with the others.
+    # Images are shown with the other places.
     pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
     own = [
         (one, value)
@@ -63,7 +65,7 @@ def features(dataset: Dataset) -> Pairs:
 
 
 def origin(dataset: Dataset) -> dict[str, Pairs]:
-    """Return where the records come from, and how they were made."""
+    """Return the source of the records and the settings that they were made with."""
     made = dataset.creation
     counts = {
         key: f"{made[key]:,}" for key in ("given", "accepted") if isinstance(made.get(key), int)
@@ -81,16 +83,16 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
 def timings(
     evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
 ) -> Pairs:
-    """Return how long training and evaluation took, and how fast they were."""
+    """Return durations and speeds of training and evaluation, by title."""
     seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
     epochs, waits = known(history, "seconds"), known(history, "input_wait_fraction")
-    # A job that was restarted has its last start's time alone.
+    # `seconds` of a restarted job counts from the last start, `epochs` from the first.
     rest = -1.0 if seconds is None else seconds - sum(epochs)
     later = epochs[1:]
     speed = evaluation.examples / max(evaluation.seconds, 1e-9)
     return [
         ("Training", None if seconds is None else duration(seconds)),
-        ("of it start, validation, checkpoints", duration(rest) if rest >= 0 else None),
+        ("of which start, validation, checkpoints", duration(rest) if rest >= 0 else None),
         ("First epoch", duration(epochs[0]) if epochs else None),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
         ("Training speed", None if rate is None else f"{rate:,.0f} examples/s"),

@@ -1,4 +1,4 @@
-"""report.html: a run on one page, which needs nothing but itself."""
+"""report.html: the report of a run as one self-contained page."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from trainer.report.findings import findings, mean_confidence
 from trainer.report.formats import number
 from trainer.report.learning import learning
 from trainer.report.page import render
-from trainer.report.summary import epochs_told, outcome, replicas
+from trainer.report.summary import epoch_summary, outcome, replicas
 
 
 def write_report(
@@ -36,21 +36,23 @@ def write_report(
     """Write the report of a run to the file at `uri`.
 
     Args:
-        uri: of the HTML file.
-        training: metrics.json of the training; any key may be missing.
+        uri: URI of the HTML file.
+        training: content of the training's metrics.json; any key may be missing.
         history: rows of history.csv, as numbers or as text; may be empty.
         details: parameters of the run, by name.
-        recipe_sets: names of those that the recipe sets.
-        drifts: of the training data since the champion's.
-        price: of the training job's machines; None where it is not known.
-        on_vertex: whether they were used, and the run not one of this machine.
+        recipe_sets: names of the parameters that the recipe sets.
+        drifts: drift of the training data since the champion's.
+        price: price of the training job's machines; None if it is unknown.
+        on_vertex: whether the run was on Vertex AI rather than on this machine.
     """
     weakest_first = sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
     many = len(evaluation.classes) > quality.MATRIX_SHOWN
     text = render(
         "report.html.j2",
         title=title,
-        subtitle=f"Judged on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}",
+        subtitle=(
+            f"Evaluated on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"
+        ),
         evaluation=evaluation,
         dataset=dataset,
         verdict=verdict,
@@ -58,7 +60,7 @@ def write_report(
         right=round(evaluation.accuracy * evaluation.examples),
         findings=findings(evaluation, dataset, training, history, drifts),
         training=training,
-        epochs=epochs_told(training, history),
+        epochs=epoch_summary(training, history),
         replicas=replicas(training, details),
         drifts=drifts,
         price=price,
@@ -79,5 +81,5 @@ def write_report(
         timings=background.timings(evaluation, training, history),
         image=details.get("gpu_image_uri") or details.get("image_uri"),
     )
-    # File names may hold bytes that are no text.
+    # File names may hold bytes that are not valid text.
     write_text(uri, text.encode(errors="replace").decode())

@@ -1,4 +1,4 @@
-"""Findings that a reader should not miss, drawn from the figures by plain rules.
+"""Findings that a reader should not miss, derived from the metrics by fixed rules.
 
 The sentence of each kind of finding is in findings.html.j2.
 """
@@ -16,27 +16,28 @@ from trainer.report.learning import column, known
 
 
 class Finding(NamedTuple):
-    """A kind of finding, whether it is something to act on, and the values of its sentence."""
+    """A kind of finding, whether it calls for action, and the values of its sentence."""
 
     kind: str
     warning: bool
     values: dict[str, Any]
 
 
-# Gaps, as shares, from which something is worth a sentence.
+# Shares above which something becomes a finding.
 OVERFITTING = 0.05
 MISCALIBRATION = 0.05
 WIDE_INTERVAL = 0.1
 STARVED = 0.2
 EMPTY = 0.95
 ALONE = 0.9
-"""Share of the model's AUC above chance from which one column tells the answer almost alone."""
-_TELLING = 0.75
-"""AUC from which a column tells much of the answer at all."""
+"""Share of the model's AUC above chance from which a column predicts the label almost alone."""
+_PREDICTIVE = 0.75
+"""Least AUC of such a column."""
 
 _CHANCE = 3.5
-"""Standard errors below the whole from which a slice is named: of a hundred slices that are as
-good as the whole, one is so far below in one report of forty."""
+"""Standard errors below the whole split from which a slice is named.
+
+By chance alone, one of a hundred equally good slices is that far below in one report of forty."""
 
 _MOST = 6
 
@@ -48,7 +49,7 @@ def findings(
     history: list[dict[str, Any]],
     drifts: Sequence[Drift] = (),
 ) -> list[Finding]:
-    """Return at most six, in the order of weight."""
+    """Return at most six findings: warnings first, then in the order of weight."""
     found = [
         *_of_single_columns(evaluation),
         *_of_evaluation(evaluation),
@@ -103,7 +104,7 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
 
 
 def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
-    """Yield the slice that is below the whole by the most standard errors, if that is no chance."""
+    """Yield the slice that is the most standard errors below the whole, if beyond chance."""
     whole = evaluation.accuracy
     error = math.sqrt(whole * (1 - whole))
     if not error:
@@ -127,7 +128,7 @@ def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
     if not areas or evaluation.roc_auc is None:
         return
     column = max(areas, key=lambda one: areas[one])
-    if areas[column] < max(_TELLING, 0.5 + ALONE * (evaluation.roc_auc - 0.5)):
+    if areas[column] < max(_PREDICTIVE, 0.5 + ALONE * (evaluation.roc_auc - 0.5)):
         return
     values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
     yield Finding("single_column", True, values)
@@ -149,7 +150,7 @@ def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
     accuracy, confidence = evaluation.accuracy, mean_confidence(evaluation)
     if evaluation.expected_calibration_error <= MISCALIBRATION:
         return
-    # A small split has an error by chance alone; a gap beyond the interval is no chance.
+    # A small split has a calibration error by chance; ignore gaps within the interval.
     low, high = evaluation.accuracy_interval
     if abs(confidence - accuracy) <= max(high - accuracy, accuracy - low):
         return
@@ -174,7 +175,7 @@ def _of_training(
 
 
 def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
-    """Return whether the accuracies differ by more than chance on the validation split explains."""
+    """Return True if the gap is too large to be chance on the validation split."""
     split = dataset.splits.get("validation")
     best = validation
     if split and split.examples:
@@ -183,13 +184,13 @@ def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
 
 
 def mean_confidence(evaluation: Evaluation) -> float:
-    """Return the mean of all predictions, from the calibration's bins."""
+    """Return the mean confidence of all predictions, from the calibration bins."""
     total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
     return total / evaluation.examples
 
 
 def _of_drifts(drifts: Sequence[Drift]) -> Iterator[Finding]:
-    """Yield what has moved most since the champion's data, if anything has by more than chance."""
+    """Yield the largest drift since the champion's data, if any is beyond chance."""
     moved = [drift for drift in drifts if drift.is_drift]
     if moved:
         yield Finding("drift", True, {"most": moved[0], "others": len(moved) - 1})

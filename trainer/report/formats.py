@@ -1,15 +1,15 @@
-"""Numbers and values as the page shows them: the filters of the templates."""
+"""Filters of the templates: format numbers and values for the page."""
 
 import json
 import math
 from typing import Any
 
-UNDEFINED = "–"  # noqa: RUF001 - a dash is what tables show for nothing
+UNDEFINED = "–"  # noqa: RUF001 - tables show a dash for no value
 _CENT = 0.01
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Return 0.9722 as 97.2%, where 100% and 0% mean exactly that."""
+    """Format 0.9722 as 97.2%; only exactly 1 and 0 become 100% and 0%."""
     if value is None:
         return UNDEFINED
     step = 10.0 ** -(digits + 2)
@@ -20,24 +20,24 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """Return 0.99996 as 0.999, so that 1.000 means exactly that."""
+    """Format 0.99996 as 0.999; only exactly 1 becomes 1.000."""
     if value is None:
         return UNDEFINED
     return f"{min(value, 1 - 10.0**-digits) if 0.5 < value < 1 else value:.{digits}f}"
 
 
 def count(value: float, noun: str, plural: str = "") -> str:
-    """Return `1 example`, `1,797 examples`."""
+    """Format a count with its noun: `1 example`, `1,797 examples`."""
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"
 
 
 def size(count: int) -> str:
-    """Return bytes in the unit that leaves few digits."""
+    """Format a number of bytes in kB or MB."""
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as a person says them."""
+    """Format seconds: `12.3 s`, `1 min 15 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -47,17 +47,17 @@ def duration(seconds: float) -> str:
 
 
 def money(amount: float) -> str:
-    """Return an amount in US dollars."""
+    """Format an amount in US dollars."""
     return f"{amount:.2f} USD" if amount >= _CENT else "less than a cent"
 
 
 def figure(value: float, form: str = ",") -> str:
-    """Return a number by Python's format specification: 1,797."""
+    """Format a number by a Python format specification: 1,797."""
     return format(value, form)
 
 
 def plain(value: Any) -> Any:
-    """Return any JSON value as it reads in a table."""
+    """Format any JSON value for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -70,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number from a table of text or numbers; None for anything else."""
+    """Parse a finite number from text or a number; return None for anything else."""
     try:
         parsed = float(value)
     except (TypeError, ValueError):

@@ -8,7 +8,7 @@ from trainer.report.formats import number
 
 
 def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the curves, and what to say of the epochs.
+    """Return the curves and the facts about the epochs that the section shows.
 
     Args:
         training: content of metrics.json; any key may be missing.
@@ -33,7 +33,7 @@ def learning(training: dict[str, Any], history: list[dict[str, Any]]) -> dict[st
 def _curves(
     rows: list[dict[str, Any]], best: float | None, starts: list[float]
 ) -> list[dict[str, Any]]:
-    """Return a figure a metric, and one of the learning rate unless it is constant."""
+    """Draw one figure per metric, and one of the learning rate unless it is constant."""
     drawn = []
     for metric in ("loss", "accuracy"):
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
@@ -47,15 +47,15 @@ def _curves(
 def _figure(
     rows: list[dict[str, Any]], what: str, lines: dict[int, tuple[str, str]], **marks: Any
 ) -> dict[str, Any]:
-    """Draw columns that have values, given by the number of their series as (label, title)."""
+    """Draw the columns that have values; `lines` are (label, column) by number of series."""
     lines = {series: line for series, line in lines.items() if known(rows, line[1])}
     ends = [(label, known(rows, title)) for label, title in lines.values()]
-    told = [f"{label}: from {values[0]:.4g} to {values[-1]:.4g}." for label, values in ends]
+    ranges = [f"{label}: from {values[0]:.4g} to {values[-1]:.4g}." for label, values in ends]
     drawing = plots.lines(
         [number(row["epoch"]) or 0.0 for row in rows],
         [column(rows, title) for _, title in lines.values()],
         y_label=what,
-        description=" ".join([f"{what.capitalize()} by epoch.", *told]),
+        description=" ".join([f"{what.capitalize()} by epoch.", *ranges]),
         first_series=min(lines),
         **marks,
     )
@@ -64,14 +64,14 @@ def _figure(
 
 
 def _figures(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what there is to say of a training of one epoch, of which no curve can be drawn."""
+    """Return loss and accuracy of a single epoch, for which no curve is drawn."""
     names = [f"{part}{metric}" for metric in ("loss", "accuracy") for part in ("", "validation_")]
     values = [(name.replace("_", " ").capitalize(), number(row.get(name))) for name in names]
     return [(name, f"{value:.4g}") for name, value in values if value]
 
 
 def _stopped(training: dict[str, Any]) -> list[tuple[int, str]]:
-    """Return why phases stopped early, by number; 0 where there are no phases."""
+    """Return the reasons why phases stopped early, with their number; 0 if there is one phase."""
     phases = training.get("stopped_phases") or []
     if len(phases) < 2:
         text = training.get("stopped")
@@ -89,17 +89,17 @@ def _phase_starts(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def in_phase(epoch: float, history: list[dict[str, Any]]) -> str:
-    """Return the phase of an epoch in words; empty where the run has one phase."""
+    """Return the phase of an epoch in words; empty if the run has one phase."""
     phases = {number(row.get("epoch")): number(row.get("phase")) for row in history}
     phase = phases.get(epoch)
     return f" of phase {phase:.0f}" if phase is not None and len(set(phases.values())) > 1 else ""
 
 
 def column(rows: list[dict[str, Any]], title: str) -> list[float | None]:
-    """Return the numbers of a column of history.csv, by epoch; None where there is none."""
+    """Return a column of history.csv as numbers, one per epoch; None for a missing one."""
     return [number(row.get(title)) for row in rows]
 
 
 def known(rows: list[dict[str, Any]], title: str) -> list[float]:
-    """Return the numbers of a column of history.csv, without epochs that have none."""
+    """Return a column of history.csv as numbers, without missing ones."""
     return [value for value in column(rows, title) if value is not None]

@@ -1,7 +1,7 @@
-"""Pages of HTML that load nothing: templates and style sheet of this folder, filled with data.
+"""Render self-contained HTML pages from the templates and the style sheet of this folder.
 
-A designer edits the *.html.j2 files and style.css; no Python holds HTML. Everything that is
-put into a template is escaped, for names of classes and files come from the user's data.
+HTML is only in the *.html.j2 files, style in style.css. Every value is escaped when it enters a
+template, because names of classes and files come from the user's data.
 """
 
 import functools
@@ -26,7 +26,7 @@ _FILTERS = (
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill a template of this folder with plain data; an unknown name in it is an error."""
+    """Render a template of this folder; raise jinja2.UndefinedError for an undefined name."""
     return _environment().get_template(template).render(context)
 
 

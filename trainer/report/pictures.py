@@ -1,4 +1,4 @@
-"""Pictures inside the page."""
+"""Encode images for embedding into the page."""
 
 import base64
 import io
@@ -6,13 +6,16 @@ import io
 import numpy as np
 import PIL.Image
 
-_EXACT = 64  # pixels up to which a picture of an example is kept exactly
-_LARGEST = 192  # pixels; 24 noisy pictures of it stay below 1 MB
+_EXACT = 64  # pixels: images up to this size are kept exactly
+_LARGEST = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB
 
 
 def data_uri(picture: np.ndarray) -> str:
-    """Return a picture, uint8 [height, width, 1, 3 or 4], for an <img>: small and transparent ones
-    exactly (PNG), large ones as a JPEG thumbnail, a tenth of the bytes."""
+    """Encode a picture, uint8 [height, width, 1, 3 or 4], as a data URI for an <img>.
+
+    Small and transparent pictures become PNG, large ones a JPEG thumbnail with a tenth of the
+    bytes.
+    """
     pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
     image = PIL.Image.fromarray(np.ascontiguousarray(pixels))
     content = io.BytesIO()

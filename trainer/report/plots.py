@@ -1,8 +1,8 @@
-"""Drawings, as inline SVG that takes its colors and its font from the page.
+"""Draw plots as inline SVG that takes its colors and its font from the page.
 
-Matplotlib draws with stand-in colors, which are then replaced by the page's CSS
-variables, so that one drawing serves light, dark and paper. No text that comes from
-the user enters a drawing: names are in legends, which are HTML.
+Matplotlib draws with placeholder colors, which are then replaced by the page's CSS variables, so
+that one plot fits light mode, dark mode and print. Plots hold no text from the user: names are in
+the legends, which are HTML.
 """
 
 import io
@@ -21,7 +21,7 @@ from trainer.evaluation.metrics import Bin, Curve, wilson_interval
 
 INK, MUTED, LINE = "#010101", "#020202", "#030303"
 
-# Five colors that stay apart for color-blind readers, then the same five dashed.
+# Five colors that color-blind readers can distinguish, then the same five dashed.
 _COLORS = ["#040401", "#040402", "#040403", "#040404", "#040405"]
 _VARIABLES = {
     INK: "var(--ink)",
@@ -57,7 +57,7 @@ _DOTTED: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (1, 2))}
 
 
 def line_style(series: int) -> dict[str, Any]:
-    """Return color and dashes of series 1 to 10."""
+    """Return the color and dashes of a series from 1 to 10."""
     color = _COLORS[(series - 1) % len(_COLORS)]
     return {"color": color, "linestyle": "-" if series <= len(_COLORS) else (0, (4, 2))}
 
@@ -76,7 +76,7 @@ def _inline(figure: Figure, description: str) -> Markup:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
-    # The figure's and the axes' white background.
+    # Remove the white background of the figure and the axes.
     svg = re.sub(r"fill: #ffffff", "fill: none", svg)
     for color, variable in _VARIABLES.items():
         svg = svg.replace(color, variable)
@@ -101,8 +101,10 @@ def lines(
     phase_starts: Sequence[float] = (),
     first_series: int = 1,
 ) -> Markup:
-    """Draw lines over epochs, through those with a value, with upright lines at `best` and before
-    each of `phase_starts`."""
+    """Draw one line per series over the epochs in `x`, skipping missing values.
+
+    Vertical lines mark `best` and the start of each phase.
+    """
     figure = _figure(4.2, 2.9)
     axes = figure.add_subplot()
     for start in phase_starts:
@@ -120,7 +122,7 @@ def lines(
 
 @mpl.rc_context(_STYLE)
 def roc(curves: Sequence[Curve], description: str) -> Markup:
-    """Draw ROC curves, over the line of chance."""
+    """Draw ROC curves and the diagonal of chance."""
     figure = _figure(4.8, 3.9)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
@@ -136,7 +138,7 @@ def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
     figure = _figure(4.8, 3.9)
     axes = figure.add_subplot()
     for number, curve in enumerate(curves, start=1):
-        # A recall is reached at once, at its own precision: steps, as in its area.
+        # Drawn as steps, as average precision sums them.
         axes.plot(curve.x, curve.y, drawstyle="steps-pre", **line_style(number), clip_on=False)
     _unit_square(axes, "recall", "precision")
     return _inline(figure, description)
@@ -144,8 +146,7 @@ def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
 
 @mpl.rc_context(_STYLE)
 def reliability(bins: Sequence[Bin], description: str) -> Markup:
-    """Draw accuracy over confidence with its 95% interval, and below it how many predictions each
-    bin has."""
+    """Draw accuracy over confidence with 95% intervals, above a histogram of confidence."""
     figure = _figure(4.8, 4.3)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
     filled = [one for one in bins if one.count]
@@ -155,7 +156,7 @@ def reliability(bins: Sequence[Bin], description: str) -> Markup:
     bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
     upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
     for one in filled:
-        # A bin of few examples says little: its whisker is long.
+        # The 95% interval shows how little a bin of few examples says.
         right = round((one.accuracy or 0.0) * one.count)
         at = [one.confidence, one.confidence]
         upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)

@@ -1,4 +1,4 @@
-"""The quality of the model: data of the sections on confusion, curves and calibration."""
+"""Data of the sections on quality: confusion, curves and calibration."""
 
 from typing import Any
 
@@ -15,8 +15,10 @@ _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
 def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
-    """Return the confusion matrix as a picture, with the commonest mistakes; None up to 20 classes,
-    of which the page has a table."""
+    """Return the confusion matrix as a picture, with the most common mistakes.
+
+    Returns None for up to 20 classes, which the page shows as a table.
+    """
     matrix = np.array(evaluation.confusion_matrix)
     if len(matrix) <= MATRIX_SHOWN:
         return None
@@ -32,7 +34,7 @@ def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
 
 
 def _heat(shares: np.ndarray) -> np.ndarray:
-    """Return a pixel a cell, transparent where it is empty: it fits light and dark alike."""
+    """Return one pixel per cell, transparent if empty, which fits light and dark mode."""
     pixels = np.zeros((*shares.shape, 4), np.uint8)
     pixels[..., :3] = _WRONG
     pixels[..., 3] = np.round(255 * np.sqrt(shares))
@@ -42,7 +44,7 @@ def _heat(shares: np.ndarray) -> np.ndarray:
 
 
 def curves(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Draw ROC and precision over recall, with each area in the legend; none where undefined."""
+    """Draw ROC and precision over recall with areas in the legend; empty if undefined."""
     kinds = (
         ("ROC", plots.roc, evaluation.roc_curves),
         ("Precision over recall", plots.precision_recall, evaluation.pr_curves),

@@ -1,4 +1,4 @@
-"""The top of the page: what follows from the gate's verdict, and the run in a few figures."""
+"""Data of the summary: the gate's verdict, its effect, and key figures of the run."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from trainer.report.learning import in_phase
 
 
 def outcome(verdict: Verdict) -> dict[str, str]:
-    """Return why the gate decided so, in short, and what that means for the registry."""
+    """Return the short reason of the verdict, and its effect on the registry."""
     result = verdict.comparison
     reason = verdict.reason
     if result:
@@ -31,7 +31,7 @@ def outcome(verdict: Verdict) -> dict[str, str]:
 
 
 def replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
-    """Return how many machines there were, servers and evaluator included, and as what.
+    """Return the number of machines, parameter servers and evaluator included, and their roles.
 
     Args:
         training: content of metrics.json; any key may be missing.
@@ -49,8 +49,8 @@ def replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, st
     return f"{1 + sum(counts.values()):,}", f"{', '.join(['chief', *named])}; {strategy}"
 
 
-def epochs_told(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """Return how many epochs there were, and which was the best; "" where it is not known."""
+def epoch_summary(training: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """Return the number of epochs and the best one in words; "" if unknown."""
     epochs, best = number(training.get("epochs")), number(training.get("best_epoch"))
     if epochs is None:
         return ""

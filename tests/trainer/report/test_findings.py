@@ -53,13 +53,11 @@ def test_the_slice_that_fails_by_more_than_chance_is_named(tmp_path, evaluated):
 
 def test_equal_examples_under_two_labels_are_named(tmp_path, evaluated):
     evaluation, dataset = evaluated(5)
-    assert (
-        "Equal under two labels" not in report(tmp_path / "report.html", evaluation, dataset).text
-    )
+    assert "Equal examples with" not in report(tmp_path / "report.html", evaluation, dataset).text
     found = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
     dataset = dataclasses.replace(dataset, creation={"contradictions": found})
     page = report(tmp_path / "report.html", evaluation, dataset)
-    words = "Equal under two labels: cat/1.png (cat) = dog/<2>.png (dog) ; 3 pairs in all."
+    words = "different labels: cat/1.png (cat) = dog/<2>.png (dog) ; 3 pairs in all."
     assert words in page.text
 
 

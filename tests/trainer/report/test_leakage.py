@@ -54,6 +54,6 @@ def test_the_report_names_a_column_that_does_nearly_as_well_as_the_model(tmp_pat
         areas = {"tip": area, "noise": 0.5}
         judged = dataclasses.replace(evaluation, roc_auc=0.96, column_areas=areas)
         told.append(report(tmp_path / "r.html", judged, dataset).text)
-    words = "tip tells the answer almost alone: ROC AUC 0.950 by itself, 0.960 of the model."
+    words = "tip predicts the label almost alone: ROC AUC 0.950 by itself, 0.960 for the model."
     assert words in told[0]
     assert "almost alone" not in told[1]
