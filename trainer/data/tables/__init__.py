@@ -1,1 +1,1 @@
-"""Tables: what their columns are, how rows are read, and what a model is given of them."""
+"""Tables: the schema of their columns, the reading of rows, and the model's inputs."""

@@ -1,7 +1,7 @@
-"""Record batches of Arrow, as Parquet and BigQuery hold tables, to rows.
+"""Convert Arrow's record batches, of Parquet files and BigQuery tables, to rows.
 
-A row's digest is that of all its columns as text, in the order of their names; columns of lists
-and structures do not count. Another choice or order of columns moves no row.
+A row's digest covers all its columns as text, sorted by name, except those of lists and
+structures. Another choice or order of columns moves no row to another split.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from trainer.data.tables.parsing import Rows
 from trainer.data.tables.row_records import packed
 
 BATCH_ROWS = 1 << 14
-"""Rows that are handed to a process at once."""
+"""Rows that are passed to a process at once."""
 
 
 class Batch(NamedTuple):
     """Rows of a file: its index, the first row's number, and the rows.
 
-    Rows without an order have 0 for the first number: they are known by their digest.
+    The first number is 0 if the rows have no order: their digests then number them.
     """
 
     file: int
@@ -44,7 +44,7 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """Return a column without a dictionary, and text as string."""
+    """Return a column without dictionary encoding, and large_string as string."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column

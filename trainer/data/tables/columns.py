@@ -10,7 +10,7 @@
     crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
     label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
 
-Nothing of it is ever evaluated: a label is a column, or one comparison of two columns.
+None of it is evaluated as code: a label is a column, or one comparison of two columns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEYS = {
     "vocabulary": ("values", "size", "minimum_count", "embedding"),
     "hashed": ("buckets", "embedding"),
 }
-"""What a column of each type can be told, besides its name and type."""
+"""The settings of each type of column, besides its name and type."""
 
 MEANINGS = {
     "numeric": "a number, normalized; with boundaries or quantiles also a category",
@@ -43,7 +43,7 @@ MEANINGS = {
     "vocabulary": "text or numbers as names of categories, those that are listed or commonest",
     "hashed": "text or numbers as names of too many categories for a list; needs buckets",
 }
-"""What each type makes of a column."""
+"""The meaning of each type of column."""
 
 DTYPES = {
     "numeric": "float32",
@@ -67,7 +67,7 @@ _RESERVED = ("label", "key")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column that the model is given; which keys a type takes is in KEYS."""
+    """A column that is an input of the model; KEYS lists the settings of each type."""
 
     name: str = option("", help="Name in the table's header.")
     type: str = option("", help="Type of the column.", choices=tuple(KEYS))
@@ -102,17 +102,17 @@ class Column:
 
     @property
     def is_categorical(self) -> bool:
-        """Return whether it has category ids, by its type or by its buckets."""
+        """Return whether the column has category ids, by its type or its buckets."""
         return self.type != "numeric" or bool(self.boundaries or self.quantiles)
 
     def settings(self) -> dict[str, Any]:
-        """Return what its type can be told, as it was told."""
+        """Return the settings that the column's type has."""
         return {key: getattr(self, key) for key in KEYS[self.type]}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cross:
-    """Every combination of the values of two or more columns, hashed where it has to be."""
+    """Every combination of values of two or more columns, hashed if there are too many."""
 
     columns: list[str] = option(
         [], help="Names of two or more columns of other types than numeric, or with buckets."
@@ -133,8 +133,8 @@ class Label:
 
     Attributes:
         comparison: a key of COMPARISONS; empty for a column of classes.
-        classes: names; of a comparison that does not hold, and of one that does. Empty: every
-            value of the column, sorted.
+        classes: names; of a comparison, for false and for true. Empty: every value of the
+            column, sorted.
     """
 
     column: str
@@ -158,20 +158,20 @@ class TableSchema:
 
     @property
     def needed(self) -> list[str]:
-        """Names that every header must have."""
+        """Return the names that every header must have."""
         return list(dict.fromkeys([*(c.name for c in self.columns), *self.label.columns]))
 
 
 def columns_in(dataset: Dataset) -> list[Feature]:
-    """Return the columns of a table in the order of its records; none of images."""
+    """Return a table's columns in the order of its records; empty for images."""
     return [feature for feature in dataset.features if feature.kind in DTYPES]
 
 
 def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
-    """Checks what a recipe gives as `columns`, `crosses` and `label`.
+    """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
 
     Raises:
-        InputError: it names the parameter, the position in it, and what would be right.
+        InputError: names the parameter, the position in it, and what would be right.
     """
     if not columns:
         raise InputError(
@@ -185,7 +185,7 @@ def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> T
     _check_unique("crosses", [cross.name for cross in crossed])
     for cross in crossed:
         if cross.name in by_name:
-            raise InputError(f"crosses: {cross.name!r} is the name of a column too; rename that")
+            raise InputError(f"crosses: {cross.name!r} is the name of a column too; rename it")
     return TableSchema(columns=read, crosses=crossed, label=_label(label, by_name))
 
 
@@ -207,7 +207,7 @@ def _column(place: str, given: Any) -> Column:
     if sorted(set(column.boundaries)) != column.boundaries:
         raise InputError(f"{place}: boundaries={column.boundaries} must rise")
     if kind in ("identity", "hashed") and not column.buckets:
-        raise InputError(f"{place}: buckets is missing: how many ids shall there be?")
+        raise InputError(f"{place}: buckets is missing; set the number of ids")
     if len(set(column.values)) != len(column.values) or "" in column.values:
         raise InputError(f"{place}: values holds a value twice, or an empty one")
     return column
@@ -256,7 +256,7 @@ def _label(given: Any, columns: Mapping[str, Column]) -> Label:
     _check_unique("label: classes", classes)
     if compared and classes and len(classes) != 2:
         raise InputError(
-            f"label: a comparison has 2 classes, of what does not hold and what does; got {classes}"
+            f"label: a comparison has 2 classes, for false and for true; got {classes}"
         )
     if len(classes) == 1:
         raise InputError(f"label: classes={classes}: a classifier needs two or more")

@@ -1,4 +1,4 @@
-"""Bases of sources that are tables, and the files of one: one, a folder of them, or a pattern."""
+"""Base classes of sources that are tables, in files or elsewhere."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TableKind(SourceKind):
 
     Attributes:
         name: of the data.
-        location: the URI that it reads, for as long as that matters; empty where none does.
-        names: of its files, as keys begin.
-        details: what dataset.json notes of it.
+        location: the URI that it reads; empty if nothing is read from there again.
+        names: of its files; keys begin with them.
+        details: entries for dataset.json.
     """
 
     is_table = True
@@ -46,18 +46,18 @@ class TableKind(SourceKind):
         return Table(cls(place, schema), schema, options)
 
     def blocks(self, file: int) -> Iterator[Any]:
-        """Yield what `read` takes of the file with this index, which each has as its `file`."""
+        """Yield the blocks of the file with this index, for `read`; each has it as its `file`."""
         raise NotImplementedError
 
     def read(self, block: Any) -> Rows:
-        """Read a block: a `trainer.data.tables.batches.Batch`, unless a subclass has others."""
+        """Read a block: a `trainer.data.tables.batches.Batch` unless a subclass has others."""
         from trainer.data.tables.batches import read_batch
 
         return read_batch(block, self._wanted)
 
 
 class FileReader(TableKind):
-    """The common part of readers of files."""
+    """Base of tables in a file, a folder of files, or the files that match a pattern."""
 
     place = "URI"
 
@@ -66,7 +66,7 @@ class FileReader(TableKind):
         self._wanted = schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
-        # Of a remote table nothing is read again.
+        # A remote table is not read again.
         self.location = "" if storage.is_remote(location) else location.partition("*")[0]
         self.details: dict[str, Any] = {"files": len(self._uris)}
         self._headers = [self._header(uri) for uri in self._uris]
@@ -99,7 +99,7 @@ class FileReader(TableKind):
                 f"source: {location} does not exist; give a file, a folder of them, "
                 f"or a pattern such as trips-*{self.endings[-1]}"
             )
-        # An object store may keep what a job has left: files of nothing.
+        # Jobs leave empty marker files in object stores.
         found = sorted(uri for uri in found if storage.size(uri))
         if not found:
             raise InputError(
@@ -110,7 +110,7 @@ class FileReader(TableKind):
 
 
 def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None:
-    """Refuse a table without a column of the schema, or with one that is there twice."""
+    """Raise InputError if a header lacks a column of the schema or has it twice."""
     for name in schema.needed:
         if name not in header:
             hint = nearest(name, header)
@@ -122,8 +122,8 @@ def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None
 
 
 def _short_names(uris: list[str]) -> list[str]:
-    """Paths below the folder that holds them all."""
-    # Not commonpath, for which gs://bucket is gs:/bucket.
+    """Return the paths relative to the folder that holds them all."""
+    # Not commonpath, which turns gs://bucket into gs:/bucket.
     parts = [uri.split("/") for uri in uris]
     levels = zip(*(folders for *folders, _ in parts), strict=False)
     shared = itertools.takewhile(lambda names: len(set(names)) == 1, levels)

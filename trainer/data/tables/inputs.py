@@ -1,12 +1,12 @@
-"""Columns of a table to the two tensors that a network takes: numbers and category ids.
+"""Convert columns of a table to the two tensors that a network takes: numbers and category ids.
 
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
     numbers          float32 [n, 2 x numeric columns]: normalized value, whether it is missing
     ids              int32 [n, categories]: each category's own id, 0 for a missing value
 
-Everything follows from dataset.json. There are no tables that would have to be initialized,
-only operations without state: the same code runs in the input pipeline of any worker of any
-tf.distribute strategy, beside the training step, and inside the SavedModel.
+Everything follows from dataset.json. There are no lookup tables to initialize, only stateless
+operations: the same code runs in the input pipeline of any worker of any tf.distribute strategy,
+in parallel with the training step, and inside the SavedModel.
 """
 
 import math
@@ -22,11 +22,11 @@ from trainer.data.tables.columns import FEATURES, columns_in
 from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
-"""Normalized values are clipped to +-10 standard deviations: typing errors lie beyond."""
+"""Normalized values are clipped to +-10 standard deviations: larger ones are typing errors."""
 
 _HASHES = 2**63 - 1
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
-"""What stands for a missing value in a raw column."""
+"""The value in a raw column that marks a missing one."""
 
 
 class Category(NamedTuple):
@@ -59,7 +59,7 @@ def columns_of(dataset: Dataset) -> list[Feature]:
 
 
 def argument_name(column: str) -> str:
-    """Return a column's name as TensorFlow takes names of arguments: `Trip Miles` as Trip_Miles."""
+    """Return a column's name in TensorFlow's form for arguments: `Trip Miles` as Trip_Miles."""
     name = re.sub(r"\W", "_", column, flags=re.ASCII)
     return name if name[0].isalpha() else f"column_{name}"
 
@@ -67,7 +67,7 @@ def argument_name(column: str) -> str:
 def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
-    """Serialized tf.Examples (string [n]) to raw columns, and the "label" (int64 [n]) if asked."""
+    """Parse tf.Examples (string [n]) to raw columns, and to the "label" (int64 [n]) if asked."""
     columns = columns_of(dataset)
     names = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
@@ -91,7 +91,7 @@ def parse_columns(
 
 
 def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
-    """Return a row's value by column, None where missing, of what `records.parse` returns.
+    """Return a row's values by column, None where missing, from what `records.parse` returned.
 
     Args:
         columns: all of them in their order, each with a name and a dtype.
@@ -132,7 +132,7 @@ def number_count(dataset: Dataset) -> int:
 
 
 class Encoder:
-    """Turns raw columns into {"numbers", "ids"}; may be made while a graph is traced."""
+    """Turns raw columns into {"numbers", "ids"}; may be created while a graph is traced."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._columns = columns_of(dataset)
@@ -177,7 +177,7 @@ class Encoder:
         return tf.where(tf.not_equal(text, ""), ids, 0)
 
     def _looked_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
-        """Return 1 for what is not in the vocabulary, else 2 + its place in it, int64 [n]."""
+        """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the place in it."""
         if name not in self._vocabularies:
             return tf.ones_like(text, tf.int64)
         hashes, places = self._vocabularies[name]
@@ -186,7 +186,7 @@ class Encoder:
         return tf.where(tf.gather(hashes, at) == wanted, tf.gather(places, at) + 2, 1)
 
     def _crossed(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
-        """Return each combination's own id where there is room, else a hash of it."""
+        """Return an id for each combination if they fit the buckets, else hashes of them."""
         combined, combinations, buckets = 0, 1, cross.settings["buckets"]
         for name in cross.settings["columns"]:
             combined = combined * self._sizes[name] + ids[name]
@@ -197,7 +197,7 @@ class Encoder:
 
 
 def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:
-    """Value and missing-indicator, float32 [n] each; a missing value counts as the mean."""
+    """Return values, the mean where missing, and whether they are missing, float32 [n] each."""
     missing = tf.math.is_nan(raw)
     scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
     deviation = column.statistics["deviation"] or 1.0
@@ -207,7 +207,7 @@ def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:
 
 
 def _size(column: Feature) -> int:
-    """Return how many ids a column has, the one for missing values included; 0: it has none."""
+    """Return the number of a column's ids, including the one for missing values; 0: no ids."""
     settings = column.settings
     if column.kind == "vocabulary":
         return len(settings["values"]) + 2
@@ -218,7 +218,7 @@ def _size(column: Feature) -> int:
 
 
 def _vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of the values, sorted, and the place of each in `values`; both int64."""
+    """Return the sorted hashes of the values, and the place of each in `values`; both int64."""
     with tf.init_scope():
         hashes = tf.strings.to_hash_bucket_fast(values, _HASHES).numpy()
     order = np.argsort(hashes)

@@ -1,4 +1,4 @@
-"""A block of rows to records, digests, labels and statistics: what every core does at once."""
+"""Parse a block of rows into records, digests, labels and statistics; every core runs this."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ class Rows(NamedTuple):
     """The rows of a block, as a reader found them.
 
     Attributes:
-        numbers: of each row, what its key ends in, such as its line; int64 [n].
-        digests: of their content, `DIGEST_BYTES` each, one behind the other.
-        columns: by name, those of the schema.
-        rejections: (number, reason) of rows that have no fields.
+        numbers: the end of each row's key, such as its line; int64 [n].
+        digests: of the rows' content, `DIGEST_BYTES` each, concatenated.
+        columns: of the schema, by name.
+        rejections: (number, reason) of rows without usable fields.
     """
 
     numbers: np.ndarray
@@ -37,10 +37,10 @@ class Rows(NamedTuple):
 
 
 class ParsedBlock(NamedTuple):
-    """The content of one block: classes, as text; its rows; and totals of all.
+    """The content of a block: classes, as text; usable rows; and totals of all rows.
 
-    Of rows that can be used there are `digest`, `label` (an index into labels), `split` (an index
-    into SPLITS), and `entries` of their tf.train.Example.
+    The columns of `rows` are `digest`, `label` (an index into labels), `split` (an index into
+    SPLITS), and `entries` of the tf.train.Example.
     """
 
     labels: list[str]
@@ -52,7 +52,7 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
     """Parse the rows of a block.
 
     Args:
-        name: of their file, as keys begin.
+        name: of their file; keys begin with it.
         fractions: shares of the splits.
     """
     bad: dict[int, str] = {}
@@ -100,7 +100,7 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
 def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
-    Rows whose value does not fit are noted in `bad`, by their index.
+    Adds rows whose value does not fit to `bad`, by index.
     """
     if column.dtype == "string":
         return _texts(given)
@@ -121,13 +121,13 @@ def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
 
 
 def _texts(given: pa.Array) -> pa.Array:
-    """Values as text without space around it; "" where missing."""
+    """Return values as text without surrounding whitespace, "" where missing."""
     text = given if pa.types.is_string(given.type) else pc.cast(given, pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
 
 
 def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
-    """Values as float64 [n]; missing ones and "nan" are NaN."""
+    """Return values as float64 [n]; missing ones and "nan" are NaN."""
     empty = given
     if pa.types.is_string(given.type):
         empty = pc.if_else(pc.equal(given, ""), pa.scalar(None, pa.string()), given)
@@ -136,7 +136,7 @@ def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
         numbers = found.to_numpy(zero_copy_only=False).copy()
         doubtful = np.abs(numbers) > MAX_FLOAT
         doubtful |= np.isnan(numbers) & found.is_valid().to_numpy(zero_copy_only=False)
-    except pa.ArrowException:  # Python takes more for a number than Arrow: " 1", "+1".
+    except pa.ArrowException:  # Python takes more forms of numbers than Arrow: " 1", "+1".
         numbers, doubtful = np.full(len(given), math.nan), np.ones(len(given), bool)
     places = np.flatnonzero(doubtful)
     for index, text in zip(places.tolist(), given.take(pa.array(places)).to_pylist(), strict=True):
@@ -156,7 +156,7 @@ def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
 def _labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
-    """Classes, and each row's index into them, int64 [n]; rows without one are noted in `bad`."""
+    """Return classes, and rows' indices into them, int64 [n]; add rows without one to `bad`."""
     if not label.comparison:
         found = _texts(columns[label.column])
         if label.classes:

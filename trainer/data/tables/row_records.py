@@ -6,8 +6,8 @@
     key      where the row came from
     label    an index into classes
 
-A feature for all columns of a type takes a third of the bytes of a feature a column, and is
-parsed in a third of the time. The bytes are those of a deterministic serialization.
+One feature for all columns of a type takes a third of the bytes of a feature per column, and is
+parsed in a third of the time. The bytes equal those of a deterministic serialization.
 """
 
 import itertools
@@ -32,7 +32,7 @@ _Sized = tuple[list[Any], Any]
 def entries(
     columns: Sequence[Any], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
 ) -> pa.Array:
-    """Return the features of each row but its label, serialized: binary [n]."""
+    """Return the serialized features of each row, except its label: binary [n]."""
     texts, floats, ints = (
         [values[one.name] for one in columns if one.dtype == dtype] for dtype in FEATURES
     )
@@ -59,7 +59,7 @@ def packed(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
-    """Return records as they lie in a file, binary [n], of `entries` and labels (int [n])."""
+    """Return records in the file's format, binary [n], from `entries` and labels (int [n])."""
     data = _varints(labels.astype(np.uint64)[:, None])
     label, size = _entry("label", _INTS, _wrapped(1, ([data], _lengths(data))))
     parts, _ = _wrapped(1, ([entries, *label], _lengths(entries) + size))
@@ -79,7 +79,7 @@ def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
 
 
 def _entry(name: str, kind: int, values: _Sized) -> _Sized:
-    """Return an entry of tensorflow.Features: a feature's name and what it holds."""
+    """Return an entry of tensorflow.Features: a feature's name and values."""
     feature, size = _wrapped(2, _wrapped(kind, values))
     key = b"\x0a%c%s" % (len(name), name.encode())
     return _wrapped(1, ([key, *feature], size + len(key)))
@@ -109,7 +109,7 @@ def _items(columns: Sequence[pa.Array]) -> _Sized:
 
 
 def _joined(parts: Iterable[Any]) -> pa.Array:
-    """Return each row's parts, one behind the other, binary [n]."""
+    """Return each row's parts, concatenated, binary [n]."""
     merged: list[Any] = []
     for part in parts:
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -134,7 +134,7 @@ def _fixed(rows: np.ndarray) -> pa.Array:
 
 
 def _varints(values: np.ndarray) -> pa.Array:
-    """Return each row's numbers (uint64 [n, k]) as varints, one behind the other, binary [n]."""
+    """Return each row's numbers (uint64 [n, k]) as varints, concatenated, binary [n]."""
     flat = values.reshape(-1)
     most = int(flat.max(initial=0))
     sizes = np.ones(len(flat), np.int64)

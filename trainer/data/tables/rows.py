@@ -1,11 +1,10 @@
-"""CSV text to rows, in bounded memory: RFC 4180, with UTF-8 and a comma.
+"""Parse CSV text to rows, in bounded memory: RFC 4180, in UTF-8, with commas.
 
-A row ends at a line end outside of quotes. A quote that never ends spoils its own line and
+A row ends at a line end outside of quotes. A quote that is never closed spoils its own line, but
 not the rest of the file: a row is at most MAX_ROW_BYTES long.
 
-pyarrow parses blocks that are quoted as RFC 4180 has it, which numpy checks. It would read on
-where a quote is misplaced; a block with such a row, or with bytes that are not UTF-8, is
-looked at row by row.
+pyarrow parses blocks whose quotes follow RFC 4180, which NumPy checks. It would read past a
+misplaced quote, so a block with one, or with bytes that are not UTF-8, is parsed row by row.
 """
 
 import codecs
@@ -26,10 +25,10 @@ from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
 BLOCK_BYTES = 2 * 10**6
-"""Text that is read, and handed to a process, at once: some 10,000 rows."""
+"""Text that is read, and passed to a process, at once: about 10,000 rows."""
 
 MAX_ROW_BYTES = 1 << 17
-"""The csv module's own bound of a field."""
+"""The csv module's own limit of a field."""
 
 _CONVERT = "convert the file, from {} by iconv -f {} -t UTF-8 OLD.csv > NEW.csv"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -44,7 +43,7 @@ class BadRowError(Exception):
 
 
 class Block(NamedTuple):
-    """Whole rows of a file: its index among the files, the number of the first line, the text."""
+    """Complete rows of a file: the file's index, the number of the first line, and the text."""
 
     file: int
     first_line: int
@@ -52,7 +51,11 @@ class Block(NamedTuple):
 
 
 def read_header(uri: str) -> list[str]:
-    """Return the names in a file's first row; empty where the file is empty."""
+    """Return the names in a file's first row; empty if the file is empty.
+
+    Raises:
+        InputError: the file can't be read, or its first row can't be parsed.
+    """
     for block in read_blocks(uri, 0, header=True):
         for _, row in split_rows(block.text):
             try:
@@ -63,7 +66,11 @@ def read_header(uri: str) -> list[str]:
 
 
 def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]:
-    """Cut the text of a file, gzipped or not, between rows; without its header."""
+    """Yield the text of a file, gzipped or not, in blocks of complete rows; without its header.
+
+    Raises:
+        InputError: the file can't be read, is damaged, or has no line ends.
+    """
     carry, line, first = b"", 1, True
     try:
         with _open(uri) as stream:
@@ -85,18 +92,18 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
         raise InputError(f"{uri} is damaged or cut off ({error}); get it again") from None
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"{uri} can't be read ({reason}); mend that and run again") from None
+        raise InputError(f"{uri} can't be read ({reason}); fix that and run again") from None
     if carry and not (first and not header):
         yield Block(file, line, carry)
 
 
 def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Parse a block of rows, of whose columns those that are `wanted` are returned."""
+    """Parse a block of rows; return the `wanted` columns."""
     return _parsed(block, header, wanted) or _parsed_singly(block, header, wanted)
 
 
 def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
-    """Parse a block all at once; None where each row wants a look."""
+    """Parse a block at once; return None if it must be parsed row by row."""
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
     quoted = b'"' in text
     ends = _row_ends(text)
@@ -181,10 +188,10 @@ def _ragged(fields: int, width: int) -> str:
 
 
 def _row_ends(text: bytes) -> np.ndarray | None:
-    """Return where rows end, int64 [n]; None where a quote before is misplaced.
+    """Return the ends of rows, int64 [n]; None if a quote before them is misplaced.
 
-    A quote that opens stands behind a comma, a line end or, doubled, a quote; one that closes
-    stands before one of these.
+    An opening quote follows a comma, a line end or, doubled, a quote; a closing one precedes one
+    of these.
     """
     codes = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(codes == _LINE_END) + 1
@@ -200,14 +207,14 @@ def _row_ends(text: bytes) -> np.ndarray | None:
 
 
 def _unquoted(places: np.ndarray, quotes: np.ndarray) -> np.ndarray:
-    """Return those of `places` that an even number of quotes stand before."""
+    """Return the `places` that follow an even number of quotes."""
     return places[np.searchsorted(quotes, places) % 2 == 0]
 
 
 def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of every row of `text` or, where more follows, that surely ends in it.
+    """Yield (start, end) of every row of `text`; if more text follows, of those sure to end in it.
 
-    A quote that never ends is its line's own: that is a row.
+    A line with a quote that is never closed is a row of its own.
     """
     start = position = 0
     quoted = b'"' in text
@@ -230,7 +237,7 @@ def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
 
 
 def _end_of_rows(text: bytes) -> int:
-    """Return where the last row of `text` that surely ends in it ends."""
+    """Return the end of the last row that is sure to end in `text`."""
     if b'"' not in text:
         return text.rfind(b"\n") + 1
     ends = _row_ends(text)

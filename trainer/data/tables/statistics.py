@@ -1,8 +1,8 @@
 """Statistics of a table's columns, gathered block by block and merged, in bounded memory.
 
-They are taken from the training split alone, but for the rates of missing values, which are
-counted in every split. Merging is associative and commutative, to the bit: blocks of any size,
-parsed by any number of processes and merged in any order, give the same figures.
+They cover the training split alone, except for the rates of missing values, which are counted in
+every split. Merging is associative and commutative, to the bit: blocks of any size, parsed by any
+number of processes and merged in any order, give the same figures.
 """
 
 import collections
@@ -21,7 +21,7 @@ SAMPLE = 1 << 16
 """Values that quantiles are taken from: those of the rows with the smallest hashes."""
 
 QUANTILES = (np.arange(100) + 0.5) / 100
-"""Of a column's numbers, in dataset.json."""
+"""Quantiles of a column's numbers in dataset.json."""
 
 MAX_DISTINCT = 10**6
 """Different values that learning a vocabulary holds in memory: some 100 MB."""
@@ -39,7 +39,7 @@ class ExactSum:
         self.units = 0
 
     def add(self, values: np.ndarray) -> None:
-        """Takes float64 [n], finite."""
+        """Add values, float64 [n], finite."""
         fractions, exponents = np.frexp(values)
         mantissas = (fractions * 2.0**53).astype(np.int64)
         lowest = int(exponents.min(initial=0))
@@ -62,7 +62,7 @@ class Moments:
         self.least, self.most = np.inf, -np.inf
 
     def add(self, values: np.ndarray) -> None:
-        """Takes float64 [n], none of them NaN."""
+        """Add values, float64 [n], without NaN."""
         if not len(values):
             return
         # The square of a float32 fits a float64.
@@ -74,7 +74,7 @@ class Moments:
         self.most = max(self.most, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
-        """Adds the values that another one was given."""
+        """Add the values of another instance."""
         self.count += other.count
         self._sum.units += other._sum.units
         self._squares.units += other._squares.units
@@ -99,7 +99,7 @@ class Sample:
         self.hashes, self.seen = np.empty(0, np.uint64), np.empty(0)
 
     def add(self, hashes: np.ndarray, values: np.ndarray) -> None:
-        """Takes uint64 [n] and float64 [n]."""
+        """Add hashes, uint64 [n], and values, float64 [n]."""
         self.hashes = np.concatenate([self.hashes, hashes])
         self.seen = np.concatenate([self.seen, values])
         if len(self.hashes) > 2 * SAMPLE:
@@ -127,10 +127,10 @@ class ColumnStatistics:
         self.counts: collections.Counter[str] = collections.Counter()
 
     def add(self, values: Any, ranks: np.ndarray, hashes: np.ndarray) -> None:
-        """Takes a block's values: numbers as float64 [n], NaN where missing; or texts, string [n].
+        """Add a block's values: numbers as float64 [n], NaN where missing; or texts, string [n].
 
         Args:
-            ranks: each row's split, its place in SPLITS, uint8 [n].
+            ranks: each row's split, as its index in SPLITS, uint8 [n].
             hashes: uint64 [n], uniform.
         """
         train = ranks == 0
@@ -157,7 +157,7 @@ class ColumnStatistics:
             self.counts[str(one["values"])] += one["counts"]
 
     def merge(self, other: "ColumnStatistics") -> None:
-        """Adds what a later block gathered; raises InputError where that is too much."""
+        """Add the statistics of a later block; raise InputError for too many different values."""
         self.missing += other.missing
         self.moments.merge(other.moments)
         self.scaled.merge(other.scaled)
@@ -170,7 +170,7 @@ class ColumnStatistics:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the column's settings, with what was to be learned."""
+        """Return the column's settings, including what was learned."""
         settings = self.column.settings()
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles
@@ -178,14 +178,14 @@ class ColumnStatistics:
             cuts = np.quantile(found, shares).tolist() if len(found) else []
             settings["boundaries"] = sorted({float(np.float32(cut)) for cut in cuts})
         if self.column.type == "vocabulary" and not self.column.values:
-            # By falling count, equal ones by name: the same however they came.
+            # By falling count, then by name: the order of rows does not matter.
             ranked = sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
             least, size = self.column.minimum_count, self.column.size
             settings["values"] = [value for value, count in ranked[:size] if count >= least]
         return settings
 
     def figures(self, rows: dict[str, int]) -> dict[str, Any]:
-        """Statistics for dataset.json; `rows` is how many each split has."""
+        """Return the statistics for dataset.json; `rows` is the number of rows by split."""
         figures: dict[str, Any] = {
             "missing": {
                 split: missing / rows[split]

@@ -1,10 +1,10 @@
-"""A table as a source of records: what its reader reads, parsed on all cores.
+"""A table as a source of records, parsed on all cores.
 
-The table is read once, whatever its size. All cores parse it in blocks, statistics are gathered
-on the way, and the encoded rows wait in partitions (write/spill.py) for the shards that they belong
-to. A row's split depends on a digest of its content: copies stay together, and another choice of
-columns moves no row. What does not fit (a number that is none, no label) is rejected by the
-row's key; a missing value of a column is none of that, it is known as missing.
+The table is read once, whatever its size. All cores parse it in blocks and gather statistics; the
+encoded rows wait in partitions (write/spill.py) for their shards. A row's split depends on a
+digest of its content: copies stay together, and another choice of columns moves no row to another
+split. A row that does not fit (text in place of a number, no label) is rejected by its key; a
+missing value of a column is not a reason to reject a row, but recorded as missing.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ from trainer.errors import InputError
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10
-"""More classes than so many are not numbers with a fraction, nor numbers with so few rows each:
-that is a quantity, of which no class can be learned."""
+"""A label with more than FEW_CLASSES different numbers is a quantity rather than a class if any
+of them has a fraction, or if a number has fewer than FEW_ROWS rows on average."""
 _COMPARE = (
     'compare it with a bound, as by label={"column": "...", "above": 1}, give a column of its '
     "quantiles, or list its values as label's classes"
 )
 PIECE_ROWS = 1 << 12
-"""Rows of which records are made at once."""
+"""Rows whose records are made at once."""
 
 POOL_PAYS_BLOCKS = 4
 """A table of fewer blocks is parsed in this process: others cost 0.3 s to start."""
@@ -50,7 +50,7 @@ class Table:
 
     Attributes:
         reader: its files.
-        label_order: by label as spilled, its index in `classes`.
+        label_order: the index in `classes` of each label as spilled.
     """
 
     unit = "rows"
@@ -65,7 +65,11 @@ class Table:
         self.label_order: list[int] = []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
-        """Return totals and all rows; then classes, features and label_order are known."""
+        """Return totals and all rows; set classes, features and label_order.
+
+        Raises:
+            InputError: the table has no rows, or its label is not one of classes.
+        """
         totals, rows = Totals(), Spill()
         known: dict[str, int] = {}
         for parsed in self._parsed(processes):
@@ -86,7 +90,7 @@ class Table:
         return parse(rows, name, self._schema, self._fractions)
 
     def check(self, totals: Totals) -> None:
-        """Refuse a label that has too many values, before they take too much memory."""
+        """Raise InputError if the label has too many values, before they take too much memory."""
         if len({name for _, name in totals.counts}) > MAX_CLASSES:
             raise InputError(
                 f"source={self._source!r}: label column {self._schema.label.column!r} has more "
@@ -94,7 +98,7 @@ class Table:
             )
 
     def conclude(self, totals: Totals) -> None:
-        """Name the classes and features of the whole table."""
+        """Set the classes and features of the whole table; raise InputError as `plan` does."""
         counted_names = {name for _, name in totals.counts}
         self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural)
         self.label_order = list(range(len(self.classes)))
@@ -130,7 +134,7 @@ class Table:
         return {**self.__dict__, "features": []}
 
     def _parsed(self, processes: Processes) -> Iterator[ParsedBlock]:
-        """Yield what every block holds, in their order, parsed on all cores."""
+        """Yield all blocks in order, parsed on all cores."""
         files = range(len(self.reader.names))
         blocks = itertools.chain.from_iterable(map(self.reader.blocks, files))
         first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
@@ -143,7 +147,7 @@ class Table:
         yield from map_in_processes(self.parse, itertools.chain(first, blocks), processes, size=1)
 
     def _check_classes(self, totals: Totals) -> None:
-        """Refuse a label without classes to learn."""
+        """Raise InputError for a label without classes to learn."""
         rows, rejections = totals.counts.total(), totals.rejections
         if not rows and not rejections:
             raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
@@ -166,14 +170,14 @@ class Table:
 
 
 def with_labels(rows: pa.RecordBatch, codes: Sequence[int]) -> pa.RecordBatch:
-    """Return rows with other labels: `codes` by the labels that they have."""
+    """Return rows in which label n is replaced by `codes[n]`."""
     place = rows.schema.get_field_index("label")
     labels = np.array(codes, np.int32)[rows.column("label")]
     return rows.set_column(place, "label", pa.array(labels))
 
 
 def _is_continuous(values: list[str], rows: int) -> bool:
-    """Tell if a label's values are measured or counted, rather than names of classes."""
+    """Return whether a label's values are measured or counted, rather than names of classes."""
     try:
         numbers = [number for value in values if not math.isnan(number := float(value))]
     except ValueError:
@@ -184,7 +188,7 @@ def _is_continuous(values: list[str], rows: int) -> bool:
 
 
 def _natural(name: str) -> tuple[bool, float, str]:
-    """Return numbers by value, before other names."""
+    """Return a sort key: numbers by value, before other names."""
     try:
         return False, float(name), name
     except ValueError:
