@@ -166,7 +166,7 @@ def test_with_a_subnetwork_its_machines_have_no_public_addresses(answers):
         ("active", "There is already an active job", "an earlier run still writes these"),
         ("denied", "dataflow.jobs.create denied on my-project", "has the run's account roles/"),
         ("vanished", "InputError: dog/003.png was listed but can", "leave the source alone"),
-        ("broken-beam", "of 160 images (", "mend or remove them"),
+        ("broken-beam", "of 160 images (", "fix or remove them"),
     ],
 )
 def test_what_went_wrong_is_one_line_with_a_remedy(answers, name, reason, remedy):

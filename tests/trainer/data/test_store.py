@@ -179,7 +179,7 @@ def test_a_damaged_shard_is_named_and_not_taken_over(run, photos, tmp_path):
     damaged[50] ^= 1
     path.write_bytes(damaged)
     assert refused(run, "second") == (
-        f"{path} is damaged; remove it, and its examples are written anew"
+        f"{path} is damaged; remove it, and its examples are written again"
     )
     assert not (tmp_path / "second" / "dataset.json").exists()
     path.unlink()

@@ -1,10 +1,10 @@
-"""Data sets by Apache Beam: on Dataflow's machines, or on this one.
+"""Create data sets with Apache Beam, on Dataflow's machines or on this one.
 
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)
 
 All the work is one pipeline (beam_pipeline.py); this process starts it, waits for its end and
-reads dataset.json. Apache Beam is imported where a run begins: no other run pays for it.
+reads dataset.json. Apache Beam is imported only when such a run begins.
 """
 
 import contextlib
@@ -29,25 +29,28 @@ from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
-"""gcloud's own name for another endpoint than Google's."""
+"""gcloud's variable for an endpoint other than Google's."""
 
 _ON_THIS_MACHINE = ("", "local")
-"""What a run on this machine has for a project."""
+"""The project of a run on this machine."""
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
-"""How often results are looked for."""
+"""Seconds between two checks for the end."""
 WORKERS = 1
-"""Of Beam on this machine: to start others takes longer than a rehearsal."""
+"""Beam's workers on this machine: starting more takes longer than a local run."""
 LINE_SECONDS = 1.0
-"""Between two lines about them, at least."""
+"""Least seconds between two lines about shards."""
 
 
 class BeamEngine:
     """Creates data sets with Beam.
 
     Args:
-        job: of Dataflow; None: on this machine, in this process.
-        say: takes a line about the job, and every few seconds how many shards are written.
+        job: on Dataflow; None: on this machine, in this process.
+        say: called with a line about the job, and every few seconds with the shards written.
+
+    Raises:
+        InputError: Apache Beam is not installed.
     """
 
     def __init__(self, job: DataflowJob | None, say: Callable[[str], None] = print) -> None:
@@ -60,7 +63,7 @@ class BeamEngine:
         self._job, self._say = job, say
 
     def check(self, source: Source, output_uri: str) -> None:
-        """Refuses folders that Dataflow's workers do not have."""
+        """Raise InputError for a folder that Dataflow's workers do not have."""
         if self._job is None or self._job.sees_this_machine:
             return
         for name, place in {"output": output_uri, "source": source.location}.items():
@@ -73,10 +76,14 @@ class BeamEngine:
     def create(
         self, source: Source, options: RecordOptions, output_uri: str, check: Callable[[], None]
     ) -> Dataset:
-        """Writes the data set, as `create_tfrecords` does; a SIGTERM ends the job, too.
+        """Write the data set as `create_tfrecords` does; a SIGTERM ends the job, too.
 
         Args:
-            check: raises where another writer has taken the folder; called on any machine.
+            check: raises if another writer has taken the folder; called on any machine.
+
+        Raises:
+            InputError: as `create_tfrecords`, or the job can't be started.
+            RuntimeError: the job failed.
         """
         from trainer.data.write.beam_pipeline import ERROR, RecordsPipeline
 
@@ -85,7 +92,7 @@ class BeamEngine:
             storage.make_folder(folder)
         pipeline = RecordsPipeline(source, options, output_uri, folder, check)
         pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS
-        with _sigterm_noted() as told_to_stop:
+        with _sigterm_noted() as sigterm:
             run: Any
             if self._job is None:
                 run = _RunHere(pipeline.begin)
@@ -96,7 +103,7 @@ class BeamEngine:
                 over, last = False, time.monotonic()
                 while not over:
                     over = run.wait(pause)
-                    if told_to_stop.is_set():
+                    if sigterm.is_set():
                         sys.exit(128 + signal.SIGTERM)
                     if storage.exists(join(folder, ERROR)):
                         raise InputError(storage.read(join(folder, ERROR)).decode())
@@ -124,9 +131,12 @@ def open_engine(
 
     Args:
         project: of Google Cloud; "local" for a run on this machine.
-        environment: may name another endpoint of Dataflow's, as gcloud has it.
-        say: as `BeamEngine` takes it.
+        environment: may set another endpoint of Dataflow, by gcloud's variable.
+        say: as for `BeamEngine`.
         job: the region, image, service_account, network and encryption_key of a `DataflowJob`.
+
+    Raises:
+        InputError: Apache Beam is needed but not installed.
     """
     if options.records_engine == "local":
         return None
@@ -137,13 +147,13 @@ def open_engine(
 
 
 class _RunHere:
-    """In a thread of this process: a rehearsal, slower than without Beam."""
+    """A run in a thread of this process, slower than without Beam."""
 
     def __init__(self, pipeline: Callable[..., Any]) -> None:
-        # By its own name: DirectRunner would first look for a program to download.
+        # DirectRunner would first look for a program to download.
         from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-        # It logs what it raises, a user's mistake with the whole stack.
+        # It logs what it raises with the whole stack, even a user's mistake.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         mode = "in_memory" if WORKERS == 1 else "multi_processing"
         begin = functools.partial(
@@ -154,11 +164,11 @@ class _RunHere:
         threading.Thread(target=self._run, args=(begin,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end so long; tell if it has come."""
+        """Wait up to `seconds` for the end; return whether it has come."""
         return self._over.wait(seconds)
 
     def raise_failure(self) -> None:
-        """Raise RuntimeError where it has failed."""
+        """Raise RuntimeError if the run has failed."""
         if self._failure:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 
@@ -177,7 +187,7 @@ class _RunHere:
 
 @contextlib.contextmanager
 def _sigterm_noted() -> Iterator[threading.Event]:
-    """Yield an event for SIGTERM, which cancels a step: no job that just starts is left alone."""
+    """Yield an event that SIGTERM sets, so that even a job that is just starting gets cancelled."""
     noted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield noted

@@ -5,7 +5,7 @@
     tables   cut into blocks -> parse, encode                    /
     totals   summed up on the way -> number of shards, fingerprint -> dataset.json
 
-What decides on a byte is what one machine calls, too. The launcher keeps nothing of an example.
+The code that determines the bytes is the same as on one machine. The launcher stores no examples.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 
 LISTED_AT_ONCE = 64
-"""Files that a worker looks at before it takes others."""
+"""Files that a worker takes at once."""
 
 ERROR = "error"
-"""File in a job's folder: the user's mistake that ended it."""
+"""File in a job's folder with the user's mistake that ended it."""
 
 
 class Plan(NamedTuple):
-    """What every worker knows once the totals are known.
+    """The plan that every worker gets once the totals are known.
 
     Attributes:
         writer: of shards, with its fingerprint and the source's classes.
@@ -56,17 +56,17 @@ class Plan(NamedTuple):
 
 @contextlib.contextmanager
 def _noting(folder: str) -> Iterator[None]:
-    """Leave a user's mistake where the launcher finds it: to try again would not mend it."""
+    """Write a user's mistake, which no retry fixes, to a file where the launcher finds it."""
     try:
         yield
     except InputError as error:
-        storage.make_folder(folder)  # Gone where too much was rejected and all was removed.
+        storage.make_folder(folder)  # Gone if too much was rejected and all was removed.
         storage.write_whole(join(folder, ERROR), str(error).encode(), shared=True)
         raise
 
 
 class _Step(beam.DoFn):
-    """Yields what a function yields of an element, and of what stands beside all elements."""
+    """Yields what a function yields for an element and side inputs."""
 
     def __init__(self, function: Callable[..., Iterable[Any]], folder: str) -> None:
         self._function, self._folder = function, folder
@@ -81,9 +81,9 @@ class RecordsPipeline:
     """The transforms from a source to its data set.
 
     Attributes:
-        source: as `open_source` gives it.
+        source: from `open_source`.
         folder: URI of the job's own files.
-        check: raises where another writer has taken `output_uri`.
+        check: raises if another writer has taken `output_uri`.
     """
 
     source: Any
@@ -119,7 +119,7 @@ class RecordsPipeline:
         _ = plans | "Finish" >> self._step(self._finished, beam.pvalue.AsSingleton(totals), every)
 
     def _merged(self, several: Iterable[Any]) -> Any:
-        # Not typed as Totals: Beam takes apart what it knows to have fields.
+        # Not typed as Totals: Beam takes types with known fields apart.
         merged = Totals()
         with _noting(self.folder):
             for one in several:
@@ -158,7 +158,7 @@ class RecordsPipeline:
         return rows, (found, rejections) | "All totals" >> beam.Flatten()
 
     def _listed(self, _: None) -> Iterator[list[Any]]:
-        """Yield what is to be looked at; of a source that can't be shared out, what was found."""
+        """Yield chunks of items to digest, or of examples if the source does not use `mapped`."""
         items = iter(self.source.examples(lambda function, items: items))
         while chunk := list(itertools.islice(items, LISTED_AT_ONCE)):
             yield chunk
@@ -173,7 +173,7 @@ class RecordsPipeline:
     def _judged(
         self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
     ) -> Iterator[tuple[pa.RecordBatch, Totals]]:
-        """Yield the rows of some digests that stay, and their totals."""
+        """Yield the rows that stay of a group of digests, and the group's totals."""
         rows = pa.Table.from_batches([to_rows(group[1])])
         present = [SPLITS.index(split) for split in set(splits) if split]
         yield judged(rows, present, self.source.classes, self.options.split_fractions)
@@ -192,7 +192,7 @@ class RecordsPipeline:
         return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
-        """Yield the plan; refuse what can't become a data set; make room for what can."""
+        """Yield the plan and make room for the data set; raise InputError if it is useless."""
         source = self._concluded(totals)
         checks.check_rejections(totals.rejections, totals.given, self.options, source.unit)
         checks.check_counts(totals.counts, source, self.options)
@@ -210,7 +210,7 @@ class RecordsPipeline:
         return self.source
 
     def _files(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
-        """Yield every shard, whether there is anything in it or not."""
+        """Yield every shard, even an empty one."""
         if not plan.is_done:
             for split, count in plan.counts.items():
                 for number in range(count):
@@ -219,7 +219,7 @@ class RecordsPipeline:
     def _placed(
         self, part: tuple[Sequence[str], pa.RecordBatch], plan: Plan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
-        """Yield what belongs to each shard of some rows."""
+        """Yield the rows of a block by shard."""
         if plan.is_done:
             return
         labels, rows = part

@@ -1,4 +1,4 @@
-"""Refuse a source, a plan or a data set that is useless, in one line each."""
+"""Raise InputError for a source, a plan or a data set that is useless."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NAMED = 10
 
 
 def check_apart(source_uri: str, output_uri: str) -> None:
-    """Refuses an output folder inside the source, or around it."""
+    """Raise InputError if the output folder is inside the source or contains it."""
     if not source_uri:
         return
     places = (source_uri, output_uri)
@@ -32,9 +32,10 @@ def check_apart(source_uri: str, output_uri: str) -> None:
 def check_rejections(
     rejections: Sequence[Rejection], given: int, options: RecordOptions, unit: str
 ) -> None:
-    """Refuses a source of which more than `max_rejected_fraction` is rejected.
+    """Raise InputError if more than `max_rejected_fraction` of a source is rejected.
 
-    What is tolerated counts neither as rejected nor as given. Names the first of the others.
+    Tolerated rejections count neither as rejected nor as given. The message names the first of
+    the others.
     """
     rejected, judged = _judged(rejections, given)
     allowed = options.max_rejected_fraction * judged
@@ -48,13 +49,13 @@ def check_rejections(
     raise InputError(
         f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
         f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
-        f"{options.max_rejected_fraction} allows {int(allowed):,}; mend or remove them, or "
+        f"{options.max_rejected_fraction} allows {int(allowed):,}; fix or remove them, or "
         f"allow more; {first}{listed}"
     )
 
 
 def is_hopeless(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
-    """Return whether `check_rejections` is sure to fail and has enough examples to name."""
+    """Return whether `check_rejections` is sure to fail, with enough examples for its message."""
     rejected, judged = _judged(rejections, given)
     return len(rejected) >= NAMED and len(rejected) > options.max_rejected_fraction * judged
 
@@ -65,7 +66,7 @@ def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection
 
 
 def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) -> None:
-    """Refuses a data set with a class or a split that has no example.
+    """Raise InputError for a data set with a class or a split that has no example.
 
     Args:
         counts: examples or records by split and class.

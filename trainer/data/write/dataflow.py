@@ -1,4 +1,4 @@
-"""A job of Dataflow: what it is told, how it does, and its end."""
+"""A Dataflow job: its options, state and end."""
 
 import contextlib
 import dataclasses
@@ -22,15 +22,15 @@ _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it,
 
 @dataclasses.dataclass(frozen=True)
 class DataflowJob:
-    """The place, machines and account of a job of Dataflow.
+    """The location, machines and account of a Dataflow job.
 
     Attributes:
-        options: the number and type of its machines, and the subnetwork of those.
+        options: the number, type and subnetwork of its machines.
         region: of the job and its workers.
         image: of the workers: this code, its packages, and Beam's own boot program.
         service_account: the workers'; empty: Compute Engine's default.
-        network: the workers', as projects/NUMBER/global/networks/NAME; a subnetwork tells it
-            already. Empty: the default one.
+        network: the workers', as projects/NUMBER/global/networks/NAME; ignored with a subnetwork,
+            which implies it. Empty: the default one.
         encryption_key: Cloud KMS key that protects the job's own data; empty: Google's.
         endpoint: of a service other than Google's, such as http://localhost:8080.
     """
@@ -46,17 +46,20 @@ class DataflowJob:
 
     @property
     def sees_this_machine(self) -> bool:
-        """Return whether its workers share this machine's folders, as in tests."""
+        """Return whether the workers share this machine's folders, as in tests."""
         return urlsplit(self.endpoint).hostname == "localhost"
 
 
 class RunOnDataflow:
-    """A Beam pipeline as a job of Dataflow.
+    """A Beam pipeline as a Dataflow job.
 
     Args:
         pipeline: runs the pipeline by a runner with its options.
-        output_uri: what it writes. While one job writes it, no other can be started.
+        output_uri: the folder to write. Only one job at a time can write it.
         folder: URI below which the job keeps its own files.
+
+    Raises:
+        InputError: the job can't be started.
     """
 
     def __init__(
@@ -73,22 +76,22 @@ class RunOnDataflow:
             "sdk_location": "container",
             "max_num_workers": job.options.dataflow_max_workers,
             "machine_type": job.options.dataflow_machine_type,
-            # A process a core does one thing at a time, as on this machine.
+            # One process per core, each with one task at a time, as on this machine.
             "number_of_worker_harness_threads": 1,
-            # It would ask pip, which the image has not.
+            # It would call pip, which the image does not have.
             "experiments": ["disable_logging_submission_environment"],
             "service_account_email": job.service_account,
             # With it, workers have no public addresses.
             "subnetwork": subnetwork,
             "use_public_ips": False if subnetwork else None,
-            # Dataflow wants a network of its project by its name.
+            # Dataflow takes a network of its project by its name.
             "network": "" if subnetwork else job.network.rpartition("/")[2],
             "dataflow_kms_key": job.encryption_key,
             "dataflow_endpoint": job.endpoint,
             "no_auth": job.sees_this_machine or None,
         }
         options = {name: value for name, value in options.items() if value not in ("", None)}
-        # In a bucket a folder needs no making, but a service of this machine has none.
+        # A bucket needs no folder, but a service on this machine does.
         storage.make_folder(options["staging_location"])
         with _start_in_one_line():
             from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
@@ -112,7 +115,7 @@ class RunOnDataflow:
     def raise_failure(self) -> None:
         if self._state == "DONE":
             return
-        # Reads the job's messages; the worst of them is the reason.
+        # This reads the job's messages and keeps the worst one.
         self._runner.poll_for_job_completion(self._runner, self._result, None)
         reason = getattr(self._runner, "last_error_msg", None) or "no message says why"
         raise RuntimeError(
@@ -121,14 +124,14 @@ class RunOnDataflow:
         )
 
     def end(self) -> None:
-        with contextlib.suppress(Exception):  # Already over, or out of reach.
+        with contextlib.suppress(Exception):  # Already over, or unreachable.
             if not self._result.is_in_terminal_state():
                 self._result.cancel()
 
 
 @contextlib.contextmanager
 def _start_in_one_line() -> Iterator[None]:
-    """Turns what Google's and Beam's clients raise into an InputError."""
+    """Turn what Google's and Beam's clients raise into an InputError."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""Tell from a listing whether a source has changed: no file of it is opened.
+"""Fingerprint a source from its listing, to see whether it has changed. No file is opened.
 
     found = fingerprint("images:/data/photos", data_dir="")
-    found.digest  # of names, sizes and versions: changes when a file comes, goes or changes
+    found.digest  # of names, sizes and versions: changes when a file is added, removed or changed
 
-Records that were written of a source with the same digest are as good as new ones.
+Records of a source with the same digest are up to date.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from trainer.errors import InputError
 
 
 class Fingerprint(NamedTuple):
-    """The digest (hex) of a source, the files in it, and their bytes together."""
+    """The digest (hex) of a source, the number of its files, and their bytes in total."""
 
     digest: str
     files: int
@@ -25,15 +25,19 @@ class Fingerprint(NamedTuple):
 
 
 def is_pattern(location: str) -> bool:
-    """Return whether a table's location stands for all files that match it."""
+    """Return whether a table's location is a pattern for files."""
     return not set("*?[").isdisjoint(location)
 
 
 def fingerprint(source: str, data_dir: str) -> Fingerprint:
-    """Return the fingerprint of a source; `source` and `data_dir` as `RecordOptions` has them."""
+    """Return the fingerprint of a source; `source` and `data_dir` are as in `RecordOptions`.
+
+    Raises:
+        InputError: there is no such source, it can't be listed, or it has no files.
+    """
     kind, place = kind_of(source)
     version, location = kind.version(place, data_dir)
-    # Which examples a source has depends on its code, too, which may be the user's own.
+    # The examples depend on the source's code, too, which may be the user's own.
     version += inspect.getsource(inspect.getmodule(kind) or kind)
     if not location:
         return _digest(version, [])
@@ -59,7 +63,7 @@ def _digest(name: str, files: Iterable[File]) -> Fingerprint:
     digest, count, size = hashlib.sha256(name.encode()), 0, 0
     for file in files:
         entry = f"\n{file.path}\0{file.size}\0{file.version}"
-        # Names that are not UTF-8 are listed all the same, and rejected later.
+        # Names that are not UTF-8 are listed, too, and rejected later.
         digest.update(entry.encode(errors="surrogateescape"))
         count += 1
         size += file.size

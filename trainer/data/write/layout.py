@@ -1,7 +1,8 @@
 """Cut a plan into shards. Depends only on the data, the options and the store.
 
-Never on the machine. Without a store that has earlier records, a split is cut into equal ranges
-of digests. With one, shards of those that still hold stay, and what is left is cut evenly.
+It never depends on the machine. Without a store that has earlier records, a split is cut into
+equal ranges of digests. With one, their shards that are still valid stay, and the remaining
+examples are cut evenly.
 """
 
 import hashlib
@@ -20,14 +21,15 @@ from trainer.data.write.store import StoredShard, unchanged
 from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
-"""Several shards of a split are a multiple of this: 2, 4 or 8 readers get whole files each."""
+"""The shards of a split, unless it has one, are a multiple of this: 2, 4 or 8 readers then get
+whole files each."""
 
 PARALLEL_SHARDS = 16
-"""A split of less than this many full shards is cut finer, so that all cores have work ..."""
+"""A split with fewer full shards is cut finer, so that all cores have work."""
 
 LEAST_SHARD_BYTES = 256 * 10**3
 LEAST_SHARD_EXAMPLES = 16
-"""... but not into smaller shards than these."""
+"""A split is not cut finer into smaller shards than these."""
 
 
 class Layout:
@@ -35,13 +37,13 @@ class Layout:
 
     Args:
         rows: the examples that `totals` count.
-        stored: shards of earlier records, in the store that `options` name; None: there is none.
+        stored: shards of earlier records, in the store that `options` name; None: no store.
 
     Attributes:
-        kept: shards that are taken over, by the name that each gets.
-        tasks: a task for each of the others.
-        examples: how many those have together.
-        seconds: that one process will take for them, about.
+        kept: stored shards to copy, by new file name.
+        tasks: a task for each of the other shards.
+        examples: the examples of all tasks.
+        seconds: the approximate time that one process needs for all tasks.
     """
 
     def __init__(
@@ -75,13 +77,13 @@ class Layout:
             self.seconds += seconds * left * (1 + copies)
 
     def fingerprint(self, of_plan: str) -> str:
-        """Return the plan's own, where nothing is taken over; other shards have other notes."""
+        """Return the plan's fingerprint, changed by the shards in `kept`, if any."""
         names = [f"{file} {one.result.shard.sha256}" for file, one in self.kept.items()]
         text = "\n".join([of_plan, *names])
         return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
 
     def identities(self) -> dict[str, np.ndarray]:
-        """Return by file, with a store, the identities of its examples, S16 [n]."""
+        """Return the identities of each file's examples, S16 [n]; needs a store."""
         written = {one.file: identities(one.rows[0]) for one in self.tasks if one.rows}
         return {**{file: shard.identities for file, shard in self.kept.items()}, **written}
 
@@ -89,11 +91,11 @@ class Layout:
 def _cut(
     rows: Spill, split: str, stored: Iterable[StoredShard], usual: float, count: int
 ) -> tuple[list[StoredShard], list[pa.Table]]:
-    """Return the shards of a split that can stay, and what they leave of it in new ones.
+    """Return the shards of a split that can stay, and the remaining rows in new shards.
 
     Args:
-        usual: bytes of a shard where all are written.
-        count: shards of the split where all are written.
+        usual: bytes of a shard if all are written.
+        count: shards of the split if all are written.
     """
     table = pa.concat_tables(rows.shard(split, 0, 1))
     kept, covered = unchanged(stored, split, identities(table), usual / 2)
@@ -102,7 +104,7 @@ def _cut(
         numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)
         parts = np.split(places, np.searchsorted(numbers, range(1, count)))
     elif count := min(len(places), max(1, round(count * len(places) / len(table)))):
-        # What shards leave of digests has gaps: it is cut into equal lengths.
+        # The remaining digests have gaps: cut them into equal numbers of rows.
         parts = np.array_split(places, count)
     else:
         parts = []
@@ -110,13 +112,13 @@ def _cut(
 
 
 def variants(split: str, options: RecordOptions) -> int:
-    """Return how many augmented copies each example of a split has in the records."""
+    """Return the number of augmented copies of each example of a split in the records."""
     augmented = split == "train" and options.augmentation == "records"
     return options.augmentation_variants if augmented else 0
 
 
 def shard_counts(totals: Totals, mean: float, options: RecordOptions) -> dict[str, int]:
-    """Return how many shards each split is cut into; `mean` is the bytes of a record."""
+    """Return the number of shards of each split; `mean` is the mean bytes of a record."""
     return {
         split: shard_count(
             examples, examples * (1 + variants(split, options)) * mean, options.shard_megabytes
@@ -131,7 +133,7 @@ def shard_name(split: str, number: int, count: int) -> str:
 
 
 def shard_count(examples: int, size: float, shard_megabytes: float) -> int:
-    """Shards for a split of `examples` that take `size` bytes; 0 where there are none."""
+    """Return the number of shards for a split of `examples` in `size` bytes; 0 for no examples."""
     by_size = math.ceil(size / (shard_megabytes * 1e6))
     finest = min(examples // LEAST_SHARD_EXAMPLES, int(size / LEAST_SHARD_BYTES))
     count = max(by_size, min(PARALLEL_SHARDS, finest))

@@ -1,8 +1,8 @@
-"""The first pass over a source, and processes that are started while it goes on.
+"""The first pass over a source, and processes that are started during it.
 
-A process takes 0.2 s until it can write. Where the source turns out to hold enough work
-for several, they are started before the plan is made; until then they share the pass itself,
-which else would take as long on 32 cores as on one.
+A process takes 0.2 s until it can write. If the source turns out to have enough work for several,
+they are started before the plan is made; until then they share the pass itself, which would
+otherwise take as long on 32 cores as on one.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines
 
 CHECK_EVERY = 250
-"""Examples listed between two looks at whether they are enough work."""
+"""Examples listed between two checks for enough work."""
 
 SAMPLE = 8
-"""Examples that are encoded to tell how long one takes."""
+"""Examples that are encoded to measure the time for one."""
 
 PIECE = 64
-"""Files that a process or a thread looks at before it answers."""
+"""Files that a process or a thread takes at once."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,20 +33,20 @@ Result = TypeVar("Result")
 def listed(
     source: ImageSource, lines: ProgressLines, processes: Processes, count: int, pays_seconds: float
 ) -> Iterator[Example | Rejection]:
-    """Return what `source` lists; start `count` processes once they pay.
+    """Yield what `source` lists; start `count` processes once they pay off.
 
     Args:
-        lines: is told of each.
-        count: 0 or 1: nothing is started.
-        pays_seconds: of work, from which on several processes pay.
+        lines: advanced by each example and rejection.
+        count: 0 or 1 starts no process.
+        pays_seconds: the least seconds of work for which several processes pay off.
     """
-    # Beside remote reads, 0.3 s are nothing.
+    # Next to remote reads, 0.3 s are negligible.
     early = count > 1 and not storage.is_remote(source.location)
     sample: list[Example] = []
     examples, seconds_each = 0, 0.0
 
     def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """`map`, in this process until there are others that are ready."""
+        """Map in this process until others are ready."""
         waiting = iter(items)
         if storage.is_remote(source.location):
             pieces = iter(lambda: list(itertools.islice(waiting, PIECE)), [])
@@ -79,7 +79,7 @@ def listed(
 def map_in_processes(
     function: Callable[[Item], Result], items: Iterator[Item], processes: Processes, *, size: int
 ) -> Iterator[Result]:
-    """`map` in all processes, `size` items at a time; results keep the order of items."""
+    """Map in all processes, `size` items at a time; results keep the order of items."""
     pieces = iter(lambda: list(itertools.islice(items, size)), [])
     work = functools.partial(_mapped, function)
     results = processes.run(work, enumerate(pieces), lambda _: None)

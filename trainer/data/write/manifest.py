@@ -1,4 +1,4 @@
-"""The description of records: how they are made, and dataset.json at their end."""
+"""The description of records: how they are made, and the final dataset.json."""
 
 import collections
 import dataclasses
@@ -14,10 +14,10 @@ from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
 LAYOUT_VERSION = 5
-"""Part of the fingerprint: raised when equal options come to give other bytes."""
+"""Part of the fingerprint: increased when equal options begin to give other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
-"""Whose versions decide what lies in the records."""
+"""Packages whose versions affect the bytes of records."""
 
 
 def features(source: Source) -> list[Feature]:
@@ -29,12 +29,12 @@ def features(source: Source) -> list[Feature]:
 
 
 def conditions(source: Source, options: RecordOptions) -> list[Any]:
-    """Return what decides, beside an example, on its record; cost nothing before the listing."""
+    """Return everything besides an example that determines its record; needs no listing."""
     return [*_described(source), dataclasses.asdict(options), _versions()]
 
 
 def creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
-    """Return how the records are made; the fingerprint covers this, the schema and the examples."""
+    """Return how records are made; the fingerprint covers this, the schema and the examples."""
     made: dict[str, Any] = {
         "source": options.source,
         "given": totals.given,
@@ -55,7 +55,7 @@ def _versions() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
-    """Return the installed package's version; tensorflow may have come as tensorflow-cpu."""
+    """Return the installed package's version; tensorflow may be installed as tensorflow-cpu."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -69,7 +69,11 @@ def finish(
     results: list[ShardResult],
     made: dict[str, Any],
 ) -> Dataset:
-    """Judges what was written, and makes a data set of it or clears it away."""
+    """Check what was written and complete the data set, or remove all of it.
+
+    Raises:
+        InputError: too much was rejected, or a class or a split has no example.
+    """
     source = writer.source
     results = sorted(results, key=lambda result: result.shard.file)
     rejections = totals.rejections + [one for result in results for one in result.rejections]
@@ -88,7 +92,7 @@ def finish(
         output.clear(writer)
         raise
     reasons = collections.Counter(one.reason.partition(":")[0] for one in rejections)
-    # Such examples stay in the records: which of the labels is right, only a person can tell.
+    # Such examples stay in the records: only a person can decide which label is right.
     contradictions = {"count": totals.contradictions, "first": totals.pairs}
     dataset = Dataset(
         uri=writer.output_uri,

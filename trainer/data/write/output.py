@@ -1,18 +1,18 @@
 """The output folder, from an earlier run's leftovers to dataset.json.
 
-While the work goes on, and after a kill, it holds
+During the work, and after a kill, it holds
 
-    train-00000-of-00008.tfrecord ...     whole shards, nothing else under such names
+    train-00000-of-00008.tfrecord ...     complete shards, nothing else under such names
     .unfinished/<fingerprint>/            notes on these shards, and partial files
-    .unfinished/writer.json               who holds the folder's lock
-    rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ goes
+    .unfinished/writer.json               the holder of the folder's lock
+    rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ is removed
 
-Files that no data set owns are left alone.
+Files that are not part of a data set are left alone.
 
-A folder has one writer at a time. The lock is the operating system's, so that it goes with its
-holder however that ends. Cloud Storage has none: there the last to begin has the folder, and any
-other finds at its end that writer.json is no longer its own, and fails in place of writing
-dataset.json. A shard that the two have mixed up is found by its checksum as it is read.
+A folder has one writer at a time. The lock is the operating system's, which releases it however
+its holder ends. Cloud Storage has no locks: there the last writer to begin owns the folder. Any
+other finds at its end that writer.json is no longer its own, and fails instead of writing
+dataset.json. A shard that two writers mixed up is found by its checksum when it is read.
 """
 
 import contextlib
@@ -37,20 +37,20 @@ from trainer.errors import InputError
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
 _WRITER = "writer.json"
 JOB = "job-"
-"""Of folders in `.unfinished/` that jobs keep their own files in."""
+"""Prefix of folders in `.unfinished/` in which jobs keep their own files."""
 
 
 @contextlib.contextmanager
 def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
-    """Make the folder and hold its lock; yield a function that raises where it has been lost.
+    """Make the folder and hold its lock; yield a function that raises if the lock is lost.
 
-    Any machine may call it.
+    That function may be called on any machine.
 
     Args:
-        source: that is written, for others to be told.
+        source: the source that is written, for other writers' messages.
 
     Raises:
-        InputError: another process is writing to it, or the folder can't be made.
+        InputError: another process is writing to the folder, or it can't be made.
     """
     note = join(uri, UNFINISHED, _WRITER)
     with contextlib.ExitStack() as stack:
@@ -64,7 +64,7 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         own = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
         with storage.writing(uri):
-            # Whoever held the lock until now has removed it.
+            # The lock's last holder has removed it.
             storage.make_folder(join(uri, UNFINISHED))
             storage.write_whole(note, own)
 
@@ -77,7 +77,7 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
 
 
 def _check(uri: str, note: str, own: bytes) -> None:
-    """Raise InputError where writer.json is no longer `own`."""
+    """Raise InputError if writer.json is no longer `own`."""
     if _content(note) != own:
         raise InputError(
             f"{uri} is now written by {_writer(note)}; only one can have the folder: let "
@@ -86,14 +86,14 @@ def _check(uri: str, note: str, own: bytes) -> None:
 
 
 def _content(note: str) -> bytes:
-    """Return the content of writer.json; nothing where it is gone."""
+    """Return the content of writer.json; empty if it is gone."""
     with contextlib.suppress(FileNotFoundError):
         return storage.read(note)
     return b""
 
 
 def _writer(note: str) -> str:
-    """Say who holds a folder, by its writer.json."""
+    """Describe the holder of a folder, from its writer.json."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         held = json.loads(_content(note))
         return (
@@ -116,13 +116,13 @@ def _lock(folder: int, uri: str, note: str) -> None:
 
 
 def close_folder(uri: str) -> None:
-    """Removes what only an unfinished data set needs."""
+    """Remove what only an unfinished data set needs."""
     with storage.writing(uri):
         storage.remove_folder(join(uri, UNFINISHED))
 
 
 def finished(writer: ShardWriter) -> Dataset | None:
-    """Return the data set that an earlier run of the same plan finished, if it is still whole."""
+    """Return the data set that an earlier run of the same plan finished, if still intact."""
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
     try:
@@ -139,10 +139,10 @@ def finished(writer: ShardWriter) -> Dataset | None:
 
 
 def make_room(writer: ShardWriter) -> None:
-    """Removes every file of another data set, and partial files; keeps shards with a note."""
+    """Remove files of other data sets, and partial files; keep shards with a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
-        # First, so that no moment shows it beside shards that it does not describe.
+        # First, so that it is never seen next to shards that it does not describe.
         storage.remove(join(uri, FILE_NAME))
         storage.remove(join(uri, REJECTED_FILE_NAME))
         for name, folder in storage.scan(join(uri, UNFINISHED)):
@@ -162,12 +162,12 @@ def make_room(writer: ShardWriter) -> None:
 
 
 def is_shard(name: str) -> bool:
-    """Return whether a file of the folder has the name of a shard."""
+    """Return whether a file's name is that of a shard."""
     return bool(_SHARD_NAME.fullmatch(name))
 
 
 def clear(writer: ShardWriter) -> None:
-    """Removes all that was written."""
+    """Remove all that was written."""
     with storage.writing(writer.output_uri):
         storage.remove_folder(writer.notes_uri)
         make_room(writer)
@@ -175,7 +175,7 @@ def clear(writer: ShardWriter) -> None:
 
 
 def write_manifest(dataset: Dataset, rejections: Iterable[Rejection]) -> None:
-    """Writes rejected.jsonl and then dataset.json."""
+    """Write rejected.jsonl and then dataset.json."""
     lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
     with storage.writing(dataset.uri):
         storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())

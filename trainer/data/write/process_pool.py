@@ -1,9 +1,9 @@
-"""Files listed, shards written, or tables parsed by several processes: the pool and its workers.
+"""A pool of processes that list files, write shards or parse tables.
 
-Not multiprocessing's pool, because its processes import the caller's main module, and with
-that mostly TensorFlow (4 s), and live on when their parent is killed. These import what a
-shard needs (0.3 s) and die with their parent, in the middle of a shard too: a rerun never
-meets a writer of an earlier run.
+multiprocessing's pool does not fit: its processes import the caller's main module, and with it
+mostly TensorFlow (4 s), and they outlive a parent that is killed. These import what a shard needs
+(0.3 s) and end with their parent, even in the middle of a shard: a rerun never meets a writer of
+an earlier run.
 """
 
 import importlib
@@ -27,8 +27,8 @@ _REPORT_SECONDS = 0.25
 _WORK, _TASK = "work", "task"
 
 MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-"""Lets glibc keep what an image took for the next one (mallopt(3), in bytes). To hand it back
-and get it anew, page by page, takes as long as to decode, resize and encode the image."""
+"""Lets glibc keep an image's memory for the next one (mallopt(3), in bytes). Returning it and
+getting it again, page by page, takes as long as decoding, resizing and encoding the image."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -36,14 +36,14 @@ Report = Callable[[int], None]
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Processes:
-    """Processes that work on tasks; they end with the block.
+    """Processes that work on tasks; they end with the `with` block.
 
     with Processes() as processes:
         processes.start(2, ["trainer.data.write.shards"])
@@ -58,22 +58,22 @@ class Processes:
         return len(self._workers)
 
     def start(self, count: int, modules: Iterable[str] = ()) -> None:
-        """Starts what is missing of `count` processes; they import `modules` while they wait."""
+        """Start processes until there are `count`; they import `modules` while they wait."""
         for _ in range(self.count, count):
             connection, process = _start(modules)
             self._workers[connection] = process
 
     @property
     def ready(self) -> bool:
-        """Return whether all of them have imported what they need, or have died of it."""
+        """Return whether all processes have imported their modules, or have died."""
         return bool(self._workers) and all(connection.poll() for connection in self._workers)
 
     def run(
         self, work: Callable[[Task, Report], Result], tasks: Iterable[Task], report: Report
     ) -> Generator[Result]:
-        """Yields what `work`, sent once, returns of each task, as it comes, in any order.
+        """Yield what `work`, which is sent once, returns for each task, in any order.
 
-        The processes end with this generator, unless all tasks are done.
+        The processes end with this generator unless all tasks are done.
 
         Raises:
             InputError: as ShardWriter.write.
@@ -135,7 +135,7 @@ def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
 
 
 def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
-    """Sends the next task, if there is one."""
+    """Send the next task, if any; return whether there was one."""
     task = next(tasks, None)
     if task is not None:
         connection.send((_TASK, task))
@@ -153,13 +153,13 @@ def _death(process: subprocess.Popen) -> RuntimeError:
 
 def main(descriptor: int, modules: Iterable[str]) -> None:
     """Receive work, then tasks, and so on; send counts, results, exceptions."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and that ends this.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     for name in modules:
         importlib.import_module(name)
-    connection.send(0)  # Nothing is done yet, but the parent knows that we are ready.
+    connection.send(0)  # Zero examples done, which signals readiness.
     while True:
         kind, content = received.get()
         if kind == _WORK:
@@ -169,7 +169,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
 
 
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
-    """Queues what the parent sends; ends this process at once when the parent is gone."""
+    """Queue what the parent sends; end this process at once when the parent is gone."""
     try:
         while True:
             received.put(connection.recv())

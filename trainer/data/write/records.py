@@ -46,7 +46,7 @@ def parse(serialized: bytes) -> dict[str, list[Any]]:
 
 
 def frame(record: bytes) -> bytes:
-    """Return a record as it lies in a file: length, its checksum, the record, its checksum."""
+    """Return a record in the file's format: length, its checksum, the record, its checksum."""
     length = struct.pack("<Q", len(record))
     return b"".join((length, _checksum(length), record, _checksum(record)))
 
@@ -70,7 +70,11 @@ def read_record(file: BinaryIO) -> bytes | None:
 
 
 def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield every record from the file's position on: (its offset in bytes, the record)."""
+    """Yield every record from the file's position on: (its offset in bytes, the record).
+
+    Raises:
+        DamagedFileError: as `read_record`.
+    """
     offset = file.tell()
     while (record := read_record(file)) is not None:
         yield offset, record
@@ -78,7 +82,7 @@ def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def mask(checksum: Any) -> Any:
-    """Mask a CRC32C (int, or uint64 [n]) as the file format has it."""
+    """Mask a CRC32C (int, or uint64 [n]) as the file format requires."""
     return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 

@@ -1,10 +1,10 @@
-"""One shard: rows, one an example, to one TFRecord file, whole or not at all.
+"""Write a shard: rows, one per example, to one TFRecord file, atomically.
 
-A shard is an independent, deterministic task: it needs the source and the rows, nothing
-else, so that any process on any machine may write it. What became of it is noted under
-`.unfinished/<fingerprint>/` in the output folder, and a rerun trusts a shard only where the
-note's checksum is that of the file. The fingerprint covers options and plan: notes of other
-options, or of other source content, are never found.
+A shard is an independent, deterministic task: it needs only the source and the rows, so any
+process on any machine may write it. Its result is noted under `.unfinished/<fingerprint>/` in the
+output folder, and a rerun trusts a shard only if the note's checksum is that of the file. The
+fingerprint covers options and plan: notes of other options, or of other source content, are never
+found.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ class ShardTask:
     """A shard to write: its file, and one of the equal ranges of digests of a split.
 
     Attributes:
-        number, count: of the range, and of all ranges.
-        variants: augmented copies to write behind each example.
-        rows: all of them in their order, where they are at hand.
+        number, count: index of the range, and number of ranges.
+        variants: augmented copies to write after each example.
+        rows: all rows in order, if they are in memory.
     """
 
     file: str
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShardResult:
-    """The result of a shard: what was written, records of each class, and what could not be."""
+    """The result of a shard: the file, records of each class, and rejections."""
 
     shard: Shard
     class_counts: list[int]
@@ -65,7 +65,7 @@ class ShardResult:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "ShardResult":
-        """Return the result that `dataclasses.asdict` has made `content` of."""
+        """Return the result from which `dataclasses.asdict` made `content`."""
         return cls(
             Shard(**content["shard"]),
             content["class_counts"],
@@ -78,7 +78,7 @@ class ShardWriter:
     """Writes shards of `source` into the folder `output_uri`.
 
     Attributes:
-        rows: of tasks that have none at hand.
+        rows: for tasks without rows of their own.
     """
 
     source: Any
@@ -91,7 +91,7 @@ class ShardWriter:
         return join(self.output_uri, UNFINISHED, self.fingerprint)
 
     def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
-        """Writes a shard, unless an earlier run did; calls `report(n)` as n more are done.
+        """Write a shard unless an earlier run did; call `report(n)` as n more examples are done.
 
         Raises:
             InputError: the output can't be written, or the source is no longer as listed.
@@ -103,14 +103,14 @@ class ShardWriter:
         return self.place(task.file, lambda partial: self._write(task, partial, report))
 
     def place(self, file: str, make: Callable[[str], ShardResult]) -> ShardResult:
-        """Let `make` write a file, give it its place as a shard, and note what it is."""
-        # Two machines may write the same shard for a while, in processes of the same number.
+        """Let `make` write a file, move it into place as a shard, and note the result."""
+        # Two machines may write the same shard for a while, in processes with the same id.
         partial = join(self.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
         with storage.writing(self.output_uri):
             try:
                 result = make(partial)
                 storage.replace(partial, join(self.output_uri, file))
-                # After the shard: a note without its shard says nothing.
+                # After the shard: a note without its shard is useless.
                 note = json.dumps(dataclasses.asdict(result)).encode()
                 storage.write_whole(self._note_uri(file), note)
             except BaseException:
@@ -119,10 +119,10 @@ class ShardWriter:
         return result
 
     def noted(self, file: str) -> ShardResult | None:
-        """Return what an earlier run noted of a shard, if that is still there and whole."""
+        """Return the result that an earlier run noted of a shard, if the file is still intact."""
         try:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
-        except Exception:  # No note, or one that no writer left: the shard is written anew.
+        except Exception:  # No note, or not a writer's: the shard is written again.
             return None
         uri = join(self.output_uri, result.shard.file)
         return None if shard_problem(uri, result.shard) else result
@@ -160,7 +160,7 @@ class ShardWriter:
                 yield Piece(b"".join(records), {one["label"]: len(records)}, [], 1)
 
     def _fetch(self, one: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Return an example with what the source fetches, or the RejectedError that it raised."""
+        """Return an example with what the source fetched, or the RejectedError that it raised."""
         try:
             return one, self.source.fetch(Reference(one["key"], one["position"]))
         except RejectedError as error:
@@ -172,9 +172,9 @@ class ShardWriter:
             ) from None
 
     def _records(self, one: dict[str, Any], content: Any, variants: int) -> list[bytes]:
-        """Return an example and its augmented copies, each as it lies in the file.
+        """Return the records of an example and its augmented copies, in the file's format.
 
-        Refuses content that changed since it was listed: its split may be another one now.
+        Raises InputError for content that changed since it was listed: its split may differ now.
         """
         if isinstance(content, RejectedError):
             raise content

@@ -1,9 +1,9 @@
-"""Rows of a source between its reading and its records, parted by split and digest.
+"""Partition a source's rows by split and digest, between reading and writing.
 
-A source can't be read at random, gzipped or remote as it may be, but shards hold rows in the
-order of their digests. So the pass that reads it keeps rows of Arrow, one an example, in
-partitions by split and the first byte of the digest, which shards are then made of. What exceeds
-MEMORY_BYTES lies on local disk, compressed, until the shards that it belongs to are whole.
+A source may be gzipped or remote, and can't be read at random, but shards hold rows in the order
+of their digests. So the pass that reads it keeps Arrow rows, one per example, in partitions by
+split and the first byte of the digest, from which shards are then made. Rows beyond MEMORY_BYTES
+are on local disk, compressed, until their shards are complete.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES
 
 PARTITIONS = 256
-"""Of each split, on disk; in memory there is one."""
+"""Partitions of each split on disk; in memory there is one."""
 
 MEMORY_BYTES = 8 * 10**6
 _PREFIX = "create_tfrecords-rows-"
@@ -31,10 +31,9 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Spill:
-    """Rows by partition; pickled, it still reads what was added before.
+    """Rows by partition; a pickled copy still reads what was added before.
 
-    Its folder goes with the process that made it; one that was killed is cleaned up after by
-    the next.
+    The folder is removed with the process that made it or, if that was killed, by the next one.
 
     Attributes:
         counts: rows of each partition, int64 [splits, partitions].
@@ -47,21 +46,21 @@ class Spill:
         self._waiting_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Keeps rows, which have a `digest` and a `split`, an index into SPLITS."""
+        """Add rows with a `digest` and a `split`, an index into SPLITS."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= MEMORY_BYTES:
             self._flush()
 
     def finish(self) -> None:
-        """Makes what was added readable."""
+        """Make the added rows readable."""
         if self._folder:
             self._flush()
         elif self._waiting:
             self._waiting = self._parted(in_order(self._table())).to_batches()
 
     def read(self, split: int, partition: int) -> pa.Table:
-        """Return the rows of a partition that has any, in their order."""
+        """Return the rows of a partition that is not empty, in order."""
         if not self._folder:
             begin = int(self.counts[:split].sum())
             return self._table().slice(begin, int(self.counts[split, 0]))
@@ -73,7 +72,7 @@ class Spill:
         return in_order(pa.concat_tables(parts))
 
     def shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
-        """Yield the rows of one of a split's `count` equal ranges of digests, in their order.
+        """Yield the rows of one of a split's `count` equal ranges of digests, in order.
 
         Removes the files of partitions that no other range has rows of.
         """
@@ -101,7 +100,7 @@ class Spill:
         return pa.Table.from_batches(self._waiting)
 
     def _parted(self, rows: pa.Table) -> pa.Table:
-        """Return rows ordered by partition, and count them."""
+        """Return rows sorted by partition, and count them."""
         partitions = self.counts.shape[1]
         first = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
         places = rows["split"].to_numpy().astype(np.int64) * partitions
@@ -110,7 +109,7 @@ class Spill:
         return rows.take(np.argsort(places, kind="stable")).combine_chunks()
 
     def _flush(self) -> None:
-        """Writes what waits to the files of its partitions."""
+        """Write waiting rows to the files of their partitions."""
         if not self._waiting:
             return
         if not self._folder:
@@ -133,13 +132,13 @@ class Spill:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of their digests, then of what else is not their class or split."""
+    """Return rows sorted by digest, then by the other columns except label and split."""
     names = [name for name in rows.schema.names if name not in ("label", "split")]
     return rows.sort_by([(name, "ascending") for name in names])
 
 
 def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
-    """Return digests as uint64 [n, 2], whose order is theirs."""
+    """Return digests as uint64 [n, 2], which sort in the same order."""
     chunks = [
         np.frombuffer(one.buffers()[1], ">u8", 2 * len(one), one.offset * DIGEST_BYTES)
         for one in digests.chunks
@@ -149,9 +148,9 @@ def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
 
 
 def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
-    """Return which of `count` equal ranges each of `hashes` (uint64 [n]) is in, int64 [n].
+    """Return the index of the range, of `count` equal ones, of each hash (uint64 [n]), int64 [n].
 
-    That is hash * count >> 64, by halves: NumPy has no whole numbers of 128 bits.
+    That is hash * count >> 64, by halves: NumPy has no integers of 128 bits.
     """
     half, ranges = np.uint64(32), np.uint64(count)
     upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)
@@ -159,7 +158,7 @@ def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
 
 
 def _remove_orphans() -> None:
-    """Removes folders of processes that are gone."""
+    """Remove folders of processes that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             process = int(folder.name.removeprefix(_PREFIX).partition("-")[0])

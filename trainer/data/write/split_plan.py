@@ -1,9 +1,9 @@
 """Assign splits to images, and decide which of equal images stay.
 
-An example's split depends on a digest of its content alone: equal content never straddles two
-splits, and new data never moves old examples. Within a split, examples lie in the order of their
-digests, which is a shuffled order, and a shard is a range of digests: the number of shards tells
-the shard of an example.
+An example's split depends on a digest of its content alone: equal content is never in two splits,
+and new data never moves old examples. Within a split, examples are in the order of their digests,
+which is a shuffled order, and a shard is a range of digests: an example's digest and the number of
+shards determine its shard.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from trainer.data.write.spill import Spill, digest_halves, in_order
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of, counted_classes
 
 BATCH = 10_000
-"""Listed examples that become rows at once."""
+"""Listed examples that are converted to rows at once."""
 
 
 def plan(
@@ -46,7 +46,7 @@ def plan(
 
 
 def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
-    """Return examples as rows; one whose source has no splits lies in train."""
+    """Return examples as rows; those of a source without splits are in train."""
     found = list(examples)
     return pa.record_batch(
         {
@@ -106,7 +106,7 @@ def judged(
 def identities(rows: pa.Table) -> np.ndarray:
     """Return a hash of the content, label and key of each example, S16 [n].
 
-    Two runs with the same options have equal records where these are equal.
+    Two runs with the same options have equal records if these are equal.
     """
     found = bytearray()
     columns = (rows[name].to_pylist() for name in ("digest", "label", "key"))
@@ -119,9 +119,9 @@ def identities(rows: pa.Table) -> np.ndarray:
 def assigned(
     given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], present: Sequence[int]
 ) -> np.ndarray:
-    """Return each example's split, its place in SPLITS, uint8 [n].
+    """Return each example's split, as its index in SPLITS, uint8 [n].
 
-    Splits that the source has are kept. The others are cut out of train, in proportion to
+    Splits that the source has are kept. The others are taken from train, in proportion to
     `fractions`, by `hashes`: uint64 [n], uniform.
     """
     wanted = [place for place in range(len(SPLITS)) if place == 0 or place not in present]
@@ -130,7 +130,7 @@ def assigned(
 
 
 def drawn_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Return which of `shares` each of `hashes` (uint64 [n], uniform) falls into, uint8 [n]."""
+    """Return the index of the share that each hash (uint64 [n], uniform) falls into, uint8 [n]."""
     bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
     places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
     return places.astype(np.uint8)

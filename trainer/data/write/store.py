@@ -1,17 +1,17 @@
-"""A store of records: what is already written is taken over by later runs, shard by shard.
+"""A store of records, from which later runs take over shards that are already written.
 
     store = RecordsStore("gs://bucket/store", conditions)
     store.shards()                     # of the last records under the same conditions
     keep(writer, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
-The store is a folder that outlives runs, with a file for each set of conditions: where the last
-records lie, and which examples each of their shards has. A shard whose examples are all still
-given, under the same key and label and in the same split, is copied; all others are written, and
-all are where those records are gone.
+The store is a folder that outlives runs, with a file for each set of conditions: the location of
+the last records, and the examples in each of their shards. A shard is copied if the source still
+has all its examples, under the same key and label and in the same split; all other shards are
+written. If those records are gone, all shards are written.
 
-The price: older shards come first in a split, then new ones. Training reads from all over a split
-and shuffles; `max_train_examples` takes the first, which are older ones.
+The drawback: older shards come first in a split, then new ones. Training reads from all over a
+split and shuffles, but `max_train_examples` takes the first examples, which are older.
 """
 
 import base64
@@ -31,7 +31,7 @@ from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.errors import InputError
 
 IDENTITY = np.dtype("S16")
-"""Of an example; see `split_plan.identities`."""
+"""The identity of an example; see `split_plan.identities`."""
 
 _COPIES = 4
 """Copies in flight: checksums take a core each, and remote storage is slow to answer."""
@@ -51,7 +51,7 @@ class StoredShard:
         return join(self.folder, self.result.shard.file)
 
     def is_there(self) -> bool:
-        """Return whether its file has the size that it was written with."""
+        """Return whether the file still has the size that was written."""
         try:
             return storage.size(self.uri) == self.result.shard.bytes
         except OSError:
@@ -62,8 +62,11 @@ class RecordsStore:
     """The last records that were written under the same conditions.
 
     Args:
-        uri: folder, local, /gcs/ or gs://; made if it isn't there.
-        conditions: all that decides, beside an example, what its record is; for json.
+        uri: folder, local, /gcs/ or gs://; created if missing.
+        conditions: everything besides an example that determines its record; JSON-serializable.
+
+    Raises:
+        InputError: the folder can't be written to.
     """
 
     def __init__(self, uri: str, conditions: Any) -> None:
@@ -76,10 +79,10 @@ class RecordsStore:
             storage.remove(probe)
 
     def shards(self, output_uri: str) -> list[StoredShard]:
-        """Shards that are still there; none where the records lie in `output_uri` itself.
+        """Return the shards that still exist; empty if they are those in `output_uri` itself.
 
         Raises:
-            InputError: the store's file is none that `save` wrote.
+            InputError: the store's file can't be read, or `save` did not write it.
         """
         try:
             content = json.loads(storage.read(self._entry))
@@ -98,13 +101,17 @@ class RecordsStore:
         except (ValueError, KeyError, TypeError):
             raise InputError(
                 f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
-                "are written anew"
+                "are written again"
             ) from None
         there = storage.read_ahead(StoredShard.is_there, found, uri=content["uri"])
         return [shard for shard, is_there in zip(found, there, strict=True) if is_there]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
-        """Makes these shards, with the identities of their examples, those of the next run."""
+        """Save these shards, with the identities of their examples, for the next run.
+
+        Raises:
+            InputError: the folder can't be written to.
+        """
         content = {
             "uri": records_uri,
             "shards": [
@@ -122,15 +129,15 @@ class RecordsStore:
 def unchanged(
     shards: Iterable[StoredShard], split: str, examples: np.ndarray, least_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
-    """Return which shards of a split can stay, in order, and which of its examples those have.
+    """Return the shards of a split that can stay, in order, and a mask of the examples in them.
 
     Args:
-        examples: the identities of all that the split has now, S16 [n].
-        least_bytes: a smaller shard does not stay: its examples are written again with those
-            that are new, so that shards do not become ever more and ever smaller.
+        examples: the identities of all examples that the split has now, S16 [n].
+        least_bytes: a smaller shard does not stay: its examples are written again with the new
+            ones, so that shards do not become more and smaller with each run.
 
     Returns:
-        The shards, and a mask, bool [n].
+        The shards, and the mask, bool [n].
     """
     kept = [
         one
@@ -144,10 +151,10 @@ def unchanged(
 
 
 def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
-    """Copies shards, each to the name that it gets, unless an earlier try did.
+    """Copy shards, each to its new file name, unless an earlier run did.
 
     Raises:
-        InputError: the output can't be written, or a file is not what it was.
+        InputError: the output can't be written, or a shard is damaged.
     """
 
     def copied(named: tuple[str, StoredShard]) -> ShardResult:
@@ -158,7 +165,7 @@ def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardRe
         def copy(partial: str) -> ShardResult:
             if _copy(stored.uri, partial) != shard.sha256:
                 raise InputError(
-                    f"{stored.uri} is damaged; remove it, and its examples are written anew"
+                    f"{stored.uri} is damaged; remove it, and its examples are written again"
                 )
             return result
 
@@ -168,9 +175,9 @@ def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardRe
 
 
 def _copy(source: str, target: str) -> str:
-    """Copies a file; returns the sha256 (hex) of its content."""
+    """Copy a file; return the sha256 (hex) of its content."""
     if not storage.is_remote(source) and not storage.is_remote(target):
-        try:  # A link costs neither time nor room: whole shards are never changed.
+        try:  # A link takes neither time nor space, and complete shards never change.
             os.link(source, target)
         except OSError:  # On another disk, or where links are not allowed.
             pass

@@ -23,16 +23,16 @@ from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
 
 SAMPLE = 32
-"""Examples that are encoded beforehand, for their size and the time that they take."""
+"""Examples that are encoded in advance, to measure their size and time."""
 
 NAMED_PAIRS = 10
-"""Equal examples under two labels that dataset.json names."""
+"""Pairs of equal examples under two labels that dataset.json names."""
 
 ROW_SECONDS = 1e-6
-"""That a process takes to make a record of an encoded row."""
+"""The time that a process takes to make a record from an encoded row."""
 
 ROW_FRAME_BYTES = 36
-"""Of a record, around the entries of its row: its frame and its label."""
+"""Bytes of a record besides the entries of its row: its frame and its label."""
 
 
 ClassCounts = collections.Counter[tuple[str, str]]
@@ -41,15 +41,15 @@ ClassCounts = collections.Counter[tuple[str, str]]
 
 @dataclasses.dataclass
 class Totals:
-    """Everything that is known of a source's examples together.
+    """Everything that is known about all examples of a source, or of a part of it.
 
     Attributes:
         counts: examples by split and class.
         rejections: what can't be used, and duplicates between splits.
-        contradictions: how many pairs have equal content and another label.
+        contradictions: pairs with equal content and different labels.
         pairs: the first NAMED_PAIRS of these, sorted.
-        content: a hash of all examples, which adds up, uint64 [2].
-        sample: the SAMPLE training examples with the least digests; of a table none.
+        content: an additive hash of all examples, uint64 [2].
+        sample: the SAMPLE training examples with the least digests; empty for a table.
         statistics: of each column of a table.
         entry_bytes: of all encoded rows of a table.
     """
@@ -69,7 +69,7 @@ class Totals:
         Raises:
             InputError: a column has too many different values for a vocabulary.
         """
-        # Unlike +=, it goes through the other's counts alone: there may be many parts, and classes.
+        # Unlike +=, update visits only the other's counts: there may be many parts and classes.
         self.counts.update(+other.counts)
         self.rejections += other.rejections
         self.contradictions += other.contradictions
@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def examples(self) -> dict[str, int]:
-        """Return how many examples each split has."""
+        """Return the number of examples by split."""
         found = dict.fromkeys(SPLITS, 0)
         for (split, _), count in self.counts.items():
             found[split] += count
@@ -92,17 +92,17 @@ class Totals:
 
     @property
     def given(self) -> int:
-        """Return examples and rejections together."""
+        """Return the number of examples and rejections."""
         return self.counts.total() + len(self.rejections)
 
     def fingerprint(self, circumstances: Any) -> str:
-        """Return a digest of all of this and of `circumstances`, which json can write."""
+        """Return a digest of the totals and of `circumstances`, which are JSON-serializable."""
         rejected = sorted([one.key, one.reason] for one in self.rejections)
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def record_cost(self, source: Any) -> tuple[float, float]:
-        """Return the mean bytes of a record, and the seconds that one takes."""
+        """Return the mean bytes of a record, and the seconds to make one."""
         if source.is_table:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
         started = time.monotonic()
@@ -111,7 +111,7 @@ class Totals:
             key = one.reference.key
             try:
                 values = source.encode(source.fetch(one.reference), key, 0)[0]
-            except (RejectedError, OSError):  # Told when it comes to be written.
+            except (RejectedError, OSError):  # Reported when it is written.
                 continue
             sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
         seconds = (time.monotonic() - started) / max(1, len(self.sample))

@@ -1,9 +1,9 @@
-"""create_tfrecords: a source to TFRecord shards, rejected.jsonl and dataset.json.
+"""create_tfrecords: write a source to TFRecord shards, rejected.jsonl and dataset.json.
 
-A first pass lists and digests the source (split_plan.py); the second writes
-each shard as a task of its own (shards.py), on all cores where that pays (process_pool.py), or
-an engine does all of it (beam.py). Killed anywhere and run again, it writes what is missing
-and ends in the same bytes.
+A first pass lists and digests the source (split_plan.py); the second writes each shard as a task
+of its own (shards.py), on all cores if that pays off (process_pool.py), or an engine does all of
+it (beam.py). A run that is killed at any point and started again writes what is missing, with the
+same bytes in the end.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
 
 POOL_PAYS_SECONDS = 1.0
-"""Work of less than this is done in this process: others cost 0.3 s to start."""
+"""Less work than this is done in this process: others cost 0.3 s to start."""
 
 
 def create_tfrecords(
@@ -37,18 +37,18 @@ def create_tfrecords(
     engine: BeamEngine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Dataset:
-    """Writes the examples of `options.source` as a data set, and returns it.
+    """Write the examples of `options.source` as a data set, and return it.
 
     Args:
-        options: what to read, how to split, and how examples lie in the records.
-        output_uri: folder, local, /gcs/ or gs://; made if it isn't there. An older data set
-            in it is replaced, other files are left alone.
-        engine: does the work; None: this process, and others where that pays.
-        progress: takes a line about every second, and one at the end.
+        options: what to read, how to split, and the format of examples in the records.
+        output_uri: folder, local, /gcs/ or gs://; created if missing. An older data set in it is
+            replaced, other files are left alone.
+        engine: does the work; None: this process, and others if that pays off.
+        progress: called with a line about once a second, and with one at the end.
 
     Raises:
         InputError: the source can't be used, too much of it is rejected, or the output can't
-            be written. Nothing stays that a reader or a later run would take for good.
+            be written. No file remains that a reader or a later run would take for valid.
         RuntimeError: a writing process was killed; run again.
     """
     source = open_source(options)
@@ -78,10 +78,10 @@ def _create(
     processes: Processes,
     check: Callable[[], None],
 ) -> Dataset:
-    """Create the data set here, with processes that may be started on the way.
+    """Create the data set on this machine, starting processes if that pays off.
 
     Args:
-        check: raises where another writer has taken the folder.
+        check: raises if another writer has taken the folder.
     """
     store = None
     if options.records_store:
@@ -90,7 +90,7 @@ def _create(
     if source.is_table:
         totals, rows = source.plan(listing, processes)
     else:
-        # Beside stored records mostly little is to be written.
+        # With stored records, there is mostly little to write.
         early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
         examples = listed(source, listing, processes, early, POOL_PAYS_SECONDS)
         totals, rows = plan(examples, source.classes, options.split_fractions)
@@ -128,7 +128,7 @@ def _write_shards(
     progress: Callable[[str], None],
     processes: Processes,
 ) -> list[ShardResult]:
-    """Writes the layout's shards, in any order; stops early where too much is rejected."""
+    """Write the layout's shards, in any order; stop early if too much is rejected."""
     unit = writer.source.unit
     lines = ProgressLines("create_tfrecords", unit, total=layout.examples, emit=progress)
     count = min(available_cores(), len(layout.tasks))

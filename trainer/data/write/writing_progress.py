@@ -1,4 +1,4 @@
-"""Lines about the work that is going on, about one a second."""
+"""Progress lines of record writing, about one a second."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ Clock = Callable[[], float]
 
 
 class ProgressLines:
-    """Prints how far something is, how fast, and for how long still.
+    """Prints the progress, speed and remaining time of some work.
 
     lines = ProgressLines("create_tfrecords", "images", total=1797, emit=print)
     lines.advance(64)   # create_tfrecords: 64/1,797 images, 812 images/s, 0:02 left
@@ -29,7 +29,7 @@ class ProgressLines:
         self._started = self._last = clock()
 
     def advance(self, count: int) -> None:
-        """Counts `count` more as done, and says so when the last line is `interval` old."""
+        """Count `count` more as done; print a line if the last one is `interval` old."""
         self.done += count
         if self._clock() - self._last >= self._interval:
             self._last = self._clock()
@@ -52,7 +52,7 @@ def counted(number: int, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, with hours where needed: 0:02, 12:34, 1:02:03."""
+    """Return minutes and seconds, with hours if needed: 0:02, 12:34, 1:02:03."""
     minutes, whole = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
