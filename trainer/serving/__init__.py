@@ -1,10 +1,10 @@
-"""A SavedModel behind HTTP, as Vertex AI asks of a container that serves predictions."""
+"""Serve a SavedModel over HTTP, as Vertex AI requires of a prediction container."""
 
 PORT, HEALTH_ROUTE, PREDICT_ROUTE = 8080, "/health", "/predict"
-"""Of the serving image, unless Vertex AI's variables name others."""
+"""Defaults of the serving image; Vertex AI's environment variables override them."""
 MAX_INSTANCES = 1024
-"""Instances a request; they wait for each other's answers."""
+"""Instances per request; all are answered together."""
 VERSION_VARIABLE = "MODEL_VERSION"
-"""Environment variable of what each answer names as the model's version."""
+"""Environment variable with the model version that each answer repeats."""
 LOG_VARIABLE = "REQUEST_LOG"
-"""Environment variable that names a file for what is asked; without it nothing is logged."""
+"""Environment variable that names the file of the request log; unset: nothing is logged."""

@@ -1,9 +1,8 @@
 """python -m trainer.serving: serve the SavedModel at $AIP_STORAGE_URI, until SIGTERM.
 
-The environment is that of Vertex AI's containers: AIP_STORAGE_URI, AIP_HTTP_PORT, AIP_HEALTH_ROUTE,
-AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file for the instances
-that the model is asked about, default none. After SIGTERM no new connection is
-taken, and what has been asked is answered.
+Reads Vertex AI's environment variables AIP_STORAGE_URI, AIP_HTTP_PORT, AIP_HEALTH_ROUTE and
+AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file to log instances to
+(default: no log). After SIGTERM the server refuses new connections and answers pending requests.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from trainer.serving.prediction_server import DEADLINE, PredictionServer
 
 
 def main() -> int:
-    """Serve; return the exit code: 2, after one line, without a model to serve."""
+    """Serve and return the exit code: 2, with one line on stderr, if there is no usable model."""
     parser = argparse.ArgumentParser(prog="python -m trainer.serving", description=__doc__)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 in a container"
@@ -49,7 +48,7 @@ def _serve(address: str) -> None:
     failure: list[BaseException] = []
 
     def load() -> Any:
-        # Here, so that the port is open in the seconds that TensorFlow takes to be imported.
+        # Imported here: the port is open during the seconds that importing TensorFlow takes.
         quiet.import_tensorflow()
         from trainer.serving.predictor import Predictor
 
@@ -58,8 +57,8 @@ def _serve(address: str) -> None:
         return predictor
 
     def ready() -> None:
-        # A request of pixels holds fifty thousand lists. To search them, and TensorFlow's objects,
-        # for garbage after each few hundred takes ten times as long as parsing the request.
+        # A request of pixels holds fifty thousand lists. With the default threshold, collecting
+        # garbage among them and TensorFlow's objects takes ten times as long as parsing.
         gc.freeze()
         gc.set_threshold(50_000)
         print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
@@ -80,7 +79,7 @@ def _serve(address: str) -> None:
             timeout_graceful_shutdown=int(DEADLINE),
         )
     )
-    # uvicorn raises the signals that it got again, once it has drained.
+    # uvicorn raises the signals that it caught again after it has drained.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
@@ -89,14 +88,14 @@ def _serve(address: str) -> None:
 
 
 def _listen(host: str) -> socket.socket:
-    """Open $AIP_HTTP_PORT; raises InputError where that is impossible."""
+    """Open $AIP_HTTP_PORT; raises InputError if that fails."""
     text = os.environ.get("AIP_HTTP_PORT") or str(PORT)
     try:
         return socket.create_server((host, int(text)), backlog=1024)
     except (OSError, OverflowError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"port {text!r} of {host} can't be listened on ({why}); give another port"
+            f"can't listen on port {text!r} of {host} ({why}); give another port"
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""Requests that arrive within a few milliseconds, answered by one call.
+"""Batching: one call answers the requests that arrive within a few milliseconds.
 
     batcher = Batcher(run, limit=64, delay=0.003, capacity=1024)
     result = await batcher.submit(item, size)      # while `work` runs
 
-The call runs in one thread of its own, so that others are read and parsed in the meantime.
+The call runs in its own thread, so that the event loop reads and parses other requests meanwhile.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import anyio
 
 
 class QueueFullError(Exception):
-    """Too much waits already."""
+    """The queue has no room for an item."""
 
 
 class _Entry(NamedTuple):
@@ -26,13 +26,13 @@ class _Entry(NamedTuple):
 
 
 class Batcher:
-    """Collects items into batches.
+    """Collect items into batches.
 
     Args:
-        run: takes items, returns a result for each, in their order.
-        limit: of a batch's size, which the last item may exceed.
+        run: takes items and returns one result per item, in order.
+        limit: target size of a batch; its last item may exceed it.
         delay: longest time in seconds that an item waits for others while `run` is idle.
-        capacity: size of all that may wait; beyond it `submit` refuses.
+        capacity: total size of waiting items, beyond which `submit` raises QueueFullError.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
     async def submit(self, item: Any, size: int) -> Any:
-        """Return the result of `item`; cancelled while it waits, it is not run.
+        """Return the result of `item`, which is not run if this call is cancelled while it waits.
 
         Raises:
-            QueueFullError: there is no room for it.
-            Exception: what `run` raised for its batch.
+            QueueFullError: the queue has no room for the item.
+            Exception: `run` raised it for the item's batch.
         """
         if self._waiting + size > self._capacity:
             raise QueueFullError
@@ -87,7 +87,7 @@ class Batcher:
     async def _batch(self) -> list[_Entry]:
         batch = [await self._queue.get()]
         size = batch[0].size
-        # What waited while `run` was busy has waited long enough: it is taken at once.
+        # The deadline counts from arrival: items that waited while `run` was busy are taken now.
         with anyio.CancelScope(deadline=batch[0].time + self._delay):
             while size < self._limit:
                 batch.append(await self._queue.get())

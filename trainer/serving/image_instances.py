@@ -1,10 +1,10 @@
-"""Instances of a model of images: pixels, image files, or records' tf.Examples.
+"""Instances of a model of images: pixels, image files or tf.Examples.
 
 [[[0], [255], ...], ...]                  pixels, as uint8 [height, width, channels]
 {"b64": "..."}                            an image file, or a serialized tf.Example
 {"image": [...] or {"b64": "..."}, "key": 7}
-                                          the same with a key; `image_bytes`, `examples` and
-                                          `b64` are names for it, too
+                                          the same with a key; the field may also be named
+                                          `image_bytes`, `examples` or `b64`
 """
 
 import base64
@@ -34,9 +34,9 @@ from trainer.serving.instances import (
 )
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF")
-"""What serving_bytes decodes."""
+"""Image formats that serving_bytes decodes."""
 MAX_PIXELS = 25_000_000
-"""Of an image file: a megabyte can unpack to gigabytes. Phones take photos of 12 million."""
+"""Limit of an image file, as a megabyte can unpack to gigabytes. Phones take 12 megapixels."""
 
 _BODY_START = b'{"instances":'
 _DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
@@ -45,10 +45,10 @@ _FILE_STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
 
 
 class ImageInstances:
-    """Parses the instances of a request to a model of images.
+    """Parse the instances of a request to a model of images.
 
     Args:
-        name: of the argument of serving_default, and of the image in records.
+        name: name of the argument of serving_default and of the image feature in records.
         shape: height, width and channels that the model takes.
     """
 
@@ -61,16 +61,16 @@ class ImageInstances:
         self._names = {"b64", *self._arguments.values()}
 
     def pixels(self, body: bytearray) -> np.ndarray | None:
-        """Return the instances of a body that holds pixels alone, [n, height, width, channels].
+        """Parse a body of pixels alone to [n, height, width, channels]; None for any other body.
 
-        A few times as fast as parsing nested lists: the JSON parser gets the numbers as one list,
-        after a check that the brackets are those of images. Any other body, valid or not, is None.
+        Checks that the brackets nest as those of images, then parses the numbers as one flat list,
+        which is a few times as fast as parsing nested lists.
         """
         if not (body.startswith(_BODY_START) and body.endswith(b"}")):
             return None
         text = body[len(_BODY_START) : -1]
         structure = text.translate(_DIGITS_AS_0, b" \t\r\n")
-        # A number is at the place of a number, which is neither before [ nor after ].
+        # A number never directly precedes [ or follows ].
         if b"0[" in structure or b"]0" in structure:
             return None
         structure = structure.translate(None, b"0")
@@ -83,13 +83,13 @@ class ImageInstances:
         return None
 
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
-        """Sort instances by the signature that answers them.
+        """Group instances by the signature that answers them.
 
         Args:
-            instances: of a request's JSON, or what `pixels` returned.
+            instances: the instances of a request's JSON, or the array that `pixels` returned.
 
         Raises:
-            BadInstancesError: some can't be used.
+            BadInstancesError: some instances can't be used.
         """
         keys: list[Any] = [None] * len(instances)
         if isinstance(instances, np.ndarray):
@@ -121,14 +121,14 @@ class ImageInstances:
         return [pixels.tolist(), {"b64": base64.b64encode(buffer.getvalue()).decode()}]
 
     def _value(self, instance: Any) -> tuple[str, Any]:
-        """Return the signature that takes an instance, and its value for it."""
+        """Return the signature that takes an instance, and the instance's value."""
         value = instance
         if isinstance(instance, dict):
             value = {name: content for name, content in instance.items() if name != KEY}
             if len(value) != 1 or not value.keys() <= self._names:
                 raise InstanceError(
                     f"has the fields {shown(', '.join(value))}; give one of "
-                    f"{', '.join(sorted(self._names))}, and {KEY} if you like"
+                    f"{', '.join(sorted(self._names))}, and optionally {KEY}"
                 )
             if "b64" not in value:
                 (value,) = value.values()
@@ -147,7 +147,7 @@ class ImageInstances:
 
     def _pixels(self, value: list[Any]) -> np.ndarray:
         try:
-            # Of one type at once: a list of texts would become an array of the longest.
+            # With a dtype: a list of texts would become an array as wide as the longest text.
             pixels = np.array(value, np.float64)
         except (ValueError, TypeError, OverflowError):
             raise InstanceError(
@@ -176,7 +176,7 @@ class ImageInstances:
 
 
 def _brackets(shape: Sequence[int]) -> bytes:
-    """Return the JSON of an array of this shape without its numbers."""
+    """Return the brackets and commas of the JSON of an array of this shape."""
     text = b""
     for size in reversed(shape):
         text = b"[" + b",".join([text] * size) + b"]"
@@ -195,10 +195,10 @@ def check_file(content: bytes) -> None:
             image = Image.open(io.BytesIO(content), formats=FORMATS)
         width, height = image.size
         animated = image.format == "GIF" and image.is_animated  # type: ignore[attr-defined]
-    # Whatever hostile bytes make a parser raise (OSError, SyntaxError, struct.error, ...).
+    # Hostile bytes make parsers raise anything (OSError, SyntaxError, struct.error, ...).
     except Exception:
         raise InstanceError(f"is a damaged image, or more than {MAX_PIXELS:,} pixels") from None
     if width * height > MAX_PIXELS:
-        raise InstanceError(f"is an image of {width}x{height}; send {MAX_PIXELS:,} pixels at most")
+        raise InstanceError(f"is an image of {width}x{height}; send at most {MAX_PIXELS:,} pixels")
     if animated:
         raise InstanceError("is an animated GIF; send one frame")

@@ -1,4 +1,4 @@
-"""The instances of a prediction request, as arrays for the signatures of a SavedModel.
+"""Types and checks for the instances of a prediction request.
 
     {"instances": [{"b64": "..."}, {"image": [[...]], "key": "7"}], "parameters": {}}
 
@@ -17,19 +17,19 @@ import numpy as np
 from trainer.serving import MAX_INSTANCES
 
 BATCH = 64
-"""Instances that the model gets at once: a bound of the memory that it takes."""
+"""Instances per call of the model, which bounds its memory."""
 KEY = "key"
 DEFAULT, BYTES, EXAMPLES = "serving_default", "serving_bytes", "serving_examples"
-"""The signatures, see trainer/training/export.py."""
+"""Signatures; see trainer/training/export.py."""
 _NAMED = 20
-"""Bad instances of a request that the answer describes; of more it tells the number."""
+"""Bad instances of a request that the answer describes; it only counts the others."""
 
 
 class RequestError(Exception):
     """A request can't be answered; the message says why.
 
     Attributes:
-        body: the answer to it: the message for people, more for programs.
+        body: the body of the error response.
     """
 
     def __init__(self, message: str, **more: Any) -> None:
@@ -45,8 +45,8 @@ class BadInstancesError(RequestError):
     """Some instances of a request can't be used.
 
     Args:
-        problems: what is wrong, by the instance's place in the request.
-        keys: of all instances, None where none was given.
+        problems: what is wrong, by the instance's index in the request.
+        keys: the keys of all instances, None for an instance without one.
     """
 
     def __init__(self, problems: dict[int, str], keys: Sequence[Any]) -> None:
@@ -70,8 +70,8 @@ class Part:
     """Instances of a request that one signature answers.
 
     Attributes:
-        places: of these instances in the request.
-        inputs: [n, ...] each, by the name of the signature's argument.
+        places: the indices of these instances in the request.
+        inputs: an array [n, ...] for each argument of the signature, by name.
     """
 
     signature: str
@@ -81,10 +81,10 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request whose instances are known to fit the model's signatures.
+    """A request whose instances match the model's signatures.
 
     Attributes:
-        keys: of its instances, in their order; None where none was given.
+        keys: the keys of its instances, in order; None for an instance without one.
     """
 
     keys: list[Any]
@@ -95,19 +95,19 @@ class Request:
 
 
 def instances_of(body: Any) -> Any:
-    """Return the instances of a request's body; raises RequestError where it has none."""
+    """Return the instances of a request's body; raises RequestError if it has none."""
     instances = body.get("instances") if isinstance(body, dict) else None
     if not isinstance(instances, (list, np.ndarray)) or not len(instances):
         raise RequestError('the request is not {"instances": [...]} with one or more instances')
     if len(instances) > MAX_INSTANCES:
         raise RequestError(
-            f"the request has {len(instances):,} instances; send {MAX_INSTANCES:,} at most"
+            f"the request has {len(instances):,} instances; send at most {MAX_INSTANCES:,}"
         )
     return instances
 
 
 def key_of(instance: dict[str, Any]) -> Any:
-    """Return an instance's key, which its answer repeats, or None."""
+    """Return an instance's key, which its answer repeats, or None if it has none."""
     key = instance.get(KEY)
     if key is None or isinstance(key, (str, int)):
         return key
@@ -117,7 +117,7 @@ def key_of(instance: dict[str, Any]) -> Any:
 
 
 def decoded(value: Any) -> bytes:
-    """Return the content of {"b64": "..."}; raises InstanceError where it is none."""
+    """Decode {"b64": "..."}; raises InstanceError if `value` is anything else."""
     text = value.get("b64") if isinstance(value, dict) else None
     if not isinstance(text, str) or len(value) != 1:
         raise InstanceError(f'is {shown(value)}, not {{"b64": "..."}} with base64')
@@ -131,8 +131,8 @@ def decoded(value: Any) -> bytes:
 
 
 def features_of(content: bytes) -> Mapping[str, Any]:
-    """Return the features of a serialized tf.Example by name; {} where it is none."""
-    # Here, for those who only need the constants of this module.
+    """Return the features of a serialized tf.Example by name, or {} if it can't be parsed."""
+    # Imported here: some callers need only the constants of this module.
     import tensorflow as tf
 
     try:
@@ -142,7 +142,7 @@ def features_of(content: bytes) -> Mapping[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """Return the beginning of a value as a message shows it; never walks through all of a list."""
+    """Return a short form of a value for messages, without traversing lists."""
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     if isinstance(value, int) and abs(value) >= 10**18:

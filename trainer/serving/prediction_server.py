@@ -1,11 +1,11 @@
-"""The HTTP server of the serving image, as Vertex AI's custom containers are asked for.
+"""The HTTP server of the serving image; meets Vertex AI's requirements for custom containers.
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
 
-Google's own server of custom prediction routines (CprModelServer) is not used, only its Predictor's
-interface: it calls the predictor in the event loop, so that health checks wait for the model, has
-neither batches nor limits of bodies, queue and time, answers 500 with the text of any exception,
-and keeps a copy of the model a core.
+It uses the Predictor interface of Google's custom prediction routines but not their server
+(CprModelServer), which calls the predictor in the event loop, so that health checks wait for the
+model; has no batching and no limits on bodies, queue and time; answers 500 with the text of any
+exception; and keeps one copy of the model per core.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import RequestError
 
 MAX_BYTES = 32 << 20
-"""Of a request and of its answer. A shared public endpoint lets 1.5 MB through, and names no bound
-for batch prediction, which sends 64 photos at once."""
+"""Size limit of a request and of its answer. A shared public endpoint accepts 1.5 MB; no limit is
+documented for batch prediction, which sends 64 photos at once."""
 DEADLINE = 10.0
-"""Seconds from a request's arrival to its answer."""
+"""Seconds allowed from a request's arrival to its answer."""
 MAX_REQUESTS = 128
-"""Requests at a time."""
+"""Concurrent requests."""
 MAX_BODIES = 192 << 20
-"""Bytes of all requests at a time, whose bodies are in memory: 1.5 MB for each of MAX_REQUESTS."""
+"""Bytes of all request bodies in memory: 1.5 MB for each of MAX_REQUESTS."""
 CAPACITY = 4 * MAX_INSTANCES
 BATCH_DELAY = 0.003
 """Seconds that the first instance of a batch waits for others."""
@@ -43,14 +43,14 @@ _logger = logging.getLogger(__name__)
 
 
 class PredictionServer:
-    """Answers health checks and predictions.
+    """Answer health checks and predictions.
 
     Args:
-        load: loads the model and returns its predictor (trainer.serving.predictor.Predictor); is
-            called in a thread, while the server listens already and says that it is not ready.
-        ready: is called once the model is loaded.
-        failed: is called with what `load` raises.
-        log: is given the instances of each request that the model can be asked; None: no log.
+        load: loads the model and returns its predictor (trainer.serving.predictor.Predictor);
+            called in a thread, while the server already listens and answers 503.
+        ready: called once the model is loaded.
+        failed: called with the exception that `load` raises.
+        log: called with the instances of each valid request; None: no log.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PredictionServer:
         try:
             yield
         finally:
-            # Here all requests have been answered.
+            # All requests have been answered by now.
             loading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await loading
@@ -146,14 +146,14 @@ class PredictionServer:
             with anyio.fail_after(end - loop.time()):
                 answers = await self._batcher.submit(instances, len(instances))
         except QueueFullError:
-            raise HTTPException(429, "too many instances wait; try again") from None
+            raise HTTPException(429, "too many instances are waiting; try again") from None
         except TimeoutError:
             raise HTTPException(503, f"no answer within {DEADLINE:.0f} s; try again") from None
         content = pydantic_core.to_json(self._predictor.postprocess(answers))
         if len(content) > MAX_BYTES:
             raise RequestError(
-                f"the answer would be {len(content):,} bytes, over {MAX_BYTES:,}; send fewer "
-                f"instances than {len(instances)}"
+                f"the answer would be {len(content):,} bytes, over {MAX_BYTES:,}; send fewer than "
+                f"{len(instances)} instances"
             )
         return content
 
@@ -161,7 +161,7 @@ class PredictionServer:
         """Append a request's body to `body`, unless it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
-            raise HTTPException(413, f"the request has {length} bytes; send {MAX_BYTES:,} at most")
+            raise HTTPException(413, f"the request has {length} bytes; send at most {MAX_BYTES:,}")
         async for chunk in request.stream():
             body += chunk
             self._bytes += len(chunk)

@@ -1,11 +1,11 @@
-"""A SavedModel that answers requests: the predictor of Google's custom prediction routines.
+"""Answer requests with a SavedModel: a predictor as in Google's custom prediction routines.
 
     predictor = Predictor()
     predictor.load("gs://bucket/model")
     predictor.postprocess(predictor.predict(predictor.preprocess({"instances": [...]})))
 
-It has the interface of google.cloud.aiplatform.prediction.predictor.Predictor, without inheriting
-from it: that package takes 4 s to import, and the serving image would hold Google's SDK for it.
+Predictor has the interface of google.cloud.aiplatform.prediction.predictor.Predictor but does not
+inherit from it: that package takes 4 s to import, and the image would need Google's SDK for it.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-prediction-routines
 """
 
@@ -42,10 +42,10 @@ from trainer.serving.row_instances import RowInstances
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Answers of the model to a request's instances, in their order.
+    """The model's answers to a request's instances, in order.
 
     Attributes:
-        outcomes: label and probabilities each, or as a text why the model can't read the instance.
+        outcomes: a pair of label and probabilities for each instance, or an error message.
     """
 
     keys: list[Any]
@@ -53,15 +53,15 @@ class Answers:
 
 
 class Predictor:
-    """Answers requests by the signatures of a SavedModel that trainer/training/export.py wrote.
+    """Answer requests with a SavedModel that trainer/training/export.py wrote.
 
     Args:
-        version: of the model, which every answer names; default: $MODEL_VERSION, which
+        version: the model version that every answer names; default: $MODEL_VERSION, which
             register_model sets, else Vertex AI's ID of the deployed model.
     """
 
     batch = BATCH
-    """Instances that the model gets at once."""
+    """Instances per call of the model."""
 
     def __init__(self, version: str = "") -> None:
         self.version = version
@@ -70,7 +70,7 @@ class Predictor:
         """Load the SavedModel in the folder `artifacts_uri`, gs:// or local, and warm it up.
 
         Raises:
-            InputError: there is none, or it lacks the signatures.
+            InputError: there is no SavedModel, or it lacks the signatures.
         """
         self.version = (
             self.version
@@ -83,7 +83,7 @@ class Predictor:
         outputs = self._signatures[DEFAULT].structured_outputs
         if not {"probabilities", "label"} <= outputs.keys():
             raise InputError(
-                f"the model at {artifacts_uri} answers {', '.join(outputs)} in place of label and "
+                f"the model at {artifacts_uri} returns {', '.join(outputs)} instead of label and "
                 "probabilities; export it as trainer/training/export.py does"
             )
         self._parser: ImageInstances | RowInstances
@@ -93,12 +93,12 @@ class Predictor:
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             self._parser = RowInstances(columns, _order(artifacts_uri))
-            # Rows take little memory, and a call costs as much as some hundred of them.
+            # Rows take little memory, and the overhead of a call equals a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.blank()}))
 
     def decode(self, body: bytearray) -> Any:
-        """Return a request's JSON as `preprocess` takes it; raises ValueError where it is none."""
+        """Parse a request's JSON for `preprocess`; raises ValueError if it is not JSON."""
         if isinstance(self._parser, ImageInstances):
             pixels = self._parser.pixels(body)
             if pixels is not None:
@@ -106,10 +106,10 @@ class Predictor:
         return pydantic_core.from_json(body)
 
     def preprocess(self, prediction_input: Any) -> Request:
-        """Check a request's body, and turn its instances into arrays.
+        """Check a request's body and convert its instances to arrays.
 
         Raises:
-            RequestError: it has none, too many, or some that can't be used.
+            RequestError: there are no instances, too many, or some that can't be used.
         """
         return self._parser.parse(instances_of(prediction_input))
 
@@ -137,7 +137,7 @@ class Predictor:
         return {"predictions": predictions}
 
     def predict_together(self, requests: Sequence[Request]) -> list[Answers]:
-        """Answer requests by as few calls of the model as there are signatures, or batches."""
+        """Answer requests with one call of the model per signature and batch."""
         answers = [Answers(one.keys, [""] * len(one)) for one in requests]
         found = collections.defaultdict(list)
         for answer, request in zip(answers, requests, strict=True):
@@ -148,7 +148,7 @@ class Predictor:
         return answers
 
     def _answer(self, signature: str, found: Sequence[tuple[Answers, Part]]) -> None:
-        """Fill in the answers to parts of requests, all of one signature."""
+        """Fill in the answers to parts of requests that share a signature."""
         inputs = {
             name: np.concatenate([part.inputs[name] for _, part in found])
             for name in found[0][1].inputs
@@ -170,7 +170,7 @@ class Predictor:
             except tf.errors.ResourceExhaustedError:
                 raise
             except tf.errors.OpError as error:
-                # One instance fails its whole batch: find out which.
+                # One bad instance fails its whole batch: bisect to find it.
                 if end - start == 1:
                     outcomes[start] = f"can't be read by the model: {first_line(error)}"
                 else:
@@ -181,14 +181,14 @@ class Predictor:
             labels = outputs["label"].numpy().tolist()
             outcomes[start:end] = zip(labels, probabilities.tolist(), strict=True)
             for index in np.flatnonzero(~np.isfinite(probabilities).all(axis=1)):
-                outcomes[start + index] = "is answered by probabilities that are not finite"
+                outcomes[start + index] = "gets probabilities that are not finite"
         return outcomes
 
 
 def _order(uri: str) -> list[str]:
-    """Return a table's columns in the order of the records, as the model's arguments.
+    """Return the model's arguments in the order of the records' columns.
 
-    The signature, which has their types, has them by name.
+    The signature has their types but not their order.
     """
     dataset = training_data(uri)
     return [argument_name(column.name) for column in columns_of(dataset)] if dataset else []

@@ -1,4 +1,4 @@
-"""The instances of prediction requests, as lines of JSON in a file of bounded size."""
+"""Log the instances of prediction requests as JSON Lines, in rotated files of bounded size."""
 
 import datetime
 import json
@@ -15,14 +15,14 @@ from pydantic_core import to_json
 from trainer.errors import InputError
 
 Log = Callable[[Sequence[Any]], None]
-"""Takes the instances of a request."""
+"""Called with the instances of a request."""
 _BYTES = 16 << 20
 _OLDER = 3
-"""Files that are kept beside the newest one, as FILE.1, FILE.2, ..."""
+"""Number of older files kept beside the current one, as FILE.1, FILE.2, ..."""
 
 
 class _PrivateHandler(handlers.RotatingFileHandler):
-    """Makes each of its files readable by its owner alone."""
+    """A handler whose files are readable by their owner alone."""
 
     _failed = False
 
@@ -33,10 +33,10 @@ class _PrivateHandler(handlers.RotatingFileHandler):
         return open(self.baseFilename, self.mode, encoding=self.encoding, opener=private)
 
     def handleError(self, _: LogRecord) -> None:  # noqa: N802
-        """Report, once, that the file can't be written; requests are answered all the same."""
+        """Report once that the file can't be written; requests are still answered."""
         if not self._failed:
             why = f"{self.baseFilename} can't be written ({sys.exc_info()[1]})"
-            print(f"warning: {why}; requests go unlogged", file=sys.stderr, flush=True)
+            print(f"warning: {why}; requests are not logged", file=sys.stderr, flush=True)
         self._failed = True
 
 
@@ -55,7 +55,7 @@ def opened(path: str) -> Log:
 
     def append(instances: Sequence[Any]) -> None:
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-        # One record a request: to write each instance takes longer than to predict it.
+        # One log record per request: a record per instance takes longer than its prediction.
         records = ({"time": time, "instance": one} for one in instances)
         lines = b"\n".join(to_json(one, fallback=np.ndarray.tolist) for one in records)
         handler.emit(LogRecord("", 0, "", 0, lines.decode(), None, None))
@@ -67,7 +67,7 @@ def read(path: str) -> Iterator[Any]:
     """Yield the instances of a log, the oldest first.
 
     Raises:
-        InputError: there is no such file, or it is none of these logs.
+        InputError: a file can't be read, or is not a request log.
     """
     files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
     for file in [*filter(Path.exists, files), Path(path)]:
@@ -81,8 +81,8 @@ def read(path: str) -> Iterator[Any]:
                         yield json.loads(line)["instance"]
         except OSError as error:
             why = f"{str(file)!r} can't be read ({error.strerror})"
-            raise InputError(f"{why}; give serve's --log") from None
+            raise InputError(f"{why}; give the file of serve's --log") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(
-                f"{place} is no line of a log of requests; give serve's --log"
+                f"{place} is not a line of a request log; give the file of serve's --log"
             ) from None

@@ -1,7 +1,7 @@
-"""Instances of a model of tables: rows as objects, or records' tf.Examples.
+"""Instances of a model of tables: rows as objects or lists, or tf.Examples.
 
-{"miles": 3.5, "payment": "card", "key": 7}       columns by their names; a column that is
-                                                  absent or null is a missing value
+{"miles": 3.5, "payment": "card", "key": 7}       columns by name; a column that is absent or
+                                                  null is a missing value
 [3.5, "card", ...]                                all columns in the order of the records, as batch
                                                   prediction sends the rows of a CSV file
 {"b64": "..."}                                    a serialized tf.Example
@@ -32,15 +32,15 @@ from trainer.serving.instances import (
 
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _MAX_WHOLE = 2.0**53
-"""Larger whole numbers are not exact as JSON's numbers."""
+"""JSON numbers represent larger whole numbers inexactly."""
 
 
 class RowInstances:
-    """Parses the instances of a request to a model of tables.
+    """Parse the instances of a request to a model of tables.
 
     Args:
-        columns: type (float32, int64 or string) of each argument of serving_default.
-        order: the arguments in the order of a row that is a list; empty: unknown.
+        columns: the type (float32, int64 or string) of each argument of serving_default.
+        order: the arguments in the order of a row given as a list; empty if unknown.
     """
 
     def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
@@ -49,10 +49,10 @@ class RowInstances:
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
-        """Sort instances by the signature that answers them.
+        """Group instances by the signature that answers them.
 
         Raises:
-            BadInstancesError: some can't be used.
+            BadInstancesError: some instances can't be used.
         """
         keys: list[Any] = [None] * len(instances)
         rows: dict[int, dict[str, Any]] = {}
@@ -90,7 +90,7 @@ class RowInstances:
         return "b64" in instance and instance.keys() <= {"b64", KEY}
 
     def _row(self, instance: Any) -> dict[str, Any]:
-        """Return a row by the names of the model's arguments, without its key."""
+        """Return a row by argument name, without its key."""
         if isinstance(instance, list) and len(instance) == len(self._order):
             return dict(zip(self._order, instance, strict=True))
         if not isinstance(instance, dict):
@@ -106,7 +106,7 @@ class RowInstances:
         return {self._argument(name): instance[name] for name in columns}
 
     def _argument_of(self, name: str) -> str:
-        """Return the model's argument for a column; raises InstanceError where it has none."""
+        """Return the model's argument for a column; raises InstanceError if there is none."""
         argument = name if name in self._columns else name and argument_name(name)
         if argument not in self._columns:
             hint = nearest(name[:100], self._columns)
@@ -124,12 +124,12 @@ def _example(text: Any) -> bytes:
 def _array(
     name: str, kind: str, values: list[Any], places: list[int], problems: dict[int, str]
 ) -> np.ndarray:
-    """Return a column's values as the model takes them, [n].
+    """Convert a column's values to the model's type, [n].
 
     Args:
-        values: None where missing.
-        places: of the values' instances.
-        problems: gets what can't be used.
+        values: None for a missing value.
+        places: the indices of the values' instances.
+        problems: receives a message for each value that can't be used.
     """
     if kind == "string":
         return _texts(name, values, places, problems)
@@ -146,7 +146,7 @@ def _array(
 def _numbers(
     name: str, values: list[Any], places: list[int], problems: dict[int, str]
 ) -> np.ndarray:
-    """Return numbers, and texts of numbers, as float64 [n]; NaN where missing."""
+    """Convert numbers and their text forms to float64 [n]; a missing value is NaN."""
     try:
         numbers = np.array(values, np.float64)
         if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
@@ -167,16 +167,16 @@ def _numbers(
 
 
 def _texts(name: str, values: list[Any], places: list[int], problems: dict[int, str]) -> np.ndarray:
-    """Return texts as bytes [n]; b"" where missing."""
+    """Encode texts as bytes [n]; a missing value is b""."""
     texts = np.full(len(values), b"", object)
     for index, value in enumerate(values):
-        # Batch jobs read numbers without quotes as floats: 17 of a CSV file comes as 17.0.
+        # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.
         if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
             value = int(value)
         try:
             if isinstance(value, (bool, list, dict)):
                 raise ValueError
             texts[index] = b"" if value is None else str(value).encode()
-        except ValueError:  # UnicodeEncodeError is one.
+        except ValueError:  # Includes UnicodeEncodeError.
             problems.setdefault(places[index], f"{name} is not text: {shown(value)}")
     return texts

@@ -184,7 +184,7 @@ def test_a_request_of_too_many_instances_names_the_bound():
         refused = ask(client, most + 1)
         assert (refused.status_code, refused.json()["error"]) == (
             400,
-            "the request has 1,025 instances; send 1,024 at most",
+            "the request has 1,025 instances; send at most 1,024",
         )
 
 
@@ -197,7 +197,7 @@ def test_an_answer_over_the_limit_is_refused(monkeypatch):
         assert ask(client, 10).status_code == 200
         refused = ask(client, 100)
         assert refused.status_code == 400
-        assert "send fewer instances than 100" in refused.json()["error"]
+        assert "send fewer than 100 instances" in refused.json()["error"]
 
 
 @pytest.mark.parametrize("declared", [True, False])

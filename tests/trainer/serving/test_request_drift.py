@@ -65,7 +65,7 @@ def test_what_is_no_log_of_this_model_is_one_line(row_records, tmp_path):
     with pytest.raises(InputError, match="requests to another model: 1 of 1 instances can't be"):
         request_drift.measure(row_records, [{"pixels": 1}])
     (tmp_path / "log").write_text('{"time": 1}\n')
-    for name, words in (("none", "No such file"), ("log", "log:1 is no line of a log")):
+    for name, words in (("none", "No such file"), ("log", "log:1 is not a line of a request log")):
         with pytest.raises(InputError, match=words):
             list(request_log.read(str(tmp_path / name)))
 

@@ -95,7 +95,7 @@ def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model):
             "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode",
         ),
         ({"AIP_STORAGE_URI": "/nowhere"}, "no SavedModel at /nowhere ("),
-        ({"AIP_HTTP_PORT": "http"}, "port 'http' of 127.0.0.1 can't be listened on ("),
+        ({"AIP_HTTP_PORT": "http"}, "can't listen on port 'http' of 127.0.0.1 ("),
     ],
 )
 def test_what_can_not_be_served_ends_with_one_line(environment, words):
@@ -118,7 +118,7 @@ def test_a_log_that_can_not_be_written_loses_no_answer(row_model, capfd):
     with serve(row_model, environment={"REQUEST_LOG": "/dev/full"}) as server:
         for _ in range(3):
             assert server.ask([{"hour": 1}] * 100)[0] == 200
-    warning = "/dev/full can't be written ([Errno 28] No space left on device); requests go unlog"
+    warning = "/dev/full can't be written ([Errno 28] No space left on device); requests are "
     assert capfd.readouterr().err.count(warning) == 1
 
 
