@@ -11,7 +11,7 @@ BEAM := $(VENV)/dataflow
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The stamp holds the lock's content: a changed lock installs again, anything else does not.
+# The stamp is a copy of the lock, so packages are installed again only if the lock changed.
 $(READY): requirements.lock
 	@cmp -s requirements.lock $(READY) || { \
 	  test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
@@ -23,7 +23,7 @@ $(READY): requirements.lock
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local
 
-# A layer over $(VENV): its packages come first, and the others of $(VENV) behind them.
+# A layer over $(VENV): its packages take precedence over those of $(VENV).
 $(BEAM)/.requirements: containers/dataflow.lock $(READY)
 	@cmp -s containers/dataflow.lock $@ || { \
 	  $(BIN)/python -m venv --clear --without-pip $(BEAM); \
@@ -44,17 +44,17 @@ check: $(READY) ## Lint, types and the tests that need no TensorFlow, in half a 
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/check.txt
 
-test: $(READY) $(BEAM)/.requirements ## Lint, type-check and test: everything under a minute
+test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test that takes under a minute
 	@$(MAKE) --no-print-directory -j2 lint tests
 
-test-all: $(READY) $(BEAM)/.requirements ## The same with the slow tests
+test-all: $(READY) $(BEAM)/.requirements ## The same, with the slow tests
 	@$(MAKE) --no-print-directory -j2 WHICH='-m "slow or not slow"' lint tests
 
-# A process a core; whoever has no test left takes some of another's.
+# One process per core, up to 4; an idle process takes tests from another.
 tests: $(READY)
 	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(WHICH)
 
-test-gcs: $(READY) ## A whole run in Cloud Storage, with and without faults, against a server of its own
+test-gcs: $(READY) ## Test a whole run in Cloud Storage, with and without faults, against a local server
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/gcs
 
 lint: $(READY) ## Check style and types
@@ -62,14 +62,14 @@ lint: $(READY) ## Check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(READY) ## Format the code and mend what can be mended
+format: $(READY) ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-benchmark: $(READY) ## Measure against the alternatives, side by side
+benchmark: $(READY) ## Compare with the alternatives, side by side
 	@$(BIN)/python -m tests.benchmarks
 
-lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock
+lock: $(READY) ## Resolve pyproject.toml into requirements.lock and containers/*.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra dev --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock pyproject.toml
 	@cp requirements.lock $(VENV)/whole.lock
@@ -83,7 +83,7 @@ lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock
 	    --output-file containers/$$name.lock containers/$$name.in || exit; \
 	done
 
-# docker where its server answers, else podman.
+# docker if its server answers, else podman.
 ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
 IMAGE ?= vertex-tensorflow-training
 TARGET ?= cpu
@@ -95,8 +95,8 @@ image: ## Build the container image: TARGET=cpu, gpu or serving, IMAGE=NAME, BAC
 	  --build-arg COMMIT="$$(git describe --always --match '' --abbrev=40 --dirty)" --build-arg BACKBONES="$(BACKBONES)" \
 	  --tag $(IMAGE):$(TAG) $(BUILD_FLAGS) .
 
-push: image ## Push it and say by which digest: IMAGE=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME
+push: image ## Push the image and print its digest: IMAGE=REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME
 	@containers/push.sh $(ENGINE) $(IMAGE):$(TAG) build/image-$(TARGET).txt
 
-clean: ## Remove what was built, but neither runs nor .venv
+clean: ## Remove build/ and caches; keep runs and .venv
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache

@@ -1,11 +1,12 @@
-"""Proves, as the last step of a build, that an image can do what it is for.
+"""Check an image as the last step of its build.
 
     check.py             in an image for components and replicas
     check.py serving     in the image that serves predictions
 
-Every module of trainer/ and components/ imports, KFP's executor finds the components, the training
-task answers, CUDA's libraries load where TensorFlow was built for them, nothing of the development
-environment came along, and the user is not root. In the serving image the same for trainer/serving.
+Checks that every module of trainer/ and components/ imports, that KFP's executor finds the
+components, that the training task starts, that CUDA's libraries load if TensorFlow was built with
+CUDA, that no development package is installed, and that the user is not root. In the serving image
+it checks trainer/serving instead.
 """
 
 import ctypes
@@ -19,23 +20,23 @@ from pathlib import Path
 
 PACKAGES = ("trainer", "components")
 SERVING = "trainer.serving"
-"""Runs in the serving image alone; the other images have no web server."""
+"""Imported in the serving image alone; the other images have no web server."""
 BEAM = "trainer.data.write.beam_pipeline"
-"""Needs Apache Beam, which the layer of Dockerfile.dataflow adds."""
+"""Needs Apache Beam, which Dockerfile.dataflow adds."""
 COMMANDS = {
     "": {"trainer.task": "--base_output_directory", "kfp.dsl.executor_main": "--executor_input"},
     "serving": {SERVING: "--host"},
 }
-"""By the image's target, modules and a word that `python -m MODULE --help` must show."""
+"""For each target, modules and a word that `python -m MODULE --help` must print."""
 UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
 DRIVER = "libcuda.so.1"
-"""Comes with the machine, which mounts it into the container."""
+"""The machine's driver, which is mounted into the container."""
 
 
 def import_modules(*, serving: bool = False) -> list[str]:
-    """Imports every module of `PACKAGES` but those of `SERVING`, or these alone; returns names.
+    """Import every module of `PACKAGES` outside `SERVING`, or only those in it; return the names.
 
-    `BEAM` is imported where Apache Beam is installed.
+    `BEAM` is imported only if Apache Beam is installed.
     """
     names = []
     for package in map(importlib.import_module, [SERVING] if serving else PACKAGES):
@@ -49,9 +50,9 @@ def import_modules(*, serving: bool = False) -> list[str]:
 
 
 def load_cuda() -> list[str]:
-    """Loads CUDA's libraries, if TensorFlow uses them; returns why some can't be loaded.
+    """Load CUDA's libraries if TensorFlow was built with CUDA; return the errors.
 
-    TensorFlow itself only warns, and then trains on the CPU.
+    TensorFlow itself only warns about them and then trains on the CPU.
     """
     import tensorflow
 
@@ -70,15 +71,15 @@ def load_cuda() -> list[str]:
 
 
 def main(target: str = "") -> str | None:
-    """Returns what is wrong, in one line; None: nothing."""
+    """Return the first error as one line, or None if there is none."""
     commands = COMMANDS[target]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if os.geteuid() == 0:
         return "the image runs as root"
     found = [name for name in UNWANTED if importlib.util.find_spec(name)]
     if found:
-        return f"the image holds what only development needs: {', '.join(found)}"
-    # First, and beside this process' own imports: importing TensorFlow takes seconds.
+        return f"the image contains development packages: {', '.join(found)}"
+    # Started first, in parallel with this process's own imports: TensorFlow takes seconds.
     started = [
         subprocess.Popen([sys.executable, "-m", name, "--help"], stdout=subprocess.PIPE, text=True)
         for name in commands
@@ -89,7 +90,7 @@ def main(target: str = "") -> str | None:
 
         files = KFPConfig().get_components().values()
         if not files or not all(file.is_file() for file in files):
-            return f"kfp_config.ini in {Path.cwd()} names no components, or not their files"
+            return f"kfp_config.ini in {Path.cwd()} lists no components or files that don't exist"
     if failures := load_cuda():
         return f"CUDA's libraries don't load: {'; '.join(failures)}"
     for process, expected in zip(started, commands.values(), strict=True):

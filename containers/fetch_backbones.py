@@ -1,4 +1,4 @@
-"""Downloads the ImageNet weights of backbones, without their tops, to where Keras looks for them.
+"""Download the ImageNet weights of backbones, without their tops, to $KERAS_HOME.
 
 python3 fetch_backbones.py [NAME ...]      names of keras.applications
 """
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def main(names: list[str]) -> str | None:
-    """Returns what went wrong, in one line."""
+    """Return an error as one line, or None."""
     home = Path(os.environ["KERAS_HOME"])
-    # Whoever runs in the container may add to it.
+    # Any user of the container may add weights.
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o1777)
     if not names:
@@ -26,7 +26,7 @@ def main(names: list[str]) -> str | None:
             backbone(include_top=False, weights="imagenet")
         # Keras raises a bare Exception for a download that failed.
         except Exception as error:
-            return f"error: BACKBONES: the weights of {name} can't be had: {error}"
+            return f"error: BACKBONES: the weights of {name} can't be downloaded: {error}"
         print(f"{name}: its ImageNet weights are in {home}")
     for folder in (home, *(path for path in home.rglob("*") if path.is_dir())):
         folder.chmod(0o1777)

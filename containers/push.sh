@@ -1,6 +1,6 @@
 #!/bin/sh
-# Pushes an image and names it by its digest, which no later push can move.
-#   push.sh ENGINE NAME:TAG FILE     ENGINE: docker or podman; FILE: gets NAME@sha256:...
+# Pushes an image and prints its name with its digest, which no later push can move.
+#   push.sh ENGINE NAME:TAG FILE     ENGINE: docker or podman; NAME@sha256:... is written to FILE
 set -eu
 engine=$1 reference=$2 file=$3
 case $reference in

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Removes from a virtual environment what only compilers and the packages' authors read: C++
-# headers, libclang, and the tests of numerical packages; and CUDA's libraries that neither
-# TensorFlow nor the others load (cuRAND, cuSOLVER for several GPUs, a second NVRTC).
+# Removes files from a virtual environment that are not needed at run time: C++ headers, libclang,
+# the tests of numerical packages, and CUDA libraries that neither TensorFlow nor other CUDA
+# libraries load (cuRAND, cuSOLVER for several GPUs, a second NVRTC).
 # Usage: slim.sh VENV
 set -eu
 for packages in "$1"/lib/python3*/site-packages; do

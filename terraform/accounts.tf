@@ -1,11 +1,11 @@
-# What runs act as: components, replicas, scheduled runs.
+# The account of runs: components, replicas, scheduled runs.
 resource "google_service_account" "runner" {
   account_id   = "training-runner"
   display_name = "Runs of training pipelines"
   depends_on   = [google_project_service.this]
 }
 
-# What releases act as: they push, upload and schedule, and train nothing themselves.
+# The account of releases: it pushes, uploads and schedules, but does not train.
 resource "google_service_account" "releaser" {
   account_id   = "training-releaser"
   display_name = "Releases from GitHub"
@@ -40,7 +40,7 @@ resource "google_storage_bucket_iam_member" "runner_bucket" {
 }
 
 # The account of a job that streams to a TensorBoard "has the Storage Admin role" and Vertex AI
-# User (machine-learning/experiments/tensorboard-setup): here on this bucket alone.
+# User (machine-learning/experiments/tensorboard-setup). Granted on this bucket alone.
 resource "google_storage_bucket_iam_member" "runner_tensorboard" {
   bucket = google_storage_bucket.this.name
   role   = "roles/storage.admin"
@@ -85,11 +85,11 @@ resource "google_artifact_registry_repository_iam_member" "releaser_pipelines" {
   member     = google_service_account.releaser.member
 }
 
-# Schedules alone, which no predefined role is made for.
+# Schedules alone; no predefined role is limited to them.
 resource "google_project_iam_custom_role" "scheduler" {
   role_id     = "trainingScheduler"
   title       = "Schedules of training pipelines"
-  description = "Makes and changes Vertex AI schedules and the runs that they start."
+  description = "Creates and updates Vertex AI schedules and the runs that they start."
   permissions = [
     "aiplatform.metadataStores.get",
     "aiplatform.pipelineJobs.create",

@@ -1,4 +1,4 @@
-# An alert stops nothing: it is a message. What a run may cost is the recipe's max_cost.
+# An alert is a message and stops nothing. The recipe's max_cost limits the cost of a run.
 resource "google_billing_budget" "this" {
   billing_account = var.billing_account
   display_name    = "Training in ${var.project}"

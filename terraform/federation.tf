@@ -1,4 +1,4 @@
-# GitHub's own tokens open the releaser's account, and no key exists that could.
+# GitHub's tokens impersonate the releaser's account; no service account key exists.
 resource "google_iam_workload_identity_pool" "github" {
   workload_identity_pool_id = "github"
   display_name              = "GitHub Actions"
@@ -6,7 +6,7 @@ resource "google_iam_workload_identity_pool" "github" {
 }
 
 resource "google_iam_workload_identity_pool_provider" "github" {
-  #checkov:skip=CKV_GCP_125:it wants assertion.sub, whose form depends on the repository's age
+  #checkov:skip=CKV_GCP_125:requires assertion.sub, whose form depends on the repository's age
   workload_identity_pool_id          = google_iam_workload_identity_pool.github.workload_identity_pool_id
   workload_identity_pool_provider_id = "release"
   display_name                       = "Releases"
@@ -15,9 +15,9 @@ resource "google_iam_workload_identity_pool_provider" "github" {
     "google.subject" = "'repository:' + assertion.repository_id + ':environment:' + assertion.environment"
   }
 
-  # The repository by its number, which nobody can take over with its name; its environment
-  # "release", which GitHub guards; for a tag. Not by GitHub's own subject: since July 2026 it holds
-  # numbers, too, in new and renamed repositories.
+  # Requires the repository by its number, which nobody can take over with its name, its protected
+  # environment "release", and a tag. GitHub's own subject is not used: since July 2026 it also
+  # contains numbers in new and renamed repositories.
   attribute_condition = "assertion.repository_id == '${var.github_repository_id}' && assertion.environment == 'release' && assertion.ref.startsWith('refs/tags/v')"
 
   oidc {

@@ -1,4 +1,4 @@
-# Everything that Vertex AI logs about runs, for programs that act on it.
+# Sends everything that Vertex AI logs about runs to a Pub/Sub topic, for programs that act on it.
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/pipelines/route-pubsub
 resource "google_pubsub_topic" "runs" {
   name       = "training-runs"

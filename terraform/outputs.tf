@@ -1,5 +1,5 @@
 output "github_variables" {
-  description = "Variables of the environment release on GitHub, by the names that release.yml reads."
+  description = "Variables for GitHub's environment release, as release.yml names them."
   value = {
     GOOGLE_CLOUD_PROJECT       = var.project
     GOOGLE_CLOUD_REGION        = var.region

@@ -1,5 +1,5 @@
 locals {
-  # What a schedule names by digest keeps the tag of its release or commit, and so stays.
+  # An image that a schedule names by digest keeps the tag of its release or commit, so it stays.
   untagged_retention = "${30 * 24 * 3600}s"
 }
 

@@ -1,6 +1,6 @@
-# Runs write under runs/, long-lived data lies under data/, uploads to the console go nowhere else.
+# Runs write under runs/; long-lived data is under data/.
 resource "google_storage_bucket" "this" {
-  #checkov:skip=CKV_GCP_62:access is in Cloud Audit Logs; usage logs would need a bucket of their own
+  #checkov:skip=CKV_GCP_62:Cloud Audit Logs record access; usage logs would need a second bucket
   name                        = "${var.project}-training"
   location                    = var.region
   uniform_bucket_level_access = true
@@ -11,13 +11,13 @@ resource "google_storage_bucket" "this" {
     enabled = true
   }
 
-  # A week to change one's mind, whatever deleted it.
+  # Deleted objects can be restored for a week.
   soft_delete_policy {
     retention_duration_seconds = 7 * 24 * 3600
   }
 
-  # An age knows neither of the cache, which then names records that are gone, nor of the
-  # champion, with whose model every candidate is compared. `python -m pipelines clean` does.
+  # Deletion by age ignores the cache, which then refers to deleted records, and the champion, whose
+  # model every candidate is compared with. `python -m pipelines clean` respects both.
   dynamic "lifecycle_rule" {
     for_each = var.run_retention_days == 0 ? [] : [var.run_retention_days]
     content {
@@ -31,7 +31,7 @@ resource "google_storage_bucket" "this" {
     }
   }
 
-  # Checkpoints replace each other every few minutes: old versions of them are the larger bill.
+  # Checkpoints are replaced every few minutes; their old versions would cost more than the data.
   lifecycle_rule {
     condition {
       days_since_noncurrent_time = 1

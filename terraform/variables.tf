@@ -4,7 +4,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Region of Vertex AI, the bucket and the repositories: one, or traffic costs."
+  description = "Region of Vertex AI, the bucket and the repositories; traffic between regions would cost extra."
   type        = string
   default     = "us-central1"
 }
@@ -30,7 +30,7 @@ variable "billing_account" {
 }
 
 variable "monthly_budget" {
-  description = "Whole units of budget_currency a month; alerts go out at 50, 90 and 100%, and when 100% is forecast."
+  description = "Budget per month in whole units of budget_currency; alerts are sent at 50, 90 and 100%, and when 100% is forecast."
   type        = number
   default     = 200
 
@@ -47,13 +47,13 @@ variable "budget_currency" {
 }
 
 variable "alert_emails" {
-  description = "Who hears of the budget, beside the billing account's administrators."
+  description = "E-mail addresses that get budget alerts, in addition to the billing account's administrators."
   type        = set(string)
   default     = []
 }
 
 variable "run_retention_days" {
-  description = "Days until what runs have left is deleted, whether or not the cache or the champion still needs it. 0: never; python -m pipelines clean deletes what nothing needs."
+  description = "Days until the files of runs are deleted, even if the cache or the champion still needs them. 0: never; python -m pipelines clean deletes only what nothing needs."
   type        = number
   default     = 0
 
@@ -64,7 +64,7 @@ variable "run_retention_days" {
 }
 
 variable "encryption_key" {
-  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents. Empty: Google's own keys."
+  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents. Empty: Google's keys."
   type        = string
   default     = ""
 }

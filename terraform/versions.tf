@@ -1,5 +1,5 @@
-# What the releases of a Google Cloud project stand on. Never applied by its authors: read the
-# plan before you do. docs/delivery.md has the steps.
+# The Google Cloud resources that releases need. Its authors have never applied it: read the plan
+# before you do. docs/delivery.md has the steps.
 
 terraform {
   required_version = ">= 1.9"
@@ -15,7 +15,7 @@ terraform {
 provider "google" {
   project = var.project
   region  = var.region
-  # Budgets belong to a billing account; their API wants a project to count calls against.
+  # Budgets belong to a billing account; their API needs a project to charge calls to.
   billing_project       = var.project
   user_project_override = true
 
@@ -45,6 +45,6 @@ resource "google_project_service" "this" {
   ])
 
   service = each.value
-  # Others may use it too.
+  # Other resources of the project may use it, too.
   disable_on_destroy = false
 }

@@ -1,5 +1,5 @@
-"""Machines of training jobs: their prices, their quota, and how Vertex AI provides them.
+"""Prices and quota of the machines of training jobs.
 
-The machine types themselves lie in trainer/machines/machine_types.toml, because plan_training
-checks them in the container, too.
+The machine types are in trainer/machines/machine_types.toml, because plan_training checks them in
+the container, too.
 """

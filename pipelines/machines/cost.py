@@ -1,4 +1,4 @@
-"""The cost of a run: worker pools, the price table of prices.toml, and the quota they need."""
+"""Compute the cost of worker pools from prices.toml, and the quota that they need."""
 
 import collections
 import dataclasses
@@ -30,19 +30,19 @@ _HIGHEST_RATE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class PriceTable:
-    """Prices an hour by name, on demand and spot, with what they rest on.
+    """Prices per hour by name, on demand and spot.
 
     Attributes:
-        rates: machine types (with the accelerators that they come with), accelerators, and a
-            GB of each disk type.
-        spot_rates: the same for spot machines, at the least discount that was seen.
-        spot_discount: of them, as a part of Compute Engine's price.
-        unconfirmed: why, for each of the rates that no public page bears out.
-        currency: of all of them.
-        region: where they hold.
-        date: when the table was last checked.
-        run: fee for each pipeline run.
-        sizes: vCPUs and GB of memory of the machine types of a series.
+        rates: prices of machine types (including built-in accelerators), accelerators, and a GB
+            of each disk type.
+        spot_rates: the same for spot machines, at the smallest discount seen.
+        spot_discount: that discount, as a share of Compute Engine's price.
+        unconfirmed: for each rate that no public page confirms, why.
+        currency: the currency of all prices.
+        region: the region that the prices apply to.
+        date: the date when the table was last checked.
+        run: the fee per pipeline run.
+        sizes: vCPUs and GB of memory of each machine type of a series.
     """
 
     rates: dict[str, float]
@@ -56,7 +56,7 @@ class PriceTable:
     sizes: dict[str, tuple[int, float]]
 
     def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
-        """Return the table with rates of the user's own, which hold for spot machines, too."""
+        """Return the table with the user's own rates, which apply to spot machines, too."""
         return dataclasses.replace(
             self,
             rates={**self.rates, **rates},
@@ -67,7 +67,7 @@ class PriceTable:
 
 @dataclasses.dataclass(frozen=True)
 class Quota:
-    """A quota metric and how much of it a job takes."""
+    """A quota metric and the amount of it that a job needs."""
 
     metric: str
     amount: int
@@ -77,7 +77,7 @@ class Quota:
 def table(path: Path = PATH) -> PriceTable:
     """Read the price table."""
     content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    # Compute Engine's, by name, without the share that Vertex AI adds.
+    # Compute Engine's prices by name, without the share that Vertex AI adds.
     plain: dict[str, Decimal] = {}
     unconfirmed: dict[str, str] = {}
     lines = [line for part in _PARTS for line in content[part]]
@@ -115,7 +115,7 @@ def table(path: Path = PATH) -> PriceTable:
 
 
 def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
-    """Names and Compute Engine's prices an hour that a line of the table stands for."""
+    """Yield a name and Compute Engine's hourly price for each item that a table entry prices."""
     if "hour" in line:
         yield line["name"], line["hour"]
     elif "month" in line:
@@ -131,14 +131,14 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
 
 
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
-    """Price of worker pools for an hour; raises InputError as `hourly_price` does."""
+    """Return the hourly price of worker pools; raises InputError as `hourly_price` does."""
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 
 
 def serving_price(
     machine_type: str, replicas: int, prices: PriceTable, until: str = "--undeploy"
 ) -> str:
-    """Return what machines that predict cost an hour until something, in words."""
+    """Describe the hourly cost of serving machines, which is billed until the event `until`."""
     machines = f"{replicas} x {machine_type}"
     if machine_type not in prices.rates:
         return f"{machines} has no price in pipelines/machines/prices.toml"
@@ -149,13 +149,13 @@ def serving_price(
 def step_price(
     cpus: int, memory_gb: int, accelerator_type: str, prices: PriceTable
 ) -> tuple[Decimal, str]:
-    """Return the price an hour and the name of the cheapest machine type that has so much.
+    """Return the hourly price and the name of the cheapest machine type that is large enough.
 
     Args:
-        accelerator_type: of which it has one; empty: none.
+        accelerator_type: type of the machine's one accelerator; empty: none.
 
     Raises:
-        UnknownPriceError: no type of which price and size are known has as much.
+        UnknownPriceError: no machine type of known price and size is large enough.
     """
     machine: dict[str, Any] = {}
     machines = [one for one in types().values() if not one.accelerator]
@@ -177,12 +177,12 @@ def step_price(
 
 
 def money(amount: Decimal) -> str:
-    """Return an amount to the cent: 1.25."""
+    """Format an amount to the cent: 1.25."""
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
 def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> list[Quota]:
-    """Return the quota metrics of Vertex AI that a job of these pools counts against, by name.
+    """Return the Vertex AI quotas that a job of these pools counts against, sorted by metric.
 
     https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
     """
@@ -205,10 +205,10 @@ def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> li
 def parse_rates(
     texts: Sequence[str], pools: Sequence[Mapping[str, Any]] | None = None
 ) -> dict[str, float]:
-    """Return `NAME=PRICE` texts as a dictionary; refuse what nothing has as its name.
+    """Parse `NAME=PRICE` texts; raises InputError for malformed texts and unknown names.
 
     Args:
-        pools: what is to be priced; None: whatever has been run.
+        pools: the pools to price, whose parts are the valid names; None: any known name.
     """
     rates: dict[str, float] = {}
     for text in texts:
@@ -231,7 +231,7 @@ def parse_rates(
     for name in rates:
         if name not in {*known, *own}:
             raise InputError(
-                f"--rate {name!r} is no machine type, accelerator or disk type"
+                f"--rate {name!r} is not a machine type, accelerator or disk type"
                 f"{'' if pools is None else ' of this job'}{nearest(name, own or known)}"
             )
     return rates
