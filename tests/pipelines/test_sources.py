@@ -97,8 +97,8 @@ def test_other_sources_are_left_as_they_are(source):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"source": "images:nowhere"}, "/nowhere does not exist; understood are <class>/<image>"),
-        ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; understood"),
+        ({"source": "images:nowhere"}, "/nowhere does not exist; use <class>/<image>"),
+        ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; use <class>"),
         ({"source": "images:~nobody-here/photos"}, "write the folder out"),
         ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long)"),
         ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a file"),

@@ -72,8 +72,8 @@ def _check_record(dataset: Dataset, uri: str) -> None:
     if misfit:
         found, described = misfit
         raise InputError(
-            f"a record of {uri} has {found}, {dataset.uri}/{FILE_NAME} describes {described}; run "
-            "create_tfrecords again"
+            f"a record of {uri} has {found}, but {dataset.uri}/{FILE_NAME} describes {described}; "
+            "run create_tfrecords again"
         )
 
 

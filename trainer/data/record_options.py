@@ -56,7 +56,7 @@ class RecordOptions:
     )
     columns: list[dict] = option(
         [],
-        help="Columns of a table that the model is given, as a JSON list of objects with name, "
+        help="Columns of a table that the model takes, as a JSON list of objects with name, "
         "type (numeric, bucketized, identity, vocabulary or hashed) and the type's own options.",
     )
     crosses: list[dict] = option(
@@ -97,7 +97,7 @@ class RecordOptions:
     augmentation_operations: list[str] = operations_option()
     augmentation_variants: int = option(
         1,
-        help="Augmented copies of each training image beside the original, with "
+        help="Augmented copies of each training image in addition to the original, with "
         "augmentation=records.",
         minimum=1,
         maximum=64,
@@ -115,7 +115,7 @@ class RecordOptions:
     records_store: str = option(
         "",
         help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
-        "with equal options is copied where none of its examples changed; empty: all are written.",
+        "with equal options is copied if none of its examples changed; empty: all are written.",
     )
     max_rejected_fraction: float = option(
         0.01,

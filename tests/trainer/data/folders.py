@@ -1,4 +1,4 @@
-"""Folders of small pictures, and what became of them in the records."""
+"""Folders of small pictures, and their records."""
 
 import hashlib
 from pathlib import Path
@@ -35,7 +35,7 @@ def two_classes(root: Path, count: int = 40) -> Path:
 
 
 def write(source: Path | str, output: Path | str, **options) -> Dataset:
-    """create_tfrecords on a folder of images, 16x16 raw unless told otherwise, in silence."""
+    """Run create_tfrecords on a folder of images, by default 16x16 raw, without output."""
     text = f"images:{source}" if isinstance(source, Path) else source
     values = {"image_size": SIZE, "encoding": "raw", **options}
     return create_tfrecords(

@@ -47,7 +47,7 @@ def run(options: RecordOptions, output: Path, threshold: str = ALONE) -> None:
 
 
 def wait_for(output: Path, shards: int, process: subprocess.Popen) -> None:
-    """Returns when so many shards are whole, or the process has ended."""
+    """Return when this number of shards is complete, or the process has ended."""
     while process.poll() is None and len(list(output.glob("*.tfrecord"))) < shards:
         time.sleep(0.002)
 
@@ -60,10 +60,10 @@ def kill_and_finish(
     moments: list[int],
     dice: random.Random,
 ) -> None:
-    """Kills the writing soon after each of `moments` (whole shards), then lets it finish.
+    """Kill the writing soon after each of `moments` (complete shards), then let it finish.
 
-    Whatever has a shard's name at any time has the bytes of `expected`, and so has all at the
-    end. No process is left behind.
+    Check that any file with a shard's name has the bytes of `expected`, at any time and at the
+    end, and that no process remains.
     """
     kills = 0
     for shards in moments:

@@ -26,7 +26,7 @@ def options_of(source: Path, size: int = 64) -> RecordOptions:
 
 
 def kill_after(shards: int, options: RecordOptions, output: Path) -> None:
-    """Starts to write, and kills that once so many shards are whole."""
+    """Start to write, and kill the process once this number of shards is complete."""
     process = killing.start(options, output, ALONE)
     killing.wait_for(output, shards, process)
     process.kill()

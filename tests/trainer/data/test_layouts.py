@@ -74,6 +74,6 @@ def test_class_folders_of_folders_alone_are_refused(tmp_path, folders):
     (tmp_path / "in" / inner / ".DS_Store").write_bytes(b"\0")
     message = refused(tmp_path / "in", tmp_path / "out")
     assert re.search(rf"has .*{inner}/.* for classes, but \w+/ holds only folders \(cats", message)
-    assert "understood are <class>/<image>, and <split>/<class>/<image>" in message
+    assert "use <class>/<image>, or <split>/<class>/<image>" in message
     assert "training_set, test_set" in message
     assert nothing_to_trust(tmp_path / "out")

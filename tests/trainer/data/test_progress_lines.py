@@ -28,7 +28,7 @@ def test_a_line_about_every_second_says_how_far_how_fast_and_how_long_still():
 @pytest.mark.parametrize(
     ("unit", "total", "done", "line"),
     [
-        # The time left is not told before anything is done.
+        # The time left is not shown before anything is done.
         ("images", {"total": 9}, 0, "0/9 images, 0 images/s"),
         ("images", {}, 3000, "3,000 images listed, 1,500 images/s"),
         ("rows", {}, 1, "1 row listed, 0 rows/s"),

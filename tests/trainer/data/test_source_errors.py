@@ -117,8 +117,8 @@ def test_output_under_a_file_is_refused(tmp_path):
 
 def test_output_within_the_source_is_refused(tmp_path):
     source = two_classes(tmp_path / "in", 10)
-    assert "lie within each other" in refused(source, source / "out")
-    assert "lie within each other" in refused(source, tmp_path)
+    assert "overlap; write to another folder" in refused(source, source / "out")
+    assert "overlap; write to another folder" in refused(source, tmp_path)
 
 
 def test_augmented_records_without_operations_are_refused(tmp_path):

@@ -18,7 +18,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"columns": ["miles"]}, "columns='miles' is not a JSON object"),
         ({"columns": [{"type": "numeric"}]}, "columns[0]: 'name' is missing"),
         ({"columns": [{"name": "a", "type": "numerc"}]}, "did you mean 'numeric'?"),
-        ({"columns": [NUMBER, NUMBER]}, "columns: 'miles' is there twice"),
+        ({"columns": [NUMBER, NUMBER]}, "columns: 'miles' is listed twice"),
         ({"columns": [{**NUMBER, "lgo": True}]}, "a numeric column takes no 'lgo'; did you mean"),
         ({"columns": [{**NUMBER, "buckets": 3}]}, "a numeric column takes no 'buckets'"),
         ({"columns": [{**NUMBER, "quantiles": 1.5}]}, "quantiles=1.5 is not a whole number"),

@@ -143,7 +143,7 @@ class SourceKind:
 
     @classmethod
     def uri(cls, place: str) -> str:
-        """Return the URI of the files; empty if `place` is none."""
+        """Return the URI of the files; empty if `place` is not a URI."""
         return place if cls.place == "URI" else ""
 
 
@@ -267,8 +267,8 @@ def _own(name: str) -> type[SourceKind] | None:
     except Exception as error:  # The user's code may raise any.
         reason = first_line(error) or type(error).__name__
         raise InputError(
-            f"source={name!r}: module {module} can't be imported: {reason}; it must lie in the "
-            "working folder or be installed, and in the image be copied to /app"
+            f"source={name!r}: module {module} can't be imported: {reason}; it must be in the "
+            "working folder or installed, and in the image it must be copied to /app"
         ) from None
     if not found:
         raise InputError(

@@ -35,8 +35,8 @@ _SIGNATURE = re.compile(
 )
 """The first bytes of images that are read."""
 _LAYOUTS = (
-    "understood are <class>/<image>, and <split>/<class>/<image> with folders train, validation "
-    "(or val) and test (or training_set, test_set and the like) and no others"
+    "use <class>/<image>, or <split>/<class>/<image> with folders train, validation (or val) and "
+    "test (or training_set, test_set and the like) and no others"
 )
 
 

@@ -38,10 +38,10 @@ KEYS = {
 
 MEANINGS = {
     "numeric": "a number, normalized; with boundaries or quantiles also a category",
-    "bucketized": "a number, of which only the bucket counts; needs boundaries or quantiles",
+    "bucketized": "a number of which only the bucket is used; needs boundaries or quantiles",
     "identity": "a whole number that is a category, such as an hour; needs buckets",
-    "vocabulary": "text or numbers as names of categories, those that are listed or commonest",
-    "hashed": "text or numbers as names of too many categories for a list; needs buckets",
+    "vocabulary": "text, or numbers used as names: the listed values, or the most common ones",
+    "hashed": "text, or numbers used as names, with too many values for a list; needs buckets",
 }
 """The meaning of each type of column."""
 
@@ -81,15 +81,17 @@ class Column:
         0, help="Buckets with equal shares of the training split; 0: none.", minimum=0
     )
     buckets: int = option(
-        0, help="Ids: of values from 0 to buckets - 1 (identity), or of hashes (hashed).", minimum=0
+        0,
+        help="Number of ids: of values from 0 to buckets - 1 (identity), or of hashes (hashed).",
+        minimum=0,
     )
     values: list[str] = option([], help="The vocabulary; empty: learned from the training split.")
-    size: int = option(1000, help="Most values that are learned, the commonest first.", minimum=1)
+    size: int = option(1000, help="Most values that are learned, the most common first.", minimum=1)
     minimum_count: int = option(
         1, help="Rows that a value must have in the training split to be learned.", minimum=1
     )
     embedding: int = option(
-        0, help="Dimension of the embedding in the deep part; 0: an indicator an id.", minimum=0
+        0, help="Dimension of the embedding in the deep part; 0: one indicator per id.", minimum=0
     )
 
     @property
@@ -289,7 +291,7 @@ def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> No
 def _check_unique(what: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{what}: {name!r} is there twice; name it once")
+            raise InputError(f"{what}: {name!r} is listed twice; list it once")
 
 
 def _built(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:

@@ -46,7 +46,7 @@ class TableKind(SourceKind):
         return Table(cls(place, schema), schema, options)
 
     def blocks(self, file: int) -> Iterator[Any]:
-        """Yield the blocks of the file with this index, for `read`; each has it as its `file`."""
+        """Yield the blocks, for `read`, of the file with this index, which is their `file`."""
         raise NotImplementedError
 
     def read(self, block: Any) -> Rows:

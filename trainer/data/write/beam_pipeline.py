@@ -192,7 +192,7 @@ class RecordsPipeline:
         return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
-        """Yield the plan and make room for the data set; raise InputError if it is useless."""
+        """Yield the plan and make room for the data set; raise InputError if that is useless."""
         source = self._concluded(totals)
         checks.check_rejections(totals.rejections, totals.given, self.options, source.unit)
         checks.check_counts(totals.counts, source, self.options)

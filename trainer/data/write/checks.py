@@ -24,8 +24,7 @@ def check_apart(source_uri: str, output_uri: str) -> None:
     )
     if first.startswith(second) or second.startswith(first):
         raise InputError(
-            f"the output {output_uri} and the source {source_uri} lie within each other; "
-            "write to another folder"
+            f"the output {output_uri} and the source {source_uri} overlap; write to another folder"
         )
 
 

@@ -117,7 +117,7 @@ class RunOnDataflow:
             return
         # This reads the job's messages and keeps the worst one.
         self._runner.poll_for_job_completion(self._runner, self._result, None)
-        reason = getattr(self._runner, "last_error_msg", None) or "no message says why"
+        reason = getattr(self._runner, "last_error_msg", None) or "no reason given"
         raise RuntimeError(
             f"{self.name} ended as {self._state}: {_line(reason)}; {self.link}; run again: "
             "complete shards are kept"
@@ -146,7 +146,7 @@ def _start_in_one_line() -> Iterator[None]:
 
 
 def _line(error: object) -> str:
-    """Return an error on one line; of a stack trace, what was raised."""
+    """Return an error on one line; of a stack trace, only the exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         lines = lines[-1:]
