@@ -1,1 +1,1 @@
-"""A Vertex AI of this machine: custom jobs and a Model Registry."""
+"""An emulator of Vertex AI's API, which runs its jobs on this machine."""

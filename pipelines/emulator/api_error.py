@@ -1,4 +1,4 @@
-"""Errors as Google's APIs answer them."""
+"""Errors in the form in which Google's APIs return them."""
 
 _HTTP_CODES = {
     "INVALID_ARGUMENT": 400,
@@ -14,11 +14,11 @@ _HTTP_CODES = {
 
 
 class ApiError(Exception):
-    """An error that a request is answered with.
+    """An error that a request ends with.
 
     Attributes:
         status: name of a google.rpc.Code.
-        code: of HTTP; default: the one that belongs to the status.
+        code: HTTP status code; default: the one for `status`.
     """
 
     def __init__(self, status: str, message: str, code: int = 0) -> None:
@@ -27,15 +27,15 @@ class ApiError(Exception):
 
     @property
     def json(self) -> dict[str, object]:
-        """The answer's body: google.rpc.Status, as REST shows it."""
+        """Return the response's body: a google.rpc.Status as JSON."""
         return {"error": {"code": self.code, "message": str(self), "status": self.status}}
 
 
 def invalid(message: str) -> ApiError:
-    """Return the error of a request that is wrong in itself."""
+    """Return the error for a request that is invalid in any state."""
     return ApiError("INVALID_ARGUMENT", message)
 
 
 def not_found(name: str) -> ApiError:
-    """Return the error of a request for a resource that does not exist."""
+    """Return the error for a request for a resource that does not exist."""
     return ApiError("NOT_FOUND", f"{name} is not found.")

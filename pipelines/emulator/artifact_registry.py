@@ -1,4 +1,4 @@
-"""Artifact Registry's repository of pipelines: packages, versions named by content, and tags.
+"""Artifact Registry's repository of pipelines: packages, versions named by digest, and tags.
 
 https://docs.cloud.google.com/artifact-registry/docs/kfp
 """
@@ -18,10 +18,10 @@ _PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"
 
 
 class ArtifactRegistry:
-    """Keeps compiled pipelines.
+    """Stores compiled pipelines.
 
     Attributes:
-        packages: content of versions, and version of tags, by the package's name.
+        packages: by name, the content of each version and the version of each tag.
     """
 
     routes = (
@@ -93,7 +93,7 @@ def parts_of(request: HttpRequest) -> list[Any]:
 
 
 def form(request: HttpRequest) -> dict[str, bytes]:
-    """Return the fields of a form, by name."""
+    """Return the fields of a multipart form, by name."""
     return {
         part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
         for part in parts_of(request)

@@ -1,4 +1,4 @@
-"""Jobs that processes of this machine work on: what training and batch prediction share."""
+"""Jobs executed by processes on this machine: the base of training and batch prediction."""
 
 import threading
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
 
 
 class BackgroundJob:
-    """Works on a job, in a thread of its own.
+    """Runs a job in its own thread.
 
     Args:
         labels: of the job.
 
     Attributes:
-        launched_by: the pipeline's task whose launcher created the job; empty if none did.
-        cancelled: set once nobody wants its result.
-        error: why it failed, as Vertex AI puts it; empty otherwise.
+        launched_by: the pipeline task whose launcher created the job; empty if none did.
+        cancelled: set once the job is to be cancelled.
+        error: why it failed, in Vertex AI's words; empty otherwise.
     """
 
     def __init__(self, labels: Mapping[str, str]) -> None:
@@ -35,32 +35,32 @@ class BackgroundJob:
 
     @property
     def state(self) -> str:
-        """QUEUED, PENDING, RUNNING, then one of `ENDED`."""
+        """Return QUEUED, PENDING, RUNNING or one of `ENDED`."""
         raise NotImplementedError
 
     @property
     def processes(self) -> list[Process]:
-        """Its processes, those that have ended, too."""
+        """Return the job's processes, including those that have ended."""
         raise NotImplementedError
 
     def run(self) -> None:
-        """Bring the job to a final state, in which no process of it is left."""
+        """Run the job to a final state, in which it has no process left."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Run in the background."""
+        """Start running in the background."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the final state."""
+        """Wait until the job is in a final state."""
         self._thread.join()
 
     def cancel(self) -> None:
-        """Have it end, with a grace; returns at once."""
+        """Ask the job to end, with a grace period; don't wait for it."""
         self.cancelled.set()
 
     def kill(self) -> None:
-        """Have it end at once."""
+        """Cancel the job and kill its processes."""
         self.cancel()
         for process in self.processes:
             process.kill()
@@ -70,11 +70,11 @@ J = TypeVar("J", bound=BackgroundJob)
 
 
 class BackgroundJobs(Resources, Generic[J]):
-    """Resources that jobs work on; a context manager, which cancels them when it is left.
+    """Resources that jobs run for; a context manager that cancels the jobs on exit.
 
     Attributes:
-        jobs: every job that was taken, in order of creation.
-        refusals: the reason for each job that was not.
+        jobs: every job that was accepted, in order of creation.
+        refusals: the reason for each job that was refused.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -104,7 +104,7 @@ class BackgroundJobs(Resources, Generic[J]):
             job.cancel()
 
     def kill(self) -> None:
-        """End every process at once."""
+        """Cancel every job and kill its processes."""
         for job in self.jobs:
             job.kill()
 

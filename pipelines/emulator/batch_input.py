@@ -1,10 +1,10 @@
 """The instances of a BatchPredictionJob's input, as Vertex AI sends them to a model's container.
 
 jsonl            each line's value
-csv              each row but the first, which is the header, as a list: text in double quotes, all
-                 else as a number. No page says what an empty cell without quotes is; here it is ""
-tf-record        each record as {"b64": ...}; tf-record-gzip: of compressed files
-file-list        each line's file as {"b64": ...}
+csv              each row after the header as a list: a cell in double quotes is text, any other
+                 a number. An empty cell without quotes is not documented; here it is ""
+tf-record        each record as {"b64": ...}; tf-record-gzip: the same from compressed files
+file-list        each listed file as {"b64": ...}
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
 """
@@ -26,9 +26,9 @@ class Instance(NamedTuple):
     """An instance of the input.
 
     Attributes:
-        shown: by what the output names it.
-        sent: to the container.
-        error: why it can't be sent; empty where it can.
+        shown: its representation in the output.
+        sent: its representation in the request to the container.
+        error: why it can't be sent; empty if it can.
     """
 
     shown: Any
@@ -41,10 +41,10 @@ def instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
 
     Args:
         kind: one of `READERS`.
-        uris: of files, or patterns of them, gs:// or local.
+        uris: files or patterns, gs:// or local.
 
     Raises:
-        InputError: no such file, or it can't be read.
+        InputError: a pattern matches no file, or a file can't be read.
     """
     for uri in uris:
         found = sorted(storage.matching(uri))
@@ -108,7 +108,7 @@ def _records_of(content: bytes, uri: str) -> Iterator[Instance]:
             sent = _b64(record)
             yield Instance(sent, sent)
     except DamagedFileError:
-        raise InputError(f"{uri} is damaged, or no TFRecord file") from None
+        raise InputError(f"{uri} is damaged, or not a TFRecord file") from None
 
 
 def _files(uri: str) -> Iterator[Instance]:
@@ -130,4 +130,4 @@ READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
     "tf-record-gzip": _compressed_records,
     "file-list": _files,
 }
-"""Of each format of files."""
+"""The reader of each file format."""

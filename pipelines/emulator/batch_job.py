@@ -1,9 +1,9 @@
-"""A BatchPredictionJob on this machine: this project's server as each replica's container.
+"""A BatchPredictionJob on this machine, with this project's model server as each replica.
 
-Each replica's server loads the model; batches of the input are sent to whichever is idle, and
-the answers written as Vertex AI writes them:
+Each replica's server loads the model. Batches of the input go to the next idle server, and the
+predictions are written in Vertex AI's format, one JSON object per line:
 
-    prediction.results-00000-of-00002              {"instance": ..., "prediction": ...} a line
+    prediction.results-00000-of-00002              {"instance": ..., "prediction": ...}
     prediction.errors_stats-00000-of-00002         {"instance": ..., "error": {"code", "message"}}
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
@@ -31,19 +31,19 @@ from trainer.data import storage
 from trainer.errors import InputError
 
 BATCH_SIZE = 64
-"""Instances a request, unless the job says otherwise."""
+"""Instances per request, unless the job sets it."""
 _LOAD_SECONDS = 40 * 60.0
 _POLL_SECONDS = 0.1
 
 
 class BatchJob(BackgroundJob):
-    """Runs a BatchPredictionJob that `batch_rules.check` has let pass.
+    """Runs a BatchPredictionJob that `batch_rules.check` has accepted.
 
     Args:
-        message: the job, which is kept up to date.
-        model: the version of the registry that answers.
-        directory: for the log of each replica's server.
-        keep: is called after each change of the message.
+        message: the job, which is updated in place.
+        model: the version in the registry that predicts.
+        directory: takes the log of each replica's server.
+        keep: called after each change of the message.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class BatchJob(BackgroundJob):
         return [server.process for server in self._servers]
 
     def run(self) -> None:
-        """Predict by servers, to the job's end."""
+        """Start the servers and predict to the end of the input."""
         stats = self.message.completion_stats
         code = 0
         try:
@@ -91,7 +91,7 @@ class BatchJob(BackgroundJob):
                     )
         except InputError as error:
             self.error, code = str(error), INVALID_CODE
-        # Whatever it is: a job without a final state would be waited for without end.
+        # Any error: clients wait until the job has a final state.
         except Exception as error:
             self.error, code = f"{type(error).__name__}: {error}", INTERNAL_CODE
         for process in self.processes:
@@ -108,12 +108,16 @@ class BatchJob(BackgroundJob):
             self._set("SUCCEEDED")
 
     def _chunks(self) -> Iterator[list[Instance]]:
-        """Return the input in batches; its first is read, so that no server starts for nothing."""
+        """Return the input in batches; read the first instance, to fail before servers start."""
         config = self.message.input_config
         if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
-            raise InputError("there is no BigQuery on this machine; give files, or run it there")
+            raise InputError(
+                "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
+            )
         if self.message.instance_config:
-            raise InputError("instance_config is for BigQuery, which is not on this machine")
+            raise InputError(
+                "instance_config is for BigQuery, which is not available on this machine"
+            )
         found = instances(config.instances_format, list(config.gcs_source.uris))
         first = list(itertools.islice(found, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
@@ -135,7 +139,7 @@ class BatchJob(BackgroundJob):
         )
 
     def _predict(self, chunks: Iterator[list[Instance]]) -> None:
-        """Write what the servers answer, each into files of its own."""
+        """Write the predictions, with one pair of files per server."""
         folder, count = self._output_directory(), len(self._servers)
         storage.make_folder(folder)
         self.message.output_info.gcs_output_directory = folder
@@ -164,7 +168,7 @@ class BatchJob(BackgroundJob):
                 self._count(len(answers), [message for _, message in failed])
 
     def _answers(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
-        """Return a server's predictions, or none and why: a request is answered as a whole."""
+        """Return a server's predictions and "", or [] and the error of the whole request."""
         status, content = server.ask({"instances": [one.sent for one in sound]})
         predictions = content.get("predictions", [])
         if status != 200 or len(predictions) != len(sound):

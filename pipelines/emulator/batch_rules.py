@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on a BatchPredictionJob."""
+"""Vertex AI's checks of a BatchPredictionJob."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from pipelines.emulator.endpoint_rules import check_machine
 from pipelines.emulator.field_rules import check_choice, check_required, refuse, refuse_state
 
 FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
-"""Of instances, for a model that was trained by custom code."""
+"""Formats of instances for a custom-trained model."""
 _OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
 _WITH_FIELDS = ("jsonl", "bigquery", "tf-record", "tf-record-gzip")
 _LONGEST_URI = 2000
@@ -33,7 +33,7 @@ def check(job: Any, parent: str) -> None:
 
 
 def check_model(job: Any, parent: str) -> None:
-    """Refuse no model and two, and a model of another region."""
+    """Refuse a job with no model or two, or with a model of another region."""
     both_or_none = bool(job.model) == ("unmanaged_container_model" in job)
     refuse(both_or_none, "exactly one of model and unmanaged_container_model must be set")
     elsewhere = job.model and not job.model.startswith(f"{parent}/models/")
@@ -41,7 +41,7 @@ def check_model(job: Any, parent: str) -> None:
 
 
 def check_input(config: Any) -> None:
-    """Refuse a format that models do not have, another source than its own, and a misnamed one."""
+    """Refuse an unknown input format, or a source that is malformed or not of that format."""
     kind = config.instances_format
     check_choice("instances_format", kind, FORMATS)
     source = "bigquery_source" if kind == "bigquery" else "gcs_source"
@@ -56,7 +56,7 @@ def check_input(config: Any) -> None:
 
 
 def check_output(config: Any) -> None:
-    """Refuse a format of predictions that there is not, or without its destination."""
+    """Refuse an unknown output format, or one without its destination."""
     kind = config.predictions_format
     check_choice("predictions_format", kind, _OUTPUT_FORMATS)
     destination = "bigquery_destination" if kind == "bigquery" else "gcs_destination"
@@ -71,7 +71,7 @@ def check_output(config: Any) -> None:
 
 
 def check_bigquery(job: Any) -> None:
-    """Refuse a customer's key with BigQuery, and files of predictions for a table's instances."""
+    """Refuse a customer-managed key with BigQuery, and BigQuery input with another output."""
     formats = (job.input_config.instances_format, job.output_config.predictions_format)
     with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
     refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")
@@ -80,7 +80,7 @@ def check_bigquery(job: Any) -> None:
 
 
 def check_instance_config(config: Any, instances_format: str) -> None:
-    """Refuse another type of instance, and fields where the format has none or they contradict."""
+    """Refuse an unknown instance type, and fields that contradict or that the format lacks."""
     kind, where = config.instance_type, "instance_config"
     if kind:
         check_choice(f"{where}.instance_type", kind, ("object", "array"))
@@ -96,7 +96,7 @@ def check_instance_config(config: Any, instances_format: str) -> None:
 
 
 def check_replicas(resources: Any) -> None:
-    """Refuse a job without a machine, or one that starts with more replicas than it may have."""
+    """Refuse a job without a machine, or with more starting replicas than its maximum."""
     check_machine(resources, "batch_prediction_job")
     first, most = resources.starting_replica_count, resources.max_replica_count
     most = most or DEFAULT_MAX_REPLICAS
@@ -109,7 +109,7 @@ def check_ended(name: str, state: str) -> None:
 
 
 def _check_place(uri: str, field: str) -> None:
-    # On this machine a path stands for what is in a bucket.
+    # On this machine a local path stands in for an object.
     elsewhere = not uri.startswith(("gs://", "/"))
     refuse(elsewhere, f"{field}: {uri!r} is not a Cloud Storage URI, gs://BUCKET/OBJECT")
 

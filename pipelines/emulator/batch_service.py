@@ -1,4 +1,4 @@
-"""JobService's BatchPredictionJobs, answered by servers on this machine."""
+"""JobService's BatchPredictionJobs, run by model servers on this machine."""
 
 import pathlib
 from typing import Any
@@ -16,9 +16,9 @@ class BatchService(BackgroundJobs[BatchJob]):
     """Runs BatchPredictionJobs.
 
     Args:
-        directory: keeps a folder of logs for each job.
-        models: whose versions answer.
-        folder: keeps the jobs beyond this process; None: memory alone.
+        directory: takes a folder of logs for each job.
+        models: holds the models that predict.
+        folder: stores the jobs beyond this process; None: they are kept in memory only.
     """
 
     kind = "BatchPredictionJob"
@@ -49,7 +49,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         batch_rules.check_ended(job.name, job.state.name.removeprefix("JOB_STATE_"))
 
     def cancel_batch_prediction_job(self, request: Any) -> None:
-        """Ask a job to end; one that has ended is left as it is."""
+        """Ask a job to end; do nothing if it has ended."""
         self.find(request.name)
         for job in self.jobs:
             if job.message.name == request.name:

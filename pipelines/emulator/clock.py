@@ -1,10 +1,10 @@
-"""The time of the emulator, which can be wound forward."""
+"""The emulator's clock, which can be set forward."""
 
 import datetime
 
 
 class Clock:
-    """Goes as the machine's, ahead of it by what it was wound."""
+    """The machine's clock plus an offset."""
 
     def __init__(self) -> None:
         self._ahead = datetime.timedelta()
@@ -13,5 +13,5 @@ class Clock:
         return datetime.datetime.now(datetime.timezone.utc) + self._ahead
 
     def forward(self, ahead: datetime.timedelta) -> None:
-        """Wind it forward."""
+        """Set the clock forward."""
         self._ahead += ahead

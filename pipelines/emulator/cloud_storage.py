@@ -1,4 +1,4 @@
-"""The part of Cloud Storage's JSON API that commands need.
+"""The part of Cloud Storage's JSON API that the commands use.
 
 https://docs.cloud.google.com/storage/docs/json_api
 """
@@ -24,7 +24,7 @@ Buckets = Mapping[str, MutableMapping[str, bytes]]
 
 
 class CloudStorage:
-    """Serves buckets: the content of objects by their name."""
+    """Serves buckets: mappings of object names to contents."""
 
     routes = (
         ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)", "GetBucket"),
@@ -43,12 +43,12 @@ class CloudStorage:
         return {"name": request.match["bucket"], "location": self.location}
 
     def get_bucket_policy(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the bindings of a bucket: none, for nobody is asked who they are here."""
+        """Return no bindings: the emulator checks no permissions."""
         self._bucket(request)
         return {"version": 3, "bindings": []}
 
     def list_objects(self, request: HttpRequest) -> dict[str, Any]:
-        """Return a page of the objects with a prefix that match a glob, in the order of names."""
+        """Return a page of the objects that match a prefix and a glob, sorted by name."""
         query, bucket = request.query, self._bucket(request)
         glob = re.escape(query.get("matchGlob", "**")).replace(r"\*\*", ".*")
         pattern = re.compile(glob.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"))
@@ -81,7 +81,7 @@ class CloudStorage:
         description, content = (part.get_payload(decode=True) for part in parts_of(request))
         name, bucket = json.loads(description)["name"], self._bucket(request)
         if request.query.get("ifGenerationMatch") == "0" and name in bucket:
-            raise ApiError("FAILED_PRECONDITION", f"{name} is there already", 412)
+            raise ApiError("FAILED_PRECONDITION", f"{name} already exists", 412)
         bucket[name] = content
         return _object(request, name, content)
 
@@ -97,7 +97,7 @@ class CloudStorage:
 
 
 class FolderBuckets(dict[str, MutableMapping[str, bytes]]):
-    """Buckets that are the folders of a folder; each is there as soon as it is asked for."""
+    """Buckets that are subfolders of a folder; every bucket with a valid name exists."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder

@@ -1,9 +1,9 @@
-"""Children of a run as containers of the pipeline's image, as Vertex AI runs them.
+"""Components and replicas of a run as containers of the pipeline's image, as on Vertex AI.
 
-The image's own user, interpreter, packages and code; of this machine they see the folder of
-runs, what the sources name, and nothing of its environment. Replicas have a network of
-their own, in which they find each other by name; components share this machine's, where the
-Model Registry of the run answers.
+They use the image's user, interpreter, packages and code. Of this machine they see the folder of
+runs and the paths that the sources name, and no environment variables. Replicas share a private
+network, in which they reach each other by name. Components use this machine's network, which
+the run's Model Registry listens on.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ from trainer.errors import InputError
 ENGINES = ("docker", "podman")
 LABEL = "vertex-tensorflow-training-run"
 PORT = 2222
-"""Of every replica, as on Vertex AI."""
+"""Port of every replica, as on Vertex AI."""
 _ROOT = pathlib.Path(__file__).parents[2]
 _CODE = ("components", "trainer")
-"""What of the project an image holds."""
+"""The project's packages that an image holds."""
 _COMMAND_SECONDS = 60
 _MEMORY_SECONDS = 0.5
 
 
 class ContainerProcess(Process):
-    """A container, and the engine's client that started it and passes its signals on."""
+    """The engine's client process, which runs a container and forwards signals to it."""
 
     def __init__(self, engine: str, name: str, command: Sequence[str], **others: Any) -> None:
         self._engine, self._name = engine, name
@@ -40,7 +40,7 @@ class ContainerProcess(Process):
         super().__init__(command, **others)
 
     def kill(self) -> None:
-        # The client's death would leave the container running.
+        # Killing only the client would leave the container running.
         if not _succeeds(self._engine, "kill", self._name):
             super().kill()
 
@@ -55,14 +55,14 @@ class ContainerProcess(Process):
 
 
 class Containers:
-    """Starts containers for one run; a context manager, which leaves none behind.
+    """Starts containers for one run; a context manager that removes them on exit.
 
     Args:
-        engine: docker or podman, as `engine_with` has chosen it.
+        engine: docker or podman, as returned by `engine_with`.
         image: of the components.
-        run_name: of the run, unique on this machine.
+        run_name: unique on this machine.
         mounts: folders that containers see at the same path, and whether they may write.
-        guardian: removes them where the run's own process is killed.
+        guardian: removes the containers if this process is killed.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Containers:
     ) -> None:
         self.engine = engine
         self._image = image
-        # Names of containers and networks must not begin otherwise.
+        # Names of containers and networks allow only these characters.
         self._run = re.sub(r"[^a-zA-Z0-9_.-]", "-", run_name)
         self._label = f"{LABEL}={self._run}"
         self._guardian = guardian
@@ -87,7 +87,7 @@ class Containers:
         ]
 
     def __enter__(self) -> "Containers":
-        # A machine that went down has left those of the attempt before.
+        # A machine that went down has left the containers of the previous attempt.
         self.__exit__()
         created = _call(self.engine, "network", "create", "--label", self._label, self._run)
         if created.returncode:
@@ -114,12 +114,12 @@ class Containers:
         """Start a component of the pipeline or a replica.
 
         Args:
-            replica_of: image of a replica, which the others reach at `<name>:PORT`; empty: a
-                component.
+            replica_of: image of a replica, which the other replicas reach at `<name>:PORT`;
+                empty: this is a component.
         """
         self._count += 1
         unique = f"{self._run}-{name}-{self._count}"
-        # All users of the machine can read a command line.
+        # Every user of the machine can read a command line.
         secret = {key: value for key, value in environment.items() if key == TOKEN_VARIABLE}
         public = [f"--env={k}={v}" for k, v in environment.items() if k not in secret]
         arguments = [self.engine, "run", "--rm", "--log-driver=none", f"--name={unique}"]
@@ -129,7 +129,7 @@ class Containers:
             arguments += [f"--network={self._run}", f"--network-alias={name}", f"--hostname={name}"]
         else:
             arguments += ["--network=host"]
-        # A command takes the place of the image's entry point, as on Vertex AI.
+        # The command replaces the image's entry point, as on Vertex AI.
         image = replica_of or self._image
         arguments += ["--entrypoint", command[0], image, *command[1:]]
         variables = {**os.environ, **secret}
@@ -137,7 +137,7 @@ class Containers:
         return ContainerProcess(self.engine, unique, arguments, **others)
 
     def _removal(self) -> str:
-        """Shell commands that remove the run's containers, then its network."""
+        """Return shell commands that remove the run's containers, then its network."""
         mine = f"{self.engine} ps --all --quiet --filter label={self._label}"
         return (
             f"for id in $({mine}); do {self.engine} rm --force $id; done; "
@@ -146,14 +146,17 @@ class Containers:
 
 
 def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
-    """Return what a run's containers see: its folder of runs, local paths among the arguments."""
+    """Return the folders that a run's containers mount, and whether each is writable.
+
+    These are the folder of runs, writable, and the local paths among the arguments.
+    """
     found = {runs_directory.resolve(): True}
-    # A file of weights is in the model's options.
+    # The model's options may name a file of weights.
     values = [v for one in arguments for v in (one.values() if isinstance(one, dict) else [one])]
     for value in values:
         location = value.rpartition(":")[2] if isinstance(value, str) else ""
         if location.startswith("/") and not location.startswith(("//", "/gcs/")):
-            # A pattern's folder is the first that is there.
+            # For a pattern, mount the nearest folder that exists.
             path = pathlib.Path(location)
             path = next(one for one in (path, *path.parents) if one.exists())
             if path != pathlib.Path("/"):
@@ -162,10 +165,10 @@ def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathl
 
 
 def engine_with(image: str) -> str:
-    """docker or podman, whichever works first, and has `image`.
+    """Return docker or podman, the first that works and has `image`.
 
     Raises:
-        InputError: neither works, or it has no such image.
+        InputError: neither works, or the one that works does not have the image.
     """
     reasons = []
     for name in ENGINES:
@@ -175,7 +178,7 @@ def engine_with(image: str) -> str:
             reasons.append(f"{name} info fails")
         elif not _succeeds(name, "image", "inspect", image):
             raise InputError(
-                f"{name} has no image {image!r}; build it by make image, or name another by "
+                f"{name} has no image {image!r}; build it with make image, or name another with "
                 "compile.py --image"
             )
         else:
@@ -184,9 +187,9 @@ def engine_with(image: str) -> str:
 
 
 def changed_since_built(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
-    """Return the commit that an image was built from, where its code is no longer that of `root`.
+    """Return the commit that an image was built from, if its code differs from that in `root`.
 
-    Empty also where that can't be told: no commit is noted, or git doesn't know it.
+    Return "" if the code is the same, the image names no commit or git doesn't know the commit.
     """
     label = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
     shown = _call(engine, "image", "inspect", "--format", label, image).stdout.strip()

@@ -1,4 +1,4 @@
-"""When a schedule fires: five fields of cron, in a time zone.
+"""Cron expressions of schedules: five fields and a time zone.
 
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.schedules
 """
@@ -18,11 +18,11 @@ _LONGEST_DAYS = 8 * 366
 
 @dataclasses.dataclass(frozen=True)
 class Cron:
-    """The minutes at which something happens.
+    """A parsed cron expression.
 
     Attributes:
-        fields: minutes, hours, days of the month, months, and days of the week from Sunday, 0.
-        either: both kinds of days are limited, so that one of them is enough.
+        fields: minutes, hours, days of the month, months, and days of the week (0 is Sunday).
+        either: both day fields are restricted, so that a match of either is enough.
     """
 
     zone: datetime.tzinfo
@@ -30,7 +30,7 @@ class Cron:
     either: bool
 
     def after(self, moment: datetime.datetime) -> datetime.datetime:
-        """Return the first minute after a moment, in UTC."""
+        """Return the first matching minute after a moment, in UTC."""
         local = moment.astimezone(self.zone).replace(second=0, microsecond=0)
         minutes, hours, days, months, weekdays = self.fields
         for ahead in range(_LONGEST_DAYS):
@@ -44,11 +44,11 @@ class Cron:
                     found = datetime.datetime.combine(day, clock)
                     if found > moment:
                         return found.astimezone(datetime.timezone.utc)
-        raise invalid("cron never comes")
+        raise invalid("cron never matches a time")
 
 
 def parse(text: str) -> Cron:
-    """Return what a schedule's cron means.
+    """Parse a schedule's cron expression.
 
     Raises:
         ApiError: it is not five fields, after an optional TZ=ZONE.

@@ -1,7 +1,7 @@
-"""A CustomJob on this machine: one process a replica, under Vertex AI's rules.
+"""A CustomJob on this machine: one process per replica, under Vertex AI's rules.
 
 The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others are then
-shut down. What follows when a replica fails is in restart_rules.
+shut down. `restart_rules` decides what happens when a replica fails.
 """
 
 import pathlib
@@ -25,21 +25,21 @@ CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
 REQUEST_FILE_NAME = "custom_job.json"
 CANCEL_FILE_NAME = "cancel"
-"""In a job's folder, asks from another process for its end."""
+"""File in a job's folder by which another process cancels the job."""
 _POLL_SECONDS = 0.05
 
 
 class CustomJob(BackgroundJob):
-    """Runs a CustomJob that `job_rules.check` has let pass.
+    """Runs a CustomJob that `job_rules.check` has accepted.
 
     Args:
         request: the CustomJob.
-        directory: a folder of its own, with the files that other processes see it by.
+        directory: the job's folder, with the files that show it to other processes.
 
     Attributes:
         state: QUEUED, PENDING, RUNNING, then SUCCEEDED, FAILED or CANCELLED.
         retries: attempts of the whole job after the first.
-        failed_replica: the one that failed the job, if one did.
+        failed_replica: the replica that failed the job, if any.
     """
 
     state = "QUEUED"
@@ -67,14 +67,14 @@ class CustomJob(BackgroundJob):
         return [replica.process for replica in self.replicas if replica.process]
 
     def run(self) -> None:
-        """Run the replicas, to the job's end."""
+        """Run the replicas to the end of the job."""
         try:
             self._set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
             self._set_state("RUNNING")
             state, self.error = self._watch()
-        # Whatever it is: a job without a final state would be waited for without end.
+        # Any error: clients wait until the job has a final state.
         except Exception as error:
             state, self.error = "FAILED", f"a replica could not be started: {error}"
         cancelled = state == "CANCELLED"
@@ -82,7 +82,7 @@ class CustomJob(BackgroundJob):
         self._set_state(state)
 
     def _watch(self) -> tuple[str, str]:
-        """Wait until the job is decided; return its state and error."""
+        """Wait until the job's result is known; return its state and error."""
         seconds = self._spec.scheduling.timeout.total_seconds()
         deadline = time.monotonic() + seconds if seconds else float("inf")
         asked = self.directory / CANCEL_FILE_NAME
@@ -90,7 +90,7 @@ class CustomJob(BackgroundJob):
             if time.monotonic() > deadline:
                 return "FAILED", (
                     f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "
-                    "timeout, or max_cost where that is what shortened it."
+                    "timeout, or max_cost if that shortened it."
                 )
             for replica in self.replicas:
                 if not replica.is_over:
@@ -108,7 +108,7 @@ class CustomJob(BackgroundJob):
         return "CANCELLED", ""
 
     def _restart(self, replica: Replica) -> bool:
-        """Start a failed replica again, or all of them, where the rules allow it."""
+        """Restart a failed replica, or all replicas, if the rules allow it; return whether."""
         scheduling = self._spec.scheduling
         follows = consequence(
             replica.status,
@@ -137,7 +137,7 @@ class CustomJob(BackgroundJob):
         return True
 
     def _stop(self, grace_seconds: float) -> None:
-        """End all replicas that run, together."""
+        """Terminate all running replicas; kill them after the grace period."""
         running = [
             (replica, replica.process)
             for replica in self.replicas
@@ -151,7 +151,7 @@ class CustomJob(BackgroundJob):
                 deadline = float("inf")
                 for _, process in running:
                     process.kill()
-            # Whichever ends first is seen to have: a view may be looking on.
+            # Note each end when it happens: a view may be showing the job.
             running[0][1].finished.wait(_POLL_SECONDS)
             for replica, _ in running:
                 if replica.is_over:
@@ -164,7 +164,7 @@ class CustomJob(BackgroundJob):
 
     @property
     def snapshot(self) -> job_state.JobState:
-        """The state of the job and its replicas."""
+        """Return the state of the job and its replicas."""
         code = CANCELLED_CODE if self.state == "CANCELLED" else 0
         if self.error:
             code = INTERNAL_CODE if self.failed_replica else TIMEOUT_CODE
@@ -178,5 +178,5 @@ class CustomJob(BackgroundJob):
         )
 
     def _write_state(self) -> None:
-        """Show the state to other processes."""
+        """Write the state to the file that other processes read."""
         job_state.write(self.directory, self.snapshot)

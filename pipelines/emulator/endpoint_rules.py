@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on endpoints and the models deployed to them."""
+"""Vertex AI's checks of endpoints and the models deployed to them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from pipelines.emulator.field_rules import check_id, check_required, refuse, ref
 from trainer.machines.prediction_machines import check_prediction_machine
 
 NEW = "0"
-"""Name, in a traffic split, of the model that the request deploys."""
+"""The ID in a traffic split that stands for the model that the request deploys."""
 
 
 def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
-    """Refuse a model without a machine, and an ID that is taken or of another form."""
+    """Refuse a model without a machine, or with an ID that is malformed or taken."""
     if deployed.id:
         check_id("deployed_model.id", deployed.id)
     if deployed.id in known:
@@ -26,7 +26,7 @@ def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
 
 
 def check_machine(resources: Any, where: str) -> None:
-    """Refuse resources without a machine type on which models predict."""
+    """Refuse resources without a machine type that supports prediction."""
     machine, where = resources.machine_spec, f"{where}.dedicated_resources.machine_spec."
     check_required(machine, where, "machine_type")
     check_prediction_machine(f"{where}machine_type", machine.machine_type)
@@ -47,13 +47,13 @@ def check_idle(endpoint: Any, deployed_id: str) -> None:
 
 
 def check_served(endpoint: Any) -> None:
-    """Refuse to predict by an endpoint none of whose models has traffic.
+    """Refuse to predict with an endpoint that has no model with traffic.
 
-    A request names no deployed model: one without traffic can't be asked.
+    A request names no deployed model, so a model without traffic can't be reached.
     """
     refuse_state(not endpoint.traffic_split, f"{endpoint.name} has no model with traffic")
 
 
 def check_empty(endpoint: Any) -> None:
-    """Refuse to delete an endpoint to which models are deployed."""
+    """Refuse to delete an endpoint that has deployed models."""
     refuse_state(endpoint.deployed_models, f"{endpoint.name} has deployed models")

@@ -1,4 +1,4 @@
-"""EndpointService and PredictionService: endpoints, their deployed models, traffic and answers."""
+"""EndpointService and PredictionService: endpoints, deployed models, traffic and predictions."""
 
 import pathlib
 import random
@@ -13,16 +13,16 @@ from pipelines.emulator.resources import Resources, with_etag
 
 
 class EndpointService(Resources):
-    """Keeps endpoints in `<directory>/endpoints`.
+    """Stores endpoints in `<directory>/endpoints`.
 
     Args:
-        models: whose versions are deployed.
-        servers: of the deployed models; None: they answer nothing.
+        models: holds the models that are deployed.
+        servers: run the deployed models; None: requests for predictions are refused.
     """
 
     kind = "Endpoint"
     updatable = ("traffic_split",)
-    """All that this project changes."""
+    """The only field that this project changes."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class EndpointService(Resources):
         endpoint_rules.check_empty(endpoint)
 
     def deploy_model(self, request: Any) -> Any:
-        """Deploy a model; the operation is done once its server is healthy."""
+        """Deploy a model; return an operation that is done once the server is healthy."""
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
             known = _deployed(endpoint)
@@ -95,7 +95,7 @@ class EndpointService(Resources):
         return self.operations.start(endpoint.name, messages.UndeployModelResponse())
 
     def predict(self, request: Any) -> Any:
-        """Have one of the deployed models answer, chosen by their shares of the traffic alone."""
+        """Return the predictions of a deployed model, chosen at random by share of the traffic."""
         from google.protobuf import json_format
 
         endpoint = self.find(request.endpoint)
@@ -104,7 +104,7 @@ class EndpointService(Resources):
         (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
         deployed = _deployed(endpoint)[chosen]
         if self._servers is None:
-            raise invalid("no model answers on this server")
+            raise invalid("this server runs no model servers")
         body = json_format.MessageToDict(request._pb)
         del body["endpoint"]
         answer = self._servers.ask(*self._server(endpoint.name, deployed), body)
@@ -118,12 +118,12 @@ class EndpointService(Resources):
         return response
 
     def set_monitoring(self, name: str, job: str) -> None:
-        """Note the job that monitors an endpoint; empty: none does."""
+        """Set the job that monitors an endpoint; empty: no job does."""
         with self.changing(name) as endpoint:
             endpoint.model_deployment_monitoring_job = job
 
     def _server(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
-        """Return the name of a deployed model's server, the model and its files."""
+        """Return the name of a deployed model's server, the model and the folder of its files."""
         version = _version(deployed)
         model, artifacts = self._models.find(version), self._models.artifacts(version)
         return f"{endpoint}/{deployed.id}", model, artifacts

@@ -11,27 +11,27 @@ PROJECT = LOCAL_PROJECT
 LOCATION = "local"
 
 ROLES = ("chief", "worker", "ps", "evaluator")
-"""Role of each worker pool, by its position in worker_pool_specs."""
+"""Role of each worker pool, by position in worker_pool_specs."""
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""
-"""Empty where the project is installed: its packages are found as others are."""
+"""Empty if the project is installed: its packages are then on the import path."""
 _VERTEX_PREFIXES = ("AIP_", "CLOUD_ML_")
 _VERTEX_NAMES = ("CLUSTER_SPEC", "TF_CONFIG")
 _FUNCTION = "--function_to_execute"
 _THIS_MACHINE = ("127.0.0.1", "localhost")
 
-# Only defaults: what the user has set wins.
+# Defaults: the user's own values win.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
 
 
 def of_component() -> dict[str, str]:
     """Return the environment of a component's process.
 
-    This interpreter comes first on PATH. A checkout of the project comes first on PYTHONPATH, and
-    the working folder, which may hold models and steps of the user's own, last, in place of the
-    container's image. Nothing that makes a process believe it were a replica is
-    passed on, and no proxy stands between the processes of this machine.
+    This interpreter comes first on PATH. On PYTHONPATH, which stands in for the container's
+    image, a checkout of the project comes first, and the working folder, which may hold the
+    user's own models and steps, last. Variables that mark a replica are dropped, and processes of
+    this machine reach each other without a proxy.
     """
     kept = {
         name: value
@@ -49,14 +49,14 @@ def of_component() -> dict[str, str]:
 
 
 def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that let this machine be reached around `environment`'s proxies."""
+    """Return the variables that exclude this machine from the proxies of `environment`."""
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def here(command: Sequence[str]) -> list[str]:
-    """Return a container's command, with this interpreter and code in place of the image's."""
+    """Return a container's command with this interpreter and code in place of the image's."""
     words = list(command)
     if words and pathlib.PurePath(words[0]).name in ("python", "python3"):
         words[0] = sys.executable
@@ -66,7 +66,7 @@ def here(command: Sequence[str]) -> list[str]:
 
 
 def component_file(command: Sequence[str]) -> pathlib.Path | None:
-    """Return the file of the component that a command names; None where it holds its source."""
+    """Return the file of the component that a command names; None if it contains the source."""
     if command[1:2] != ["-m"] or _FUNCTION not in command:
         return None
     return _ROOT / "components" / f"{command[list(command).index(_FUNCTION) + 1]}.py"

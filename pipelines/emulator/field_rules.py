@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on fields that several resources have."""
+"""Vertex AI's checks of fields that several resources have."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,19 +24,19 @@ _IDS = {
 
 
 def refuse(broken: Any, message: str) -> None:
-    """Raise the error of a request that is wrong in itself, where `broken` is true."""
+    """Raise INVALID_ARGUMENT if `broken` is true."""
     if broken:
         raise invalid(message)
 
 
 def refuse_state(broken: Any, message: str) -> None:
-    """Raise the error of a request that the present state does not allow."""
+    """Raise FAILED_PRECONDITION if `broken` is true."""
     if broken:
         raise ApiError("FAILED_PRECONDITION", message)
 
 
 def check_id(field: str, value: str) -> None:
-    """Refuse an ID of another form than its field's."""
+    """Refuse an ID that does not match its field's pattern."""
     form, shown = _IDS[field]
     refuse(not form.fullmatch(value), f"{field} {value!r} is not {shown}")
 
@@ -48,16 +48,16 @@ def check_required(resource: Any, where: str, *fields: str) -> None:
 
 
 def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
-    """Refuse a value that is none of a field's."""
-    refuse(value not in choices, f"{field} {value!r} is none of {', '.join(choices)}")
+    """Refuse a value that a field does not allow."""
+    refuse(value not in choices, f"{field} {value!r} is not one of {', '.join(choices)}")
 
 
 def check_common(resource: Any, field: str, parent: str, *, named: bool = True) -> None:
-    """Refuse a display name, labels or a key of another form or region.
+    """Refuse an invalid display name, labels or key, or a key of another region.
 
     Args:
         parent: projects/P/locations/L.
-        named: the display name is required.
+        named: whether the display name is required.
     """
     check_required(resource, f"{field}.", *(["display_name"] if named else []))
     check_display_name(resource, field)
@@ -83,17 +83,17 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 
 def check_key(resource: Any, parent: str) -> None:
-    """Refuse a Cloud KMS key that is misnamed, or of another region than that of the resource."""
+    """Refuse a Cloud KMS key that is malformed or not in the resource's region."""
     key = resource.encryption_spec.kms_key_name
     resource_names.check("encryption_spec_key_name", key)
     check_region("encryption_spec_key_name", key, parent)
 
 
 def check_region(kind: str, value: str, parent: str) -> None:
-    """Refuse a key or TensorBoard of another region than that of the resource.
+    """Refuse a key or TensorBoard that is not in the resource's region.
 
     Args:
-        parent: projects/P/locations/L; a run on this machine is in no region.
+        parent: projects/P/locations/L; a run on this machine has no region, and is not checked.
     """
     region = parent.rpartition("/")[2]
     if region != LOCATION:
@@ -101,9 +101,9 @@ def check_region(kind: str, value: str, parent: str) -> None:
 
 
 def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> None:
-    """Refuse an update without a mask, of a field that is fixed, or of an older state.
+    """Refuse an update without a mask, of a fixed field, or with an outdated etag.
 
-    A request without an etag overwrites whatever is there.
+    A request without an etag overwrites any state.
     """
     refuse(not request.update_mask.paths, "update_mask is required")
     for path in request.update_mask.paths:

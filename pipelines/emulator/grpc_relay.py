@@ -1,4 +1,4 @@
-"""An HTTP server whose port takes gRPC, too, as Vertex AI's does."""
+"""An HTTP server whose port also accepts gRPC, as Vertex AI's does."""
 
 import contextlib
 import http.server
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 _PREFACE = b"PRI"
-"""Begins each connection of HTTP/2, which is gRPC's; no method of HTTP/1.1 has this name."""
+"""The first bytes of an HTTP/2 connection, which gRPC uses; no HTTP/1.1 method has this name."""
 _CHUNK = 65536
 
 
 class RelayingServer(http.server.ThreadingHTTPServer):
-    """Answers HTTP/1.1 by a handler, and passes HTTP/2 on to the port of a gRPC server.
+    """Passes HTTP/1.1 to a handler, and relays HTTP/2 to the port of a gRPC server.
 
     Args:
-        grpc_port: returns the port once the gRPC server listens there.
+        grpc_port: waits until the gRPC server listens; returns its port.
     """
 
     daemon_threads = True
@@ -39,7 +39,7 @@ class RelayingServer(http.server.ThreadingHTTPServer):
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Send what one socket receives on by another, until either is closed."""
+    """Forward what one socket receives to another, until either is closed."""
     with contextlib.suppress(OSError):
         while content := source.recv(_CHUNK):
             target.sendall(content)

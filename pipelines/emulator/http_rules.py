@@ -1,7 +1,7 @@
-"""REST requests to the protos of google.cloud.aiplatform.v1, by the rules of Google's own clients.
+"""Conversion of REST requests to the protos of google.cloud.aiplatform.v1.
 
-Which path and verb belong to a method is read from the REST transports of
-google-cloud-aiplatform, which are generated from the API's google.api.http annotations.
+The path and verb of each method come from the REST transports of google-cloud-aiplatform,
+which are generated from the API's google.api.http annotations.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ class Method:
     """A method of a service.
 
     Attributes:
-        service: its full name, as gRPC has it.
-        request: type of its request; a proto message, or proto-plus' wrapper of one.
+        service: the full name, as in gRPC.
+        request: type of the request: a proto message, or proto-plus's wrapper of one.
         paths: HTTP verb, pattern of the path, and field that the body fills (* for all).
     """
 
@@ -34,10 +34,10 @@ class Method:
     paths: tuple[tuple[str, re.Pattern[str], str], ...]
 
     def parse(self, verb: str, url: str, body: bytes) -> Any | None:
-        """Return the request that a REST request stands for; None if it is for another method.
+        """Convert a REST request to this method's; return None if it is for another method.
 
         Raises:
-            ApiError: it is no such request.
+            ApiError: the URL matches, but the content does not.
         """
         parts = urlsplit(url)
         for wanted, pattern, field in self.paths:
@@ -82,7 +82,7 @@ def methods() -> Iterator[Method]:
             request = getattr(types, f"{name}Request", None)
             if name == "GetOperation":
                 full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
-            # Streams of both directions have no path.
+            # Bidirectional streams have no path.
             if request and hasattr(rule, "_get_http_options"):
                 yield Method(full, name, request, tuple(map(_path, rule._get_http_options())))
 
@@ -107,7 +107,7 @@ def _put(document: dict[str, Any], name: str, value: Any) -> None:
 
 
 def to_json(message: Any) -> dict[str, Any]:
-    """Return a message as REST shows it; {} for None."""
+    """Return a message in the JSON of the REST API; {} for None."""
     from google.protobuf import json_format
 
     if message is None:

@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on a CustomJob."""
+"""Vertex AI's checks of a CustomJob."""
 
 import re
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def check(job: Any, parent: str) -> None:
 
 
 def check_pools(pools: Sequence[Any], path: str) -> None:
-    """Refuse no pool, more than four, and a primary pool that has not exactly one replica."""
+    """Refuse no pools, more than four, or a primary pool without exactly one replica."""
     count = len(pools)
     refuse(not pools, f"{path} is required: at least the chief's pool")
     refuse(count > MAX_POOLS, f"{path} has {count} pools; at most {MAX_POOLS} are allowed")
@@ -51,12 +51,12 @@ def check_pools(pools: Sequence[Any], path: str) -> None:
 
 
 def is_empty(pool: Any) -> bool:
-    """Return whether a WorkerPoolSpec is `{}`, which skips its position."""
+    """Return whether a WorkerPoolSpec is `{}`, which leaves its position unused."""
     return bool(pool == type(pool)())
 
 
 def check_machine_spec(machine: Any, path: str) -> None:
-    """Refuse a machine type that training does not have, or not with these accelerators."""
+    """Refuse a machine type that training does not offer, or not with these accelerators."""
     kind, count = machine.accelerator_type, machine.accelerator_count
     where = f"{path}.machine_spec"
     check_required(machine, f"{where}.", "machine_type")
@@ -72,7 +72,7 @@ def check_machine_spec(machine: Any, path: str) -> None:
 
 
 def check_boot_disk(pool: Any, path: str) -> None:
-    """Refuse a boot disk that the machine does not take, that is not one, or of another size."""
+    """Refuse a boot disk of an unknown type or size, or that the machine does not support."""
     disk, size = pool.disk_spec.boot_disk_type, pool.disk_spec.boot_disk_size_gb
     refuse(
         size and not _SMALLEST_DISK_GB <= size <= _LARGEST_DISK_GB,
@@ -84,7 +84,7 @@ def check_boot_disk(pool: Any, path: str) -> None:
 
 
 def check_flex_start(spec: Any, path: str) -> None:
-    """Refuse FLEX_START for other GPUs, a longer job, or machines that differ between pools."""
+    """Refuse FLEX_START with an unsupported GPU, a longer timeout or pools of unlike machines."""
     if spec.scheduling.strategy.name != "FLEX_START":
         return
     machines = [pool.machine_spec for pool in spec.worker_pool_specs if not is_empty(pool)]
@@ -98,7 +98,7 @@ def check_flex_start(spec: Any, path: str) -> None:
 
 
 def check_resources(spec: Any, parent: str) -> None:
-    """Refuse a network, account or TensorBoard that is misnamed, of another region or unfit."""
+    """Refuse a network, account or TensorBoard that is malformed, misplaced or unsupported."""
     for name in ("network", "service_account", "tensorboard"):
         resource_names.check(name, getattr(spec, name))
     check_region("tensorboard", spec.tensorboard, parent)
@@ -111,7 +111,7 @@ def check_resources(spec: Any, parent: str) -> None:
 
 
 def check_container(container: Any, path: str) -> None:
-    """Refuse a container without an image or, since none is pulled here, without a command."""
+    """Refuse a container without an image or, since images are not pulled, without a command."""
     unnamed = not container.image_uri
     refuse(unnamed, f"{path}.image_uri is required (python_package_spec is not run here)")
     refuse(
@@ -121,7 +121,7 @@ def check_container(container: Any, path: str) -> None:
 
 
 def check_variables(container: Any, path: str) -> None:
-    """Refuse more than 100 variables, one that is set twice, and a name that is no C identifier."""
+    """Refuse more than 100 variables, duplicates, or a name that is not a C identifier."""
     names = [variable.name for variable in container.env]
     refuse(len(names) > MAX_VARIABLES, f"{path} has {len(names)}; at most {MAX_VARIABLES}")
     for name in names:

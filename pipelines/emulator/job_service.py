@@ -1,4 +1,4 @@
-"""JobService: CustomJobs, whose replicas are processes or containers of this machine."""
+"""JobService: CustomJobs, whose replicas are processes or containers on this machine."""
 
 import contextlib
 import datetime
@@ -20,12 +20,12 @@ _DELETED = "deleted"
 
 
 class JobFolders(Mapping[str, Any]):
-    """Holds CustomJobs by their ID: the files in a folder of each, of whichever process.
+    """CustomJobs of any process by ID, read from the files in each job's folder.
 
     Args:
-        directory: has a folder a job.
-        runs: folders of runs, with a folder a job in their logs; None: there are none.
-        read: returns the state of the job of a folder.
+        directory: has one folder per job.
+        runs: has folders of runs, with one folder per job in their logs; None: no runs.
+        read: returns the state of the job in a folder.
     """
 
     lock = contextlib.nullcontext
@@ -40,7 +40,7 @@ class JobFolders(Mapping[str, Any]):
         self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
 
     def folders(self) -> dict[str, pathlib.Path]:
-        """Return the folder of each job, by its ID."""
+        """Return the folder of each job, by ID."""
         paths = [
             path.parent
             for place, pattern in self._places
@@ -61,7 +61,7 @@ class JobFolders(Mapping[str, Any]):
         return job
 
     def __delitem__(self, job_id: str) -> None:
-        """End a CustomJob and show it no more; its log stays."""
+        """Cancel and hide a CustomJob; keep its logs."""
         folder = self.folders()[job_id]
         (folder / CANCEL_FILE_NAME).touch()
         (folder / _DELETED).touch()
@@ -74,10 +74,10 @@ class JobFolders(Mapping[str, Any]):
 
 
 class JobService(BackgroundJobs[CustomJob]):
-    """Runs CustomJobs, and shows those of other processes.
+    """Runs CustomJobs, and lists those of other processes.
 
     Args:
-        directory: takes a folder a job.
+        directory: takes one folder per job.
         runs: as for `JobFolders`.
     """
 
@@ -107,15 +107,15 @@ class JobService(BackgroundJobs[CustomJob]):
         job.state = messages.JobState.JOB_STATE_QUEUED
 
     def keep(self, job: Any) -> None:
-        """Leave it to the job, which writes its files itself."""
+        """Do nothing: the job writes its own files."""
 
     def cancel_custom_job(self, request: Any) -> None:
-        """Ask for the end of a CustomJob, in whichever process it runs."""
+        """Ask a CustomJob of any process to end."""
         self.find(request.name)
         (self.kept.folders()[id_of(request.name)] / CANCEL_FILE_NAME).touch()
 
     def log_entries(self) -> list[dict[str, Any]]:
-        """Return the lines of all replicas, as Cloud Logging has them."""
+        """Return the log lines of all replicas, as entries of Cloud Logging."""
         entries = []
         for job_id, folder in self.kept.folders().items():
             for path in sorted(folder.glob("*-*.log")):
@@ -129,12 +129,12 @@ class JobService(BackgroundJobs[CustomJob]):
         return entries
 
     def _state_of(self, folder: pathlib.Path) -> JobState:
-        """Return the state of a job, of this process also where the disk is full."""
+        """Return a job's state: from memory if it is this process's, as the disk may be full."""
         own = [job.snapshot for job in self.jobs if job.directory == folder]
         return own[0] if own else job_state.read(folder)
 
     def _new_directory(self, name: str) -> pathlib.Path:
-        """Make a job's folder: its task's name or its own, numbered where taken."""
+        """Make a job's folder from a name, numbered if it is taken."""
         clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         number = 1
         while True:
@@ -147,10 +147,10 @@ class JobService(BackgroundJobs[CustomJob]):
 
 
 def request_of(folder: pathlib.Path) -> Any:
-    """Return the CustomJob of a folder as it was created."""
+    """Return the CustomJob in a folder, as it was created."""
     return messages.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
 
 
 def time_of(path: pathlib.Path) -> datetime.datetime:
-    """Return when a file was last written."""
+    """Return the time at which a file was last written."""
     return datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)

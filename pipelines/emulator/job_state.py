@@ -1,4 +1,4 @@
-"""The content of job.json, in which a CustomJob shows its state to other processes."""
+"""The content of job.json, by which other processes read a CustomJob's state."""
 
 import dataclasses
 import json
@@ -23,8 +23,8 @@ class ReplicaState:
         log: file of its output.
         state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
         pid: of its last process.
-        starts: of its process, in all attempts of the job.
-        restarts: in its place, in this attempt.
+        starts: number of starts in all attempts of the job.
+        restarts: number of restarts in this attempt.
     """
 
     role: Role
@@ -37,13 +37,13 @@ class ReplicaState:
 
     @property
     def name(self) -> str:
-        """chief-0."""
+        """Return the role and index, such as chief-0."""
         return f"{self.role}-{self.index}"
 
 
 @dataclasses.dataclass(kw_only=True)
 class JobState:
-    """A CustomJob: its display name, its state, its error as a google.rpc.Status, its replicas."""
+    """A CustomJob's display name, state, error (a google.rpc.Status), retries and replicas."""
 
     name: str
     state: State
@@ -54,10 +54,10 @@ class JobState:
 
 
 def read(folder: pathlib.Path) -> JobState:
-    """Read the state of the CustomJob of a folder that has one.
+    """Read the state of the CustomJob in a folder; the file must exist.
 
     Raises:
-        InputError: it is not what a job writes.
+        InputError: the file is not one that a job writes.
     """
     state = read_json(folder / FILE_NAME, JobState)
     assert state
@@ -65,7 +65,7 @@ def read(folder: pathlib.Path) -> JobState:
 
 
 def write(folder: pathlib.Path, job: JobState) -> None:
-    """Write the state of a CustomJob, whole or not at all."""
+    """Write the state of a CustomJob atomically."""
     names = [field.name for field in dataclasses.fields(ReplicaState)]
     replicas = [{name: getattr(one, name) for name in names} for one in job.replicas]
     half = folder / f".{FILE_NAME}"

@@ -12,7 +12,7 @@ class LogEntries:
     """Serves log lines.
 
     Args:
-        entries: returns them in Cloud Logging's JSON, the oldest first.
+        entries: returns the entries in Cloud Logging's JSON, oldest first.
     """
 
     routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
@@ -21,7 +21,7 @@ class LogEntries:
         self._entries = entries
 
     def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the newest entries whose resource has the labels of the filter.
+        """Return the newest entries whose resource has the filter's labels.
 
         https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list
         """

@@ -1,4 +1,4 @@
-"""Google's message types, imported when the first of them is used: that takes a second.
+"""Google's message types, imported at first use, since the import takes a second.
 
 from pipelines.emulator import messages
 
@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
 
 
 def snake(name: str) -> str:
-    """Return the name of a method or kind of the API as Python has it: ListModels, list_models."""
+    """Convert the name of an API method or kind to snake case: ListModels to list_models."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -26,5 +26,5 @@ def id_of(name: str) -> str:
 
 
 def parent_of(name: str) -> str:
-    """Return the beginning of a resource's name, projects/P/locations/L."""
+    """Return a resource's parent, projects/P/locations/L."""
     return "/".join(name.split("/")[:4])

@@ -11,14 +11,14 @@ from pipelines.emulator.operations import Operations
 
 
 class MetadataService:
-    """Keeps the parts of the metadata store `default` that commands use.
-
-    Attributes:
-        executions: IDs.
-        experiments: IDs of an experiment's runs, by its own ID.
+    """Stores the parts of the metadata store `default` that the commands use.
 
     Args:
-        runs: IDs of pipeline jobs, each of which has a context of its ID, too.
+        runs: IDs of pipeline jobs, each of which also has a context with its ID.
+
+    Attributes:
+        executions: IDs of executions.
+        experiments: IDs of the runs of each experiment, by the experiment's ID.
     """
 
     def __init__(self, operations: Operations, runs: Container[str] = ()) -> None:

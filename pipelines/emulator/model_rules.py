@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on a model's versions and their aliases."""
+"""Vertex AI's checks of a model's versions and their aliases."""
 
 import re
 from typing import Any
@@ -11,13 +11,13 @@ _ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
 
 
 def check_version(name: str) -> None:
-    """Refuse a name that does not include the ID of a version."""
+    """Refuse a model name that does not include a version ID."""
     number = name.partition("@")[2]
     refuse(not number.isdigit(), f"{name} does not include the ID of a version")
 
 
 def check_not_only(versions: dict[str, Any], name: str) -> None:
-    """Refuse to delete the only version of a model: the model itself is deleted then."""
+    """Refuse to delete the only version of a model: delete the model instead."""
     refuse_state(len(versions) == 1, f"{name} is the only version of its model")
 
 
@@ -27,7 +27,7 @@ def check_not_deployed(version: dict[str, Any], name: str) -> None:
 
 
 def check_alias(alias: str) -> None:
-    """Refuse an alias of another form, and one that takes `default` from its version."""
+    """Refuse a malformed alias, or the removal of `default` from its version."""
     name = alias.removeprefix("-")
     refuse(not _ALIAS.fullmatch(name), f"{name!r} is not an alias")
     taken = alias == f"-{DEFAULT}"
@@ -35,7 +35,7 @@ def check_alias(alias: str) -> None:
 
 
 def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
-    """Give aliases to a version, from which they leave any other; take those with `-`."""
+    """Move aliases to a version; remove from it those that begin with `-`."""
     for alias in aliases:
         check_alias(alias)
         taken = alias.removeprefix("-")
@@ -47,6 +47,6 @@ def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
 
 
 def pass_on_default(versions: dict[str, Any], number: str) -> None:
-    """Give the alias default of a version that is about to be deleted to the newest other one."""
+    """Move the alias default, if the version to be deleted has it, to the newest other version."""
     if DEFAULT in versions[number].get("versionAliases", []):
         give(versions, max((one for one in versions if one != number), key=int), [DEFAULT])

@@ -1,4 +1,4 @@
-"""The serving image's own server of a model, as processes of this machine."""
+"""The serving image's model server, as a process on this machine."""
 
 import contextlib
 import http.client
@@ -17,14 +17,14 @@ _STOP_SECONDS = 15.0
 
 
 class ModelServer:
-    """Starts a server as Vertex AI starts a model's container.
+    """A server of a model, started as Vertex AI starts a model's container.
 
     Args:
         model: types.Model of a version.
         artifacts: folder of its SavedModel.
 
     Attributes:
-        process: of the server.
+        process: the server's process.
     """
 
     def __init__(self, model: Any, artifacts: str, log: pathlib.Path, guardian: Guardian) -> None:
@@ -49,7 +49,7 @@ class ModelServer:
         return False
 
     def ask(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the status and the content of the answer to a request for predictions."""
+        """Request predictions; return the response's HTTP status and content."""
         return self._send("POST", serving.PREDICT_ROUTE, json.dumps(body))
 
     def _send(self, method: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:
@@ -60,13 +60,13 @@ class ModelServer:
 
 
 class ModelServers:
-    """Starts a server for each deployed model; a context manager, which ends them.
+    """Starts a server for each deployed model; a context manager that stops them on exit.
 
-    A server that has ended, or that an earlier process of this machine had started, is started
-    again by what is asked of it.
+    The next request to a model restarts its server if it has ended, or if it belonged to an
+    earlier process.
 
     Args:
-        logs: folder of a log file for each.
+        logs: takes one log file per server.
     """
 
     def __init__(self, logs: pathlib.Path, guardian: Guardian) -> None:
@@ -81,7 +81,7 @@ class ModelServers:
             self.stop(name)
 
     def is_ready(self, name: str, model: Any, artifacts: str) -> bool:
-        """Return whether the server of a deployed model is healthy; start it where there is none.
+        """Return whether a deployed model's server is healthy; start it if it isn't running.
 
         Args:
             name: of the deployed model.
@@ -89,7 +89,7 @@ class ModelServers:
             artifacts: folder of its SavedModel.
 
         Raises:
-            ApiError: it has ended.
+            ApiError: the server has ended.
         """
         if name not in self._servers:
             log = self._logs / f"{'-'.join(name.split('/')[-2:])}.log"
@@ -105,7 +105,7 @@ class ModelServers:
         return self._servers[name].is_healthy
 
     def ask(self, name: str, model: Any, artifacts: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of a deployed model's server to a request's body."""
+        """Send a request's body to a deployed model's server; return the response."""
         if name in self._servers and self._servers[name].process.finished.is_set():
             del self._servers[name]
         while not self.is_ready(name, model, artifacts):
@@ -116,6 +116,6 @@ class ModelServers:
         return content
 
     def stop(self, name: str) -> None:
-        """End the server of a deployed model, where one runs."""
+        """Stop the server of a deployed model, if it is running."""
         if name in self._servers:
             self._servers.pop(name).process.stop(_STOP_SECONDS)

@@ -1,6 +1,6 @@
 """ModelService: models, their versions and evaluations.
 
-A version is Google's own Model message, as JSON.
+A version is stored as Google's Model message in JSON.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ Content = dict[str, Any]
 
 
 class ModelService(Resources):
-    """Keeps models in `<directory>/models`.
+    """Stores models in `<directory>/models`.
 
     Args:
-        uri: translates the artifact_uri that is shown.
+        uri: converts a stored artifact_uri to the one in responses.
 
     Attributes:
-        kept: of each model the `versions` and their `evaluations` by the version's number, and
-            the `last` number that was given.
+        kept: for each model, its `versions` and their `evaluations` by version number, and the
+            `last` number assigned.
     """
 
     kind = "Model"
@@ -71,7 +71,7 @@ class ModelService(Resources):
         return self.operations.start(name, response)
 
     def find(self, name: str) -> Any:
-        """Return the version that a name, with @version, @alias or neither, means."""
+        """Return the version that a name refers to: NAME, NAME@version or NAME@alias."""
         entry, number = self._version(name)
         return self._message(entry["versions"][number])
 
@@ -80,7 +80,7 @@ class ModelService(Resources):
         return [self.find(model_id) for model_id in self.kept]
 
     def keep(self, model: Any) -> None:
-        """Keep the fields of a version that are updatable."""
+        """Store a changed version; keep the artifact_uri that was uploaded."""
         entry, number = self._version(f"{model.name}@{model.version_id}")
         model.version_update_time = self.clock.now()
         model.artifact_uri = entry["versions"][number].get("artifactUri", "")
@@ -88,7 +88,7 @@ class ModelService(Resources):
         self.kept[id_of(model.name)] = entry
 
     def artifacts(self, name: str) -> str:
-        """Return the folder of a version's SavedModel as it was given, not as it is shown."""
+        """Return the folder of a version's SavedModel as uploaded, not as in responses."""
         entry, number = self._version(name)
         return entry["versions"][number].get("artifactUri", "")
 
@@ -97,14 +97,14 @@ class ModelService(Resources):
         return self.listed(found, request, "ListModelVersionsResponse", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
-        """Give aliases to a version, and take those that begin with `-`."""
+        """Move aliases to a version; remove from it those that begin with `-`."""
         model_rules.check_version(request.name)
         with self._changing(request.name) as (entry, number):
             model_rules.give(entry["versions"], number, list(request.version_aliases))
         return self.find(request.name)
 
     def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:
-        """Note that an endpoint serves a version, or, without an ID, that it does no more."""
+        """Record that an endpoint serves a version or, without an ID, that it stopped doing so."""
         with self._changing(name) as (entry, number):
             deployed = entry["versions"][number].get("deployedModels", [])
             kept = [one for one in deployed if one["endpoint"] != endpoint]
@@ -144,16 +144,16 @@ class ModelService(Resources):
         return self.listed(found, request, "ListModelEvaluationsResponse", "model_evaluations")
 
     def parse(self, text: str) -> Content:
-        """Return a model of a file, whose versions and evaluations must be Google's messages."""
+        """Parse a model's file, whose versions and evaluations must be Google's messages."""
         entry = json.loads(text)
         for number, version in entry["versions"].items():
             if messages.Model.from_json(json.dumps(version)).version_id != number:
-                raise ValueError("it has another form")
+                raise ValueError("unexpected format")
         for kept in entry["evaluations"].values():
             for one in kept:
                 messages.ModelEvaluation.from_json(json.dumps(one))
         if entry["last"] < max(map(int, entry["versions"]), default=0):
-            raise ValueError("it has another form")
+            raise ValueError("unexpected format")
         return entry
 
     def dump(self, entry: Content) -> str:
@@ -161,7 +161,7 @@ class ModelService(Resources):
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
-        """Yield a model and the number of a version, and keep what becomes of the model."""
+        """Yield a model and the number of a version; store the model on exit."""
         with self.kept.lock():
             entry, number = self._version(name)
             yield entry, number
@@ -179,7 +179,7 @@ class ModelService(Resources):
         return self.kept[id_of(base)]
 
     def _version(self, name: str) -> tuple[Content, str]:
-        """Return a model, and the number of the version that `name` means."""
+        """Return a model and the number of the version that `name` refers to."""
         base, _, which = name.partition("@")
         entry = self._entry(base)
         for number, version in entry["versions"].items():

@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on the monitoring of an endpoint's models."""
+"""Vertex AI's checks of the monitoring of an endpoint's models."""
 
 from collections.abc import Collection
 from typing import Any
@@ -28,7 +28,7 @@ def check(job: Any) -> None:
 
 
 def check_objectives(job: Any, deployed: Collection[str]) -> None:
-    """Refuse an objective of a model that is not deployed, and skew without training data."""
+    """Refuse an objective for a model that is not deployed, or skew without training data."""
     for one in job.model_deployment_monitoring_objective_configs:
         number = one.deployed_model_id
         refuse(number not in deployed, f"DeployedModel {number} is not at the endpoint")

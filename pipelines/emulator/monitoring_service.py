@@ -1,4 +1,4 @@
-"""JobService's jobs that monitor the models of an endpoint. They compare nothing here."""
+"""JobService's jobs that monitor the models of an endpoint; here they only exist."""
 
 import pathlib
 from typing import Any
@@ -10,10 +10,10 @@ from pipelines.emulator.resources import Resources
 
 
 class MonitoringService(Resources):
-    """Keeps monitoring jobs.
+    """Stores monitoring jobs.
 
     Args:
-        endpoints: whose models are monitored.
+        endpoints: holds the endpoints that are monitored.
     """
 
     kind = "ModelDeploymentMonitoringJob"

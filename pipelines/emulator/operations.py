@@ -10,9 +10,9 @@ from pipelines.emulator.messages import parent_of
 
 
 class Operations:
-    """Keeps long-running operations.
+    """Stores long-running operations.
 
-    The effect of a request is there at once; its operation is done only after `seconds`.
+    A request takes effect at once; its operation is done only after `seconds`.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -23,10 +23,11 @@ class Operations:
     def start(
         self, resource: str, response: Any = None, is_done: Callable[[], bool] = lambda: True
     ) -> Any:
-        """Return the operation of a request on `resource`, which ends in `response` or Empty.
+        """Return the operation of a request on `resource`, whose result is `response` or Empty.
 
         Args:
-            is_done: is asked once the seconds are over; ApiError is what the operation ends with.
+            is_done: called once the seconds are over; an ApiError that it raises becomes the
+                operation's error.
         """
         name = f"{parent_of(resource)}/operations/{next(self._numbers)}"
         self._known[name] = (time.monotonic() + self.seconds, response, is_done)

@@ -1,4 +1,4 @@
-"""Executes PipelineJobs on this machine, each in a process and a folder of its own."""
+"""Execution of PipelineJobs on this machine, each in its own process and folder."""
 
 import datetime
 import json
@@ -18,13 +18,13 @@ _LAUNCHER_TASK = "custom-training-job"
 
 
 class PipelineEngine:
-    """Executes the PipelineJobs of the emulator that a command starts.
+    """Executes the emulator's PipelineJobs.
 
-    A job's artifacts lie in <folder>/runs/<job>/artifacts, which is also the job's folder in
+    A job's artifacts are in <folder>/runs/<job>/artifacts. A link to it is the job's folder in
     its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
 
     Args:
-        folder: keeps runs and buckets, those of an earlier process, too.
+        folder: holds runs and buckets, including those of earlier processes.
     """
 
     def __init__(self, folder: pathlib.Path, guardian: Guardian, clock: Clock) -> None:
@@ -36,14 +36,14 @@ class PipelineEngine:
         }
 
     def start(self, job: Any) -> None:
-        """Begin to execute a job, which is PENDING."""
+        """Start a PENDING job."""
         from google.protobuf import json_format
 
         document = json_format.MessageToDict(job._pb)
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self._folder / "runs" / job_id
         artifacts = directory / "artifacts"
-        # What a job of this name that has been deleted since has left.
+        # A deleted job of the same name may have left files.
         shutil.rmtree(directory, ignore_errors=True)
         artifacts.mkdir(parents=True)
         root = job.runtime_config.gcs_output_directory.rstrip("/")
@@ -71,17 +71,17 @@ class PipelineEngine:
         )
 
     def cancel(self, job: Any) -> None:
-        """End a job that has not ended; it is CANCELLING."""
+        """Terminate a job that is CANCELLING."""
         if id_of(job.name) in self._processes:
             self._processes[id_of(job.name)].terminate()
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop the jobs that are still running."""
         for process in self._processes.values():
             process.stop(5.0)
 
     def update(self, job: Any) -> None:
-        """Bring a job's state, times, error and job_detail up to date."""
+        """Update a job's state, times, error and job_detail."""
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
@@ -104,14 +104,14 @@ class PipelineEngine:
         job.job_detail.task_details.extend(self._tasks(job, directory, summary if over else {}))
 
     def uri(self, path: str) -> str:
-        """Return what a path of a run is called in its bucket."""
+        """Return the gs:// URI of a path of a run."""
         for folder, place in self._places.items():
             if path.startswith(folder):
                 return path.replace(folder, place, 1)
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
 
     def _local(self, value: Any) -> Any:
-        """Return a parameter with a path in place of the object or pattern in a bucket of these."""
+        """Return a parameter, with a URI in one of these buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
         prefix, _, name = value.partition("gs://")
@@ -119,7 +119,7 @@ class PipelineEngine:
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
 
     def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
-        """Return the details of the tasks that have begun, or of all once the run has ended."""
+        """Return the details of the tasks that have started; of all tasks after the run."""
         from google.protobuf import json_format
 
         listed = summary.get("tasks") or [

@@ -1,4 +1,4 @@
-"""Checks of Vertex AI on PipelineJobs and Schedules."""
+"""Vertex AI's checks of PipelineJobs and Schedules."""
 
 import re
 from typing import Any
@@ -44,14 +44,14 @@ def check_root(job: Any) -> None:
 
 
 def check_order(order_by: str) -> None:
-    """Refuse to sort a list by other fields than those of its reference."""
+    """Refuse to sort a list by a field that its reference does not allow."""
     for term in map(str.strip, filter(None, order_by.split(","))):
         unknown = not _ORDER.fullmatch(term)
         refuse(unknown, f"order_by {term!r} is not a time of the run, asc or desc")
 
 
 def check_parameters(job: Any) -> None:
-    """Refuse a parameter that the pipeline does not have, and a missing one without a default."""
+    """Refuse unknown parameters, and missing ones that have no default."""
     from google.protobuf import json_format
 
     document = json_format.MessageToDict(job._pb)
@@ -68,7 +68,7 @@ def check_parameters(job: Any) -> None:
 
 
 def check_accelerators(job: Any) -> None:
-    """Refuse a step with an accelerator whose number is not a positive one."""
+    """Refuse a step whose number of accelerators is not a positive integer."""
     from google.protobuf import json_format
 
     spec = json_format.MessageToDict(job._pb)["pipelineSpec"]
@@ -101,11 +101,11 @@ def check_schedule(schedule: Any) -> None:
 
 
 def check_not_completed(schedule: Any) -> None:
-    """Refuse to change a schedule that is completed."""
+    """Refuse to change a completed schedule."""
     refuse_state(schedule.state.name == "COMPLETED", f"{schedule.name} is COMPLETED")
 
 
 def check_state(schedule: Any, wanted: str) -> None:
-    """Refuse to pause or resume a schedule in another state than `wanted`."""
+    """Refuse to pause or resume a schedule whose state is not `wanted`."""
     state = schedule.state.name
     refuse_state(state != wanted, f"{schedule.name} is {state}")

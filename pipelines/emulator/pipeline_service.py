@@ -1,4 +1,4 @@
-"""PipelineService: PipelineJobs, which an engine executes."""
+"""PipelineService: PipelineJobs, executed by a PipelineEngine."""
 
 import itertools
 import pathlib
@@ -14,7 +14,7 @@ _CANCELLED = 1
 
 
 class PipelineService(Resources):
-    """Keeps PipelineJobs."""
+    """Stores PipelineJobs."""
 
     kind = "PipelineJob"
 
@@ -40,7 +40,7 @@ class PipelineService(Resources):
         self._engine.start(job)
 
     def page(self, request: Any) -> Any:
-        """Return a page of the list, the latest first unless it is sorted otherwise."""
+        """Return a page of the list, sorted as requested; default: latest first."""
         pipeline_rules.check_order(request.order_by)
         latest_first = not request.order_by or "desc" in request.order_by
         found = sorted(self.all(), key=lambda job: job.create_time, reverse=latest_first)
@@ -58,7 +58,7 @@ class PipelineService(Resources):
             self._engine.cancel(job)
 
     def shown(self, job: Any) -> Any:
-        """Return a job in its present state, which is kept where it is another one."""
+        """Update and return a job; store it if its state has changed."""
         before = pipeline_rules.state_of(job)
         if before not in pipeline_rules.ENDED:
             self._engine.update(job)
@@ -70,7 +70,7 @@ class PipelineService(Resources):
 
 
 def _masked(job: Any, mask: Any) -> Any:
-    """Return a PipelineJob as lists have it: the fields asked for, and never its tasks."""
+    """Return a PipelineJob as lists show it: the requested fields, without the tasks."""
     shown = messages.PipelineJob()
     if mask.paths:
         mask.MergeMessage(job._pb, shown._pb)

@@ -1,4 +1,4 @@
-"""Child processes that never outlive the run, and what became of each."""
+"""Child processes that end with the run, and a guardian process that ensures it."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 _POLL_SECONDS = 0.05
 
-# Ends with the pipe, and so with its parent, however that one ended.
+# Ends when the pipe is closed, and so when its parent ends for any reason.
 _GUARDIAN = """
 import json, os, signal, subprocess, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -42,10 +42,10 @@ for command in commands:
 
 
 class Guardian:
-    """A tiny process that kills the process groups of a run whose own process is gone.
+    """A small process that kills a run's process groups if the run's own process is killed.
 
-    It holds the reading end of a pipe. kill -9 of the run closes the other end, and the
-    guardian then kills all that was still watched. A context manager.
+    The guardian reads from a pipe. When the run ends, even by kill -9, the pipe is closed and the
+    guardian kills all groups that are still watched. A context manager.
 
     Args:
         holding: file descriptors that it keeps open until then, such as that of a lock.
@@ -79,15 +79,15 @@ class Guardian:
         self._tell(f"-{group}\n")
 
     def after_death(self, command: Sequence[str]) -> None:
-        """Run `command` where this process is killed, once the groups are."""
+        """Run `command` if this process is killed, after the groups have been killed."""
         self._tell(f"!{json.dumps(list(command))}\n")
 
     def make_folder(self, *, prefix: str, dir: str | None = None) -> str:
-        """Make a folder as tempfile.mkdtemp does, removed where this process is killed."""
+        """Make a folder as tempfile.mkdtemp does; remove it if this process is killed."""
         folder = os.path.abspath(  # noqa: PTH100
             f"{dir or tempfile.gettempdir()}/{prefix}{secrets.token_hex(8)}"
         )
-        # First: this process may be killed as soon as the folder is there.
+        # Before mkdir: this process may be killed as soon as the folder exists.
         self.after_death(["rm", "-rf", folder])
         os.mkdir(folder, 0o700)  # noqa: PTH102
         return folder
@@ -99,14 +99,14 @@ class Guardian:
 
 
 class Process:
-    """A child process, the leader of its own process group, that writes to a log file.
+    """A child process that leads its own process group and writes to a log file.
 
     Attributes:
-        pid: of the process, and of its group.
+        pid: ID of the process and of its group.
         log: file that stdout and stderr are appended to.
-        returncode: None while it runs; -n when signal n ended it.
+        returncode: None while it runs; -n if signal n ended it.
         peak_memory: largest resident set so far, in bytes.
-        finished: set once it is gone, and with it all that it had started.
+        finished: set once the process has ended and its group has been killed.
     """
 
     def __init__(
@@ -139,29 +139,29 @@ class Process:
         threading.Thread(target=self._wait, name=f"wait-{self.pid}", daemon=True).start()
 
     def terminate(self, *, group: bool = False) -> None:
-        """SIGTERM to the process, as to a container, or to its whole group."""
+        """Send SIGTERM to the process, as to a container, or to its whole group."""
         self._signal(signal.SIGTERM, group)
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL, group=True)
 
     def stop(self, grace_seconds: float) -> None:
-        """SIGTERM; SIGKILL once the grace is over. Returns when the process is gone."""
+        """Send SIGTERM, then SIGKILL after the grace period; wait until the process has ended."""
         self.terminate()
         if not self.finished.wait(grace_seconds):
             self.kill()
             self.finished.wait()
 
     def _signal(self, number: int, group: bool) -> None:
-        # Until `finished` the leader is at most a zombie: its number can't be another's.
+        # Until `finished` the leader is at most a zombie, so that its PID can't be reused.
         if not self.finished.is_set():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if group else os.kill)(self.pid, number)
 
     def _wait(self) -> None:
         with contextlib.ExitStack() as end:
-            # Each of these is done, the last one first, whichever error comes before it: whoever
-            # waits for a process must not wait for ever.
+            # Callbacks run in reverse order, each despite errors of the others: threads that
+            # wait for `finished` must not hang.
             end.callback(self.finished.set)
             end.callback(self._reap)
             end.callback(self._guardian.release, self.pid)
@@ -179,7 +179,7 @@ class Process:
             self.peak_memory = _children_peak()
 
     def _has_exited(self) -> bool:
-        # WNOWAIT leaves the zombie, so that the group's number stays ours until it is killed.
+        # WNOWAIT leaves the zombie, so that the group's ID can't be reused until it is killed.
         if hasattr(os, "waitid"):
             options = os.WEXITED | os.WNOWAIT | os.WNOHANG
             return os.waitid(os.P_PID, self.pid, options) is not None
@@ -197,17 +197,18 @@ class Process:
 
 
 def _children_peak() -> int:
-    """Return the largest child so far, where /proc does not tell (macOS counts in bytes)."""
+    """Return the peak memory of the largest child so far, for systems without /proc."""
+    # macOS counts in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
 
 
 def reserve_port() -> int:
-    """Return a port that the system gives to nobody else for a minute, and to a server that asks.
+    """Return a port that the system reserves for a minute for a server that binds it by number.
 
-    A connection closed from the listening side leaves the port in TIME_WAIT: never chosen
-    for "any free port", yet free for whoever binds it by number with SO_REUSEADDR, as gRPC
-    does. A socket kept open until the spawn would leave the seconds of the import open.
+    A connection closed by the listening side leaves the port in TIME_WAIT: the system does not
+    choose it as a free port, but a server can bind it with SO_REUSEADDR, as gRPC does. Keeping
+    a socket open until the spawn would leave the port unprotected while the child imports.
     """
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())

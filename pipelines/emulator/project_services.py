@@ -1,4 +1,4 @@
-"""The answers of Google's other APIs to `doctor`, for a project in which all is ready.
+"""The responses of Google's other APIs to `doctor`, by default of a project that is set up.
 
 https://docs.cloud.google.com/service-usage/docs/reference/rest
 https://docs.cloud.google.com/resource-manager/reference/rest
@@ -20,16 +20,16 @@ class ProjectServices:
     """Service Usage, Resource Manager, IAM and Artifact Registry.
 
     Args:
-        account: holds `roles`.
+        account: the account that has `roles`.
 
     Attributes:
         disabled: APIs that are not enabled.
-        missing: permissions that whoever asks does not have.
-        gone: repositories, and tags of images, that there are not.
-        limits: of quota metrics, without their service; the others have none.
+        missing: permissions that the caller does not have.
+        gone: repositories and image tags that do not exist.
+        limits: limits by quota metric, without its service; other metrics are unlimited.
         roles: of the account.
-        conditional: those of its roles that have a condition.
-        permissions_of: the permissions of a role.
+        conditional: the account's roles that have a condition.
+        permissions_of: the permissions of each role.
     """
 
     routes = (
@@ -61,7 +61,7 @@ class ProjectServices:
         return {"state": "DISABLED" if request.match["api"] in self.disabled else "ENABLED"}
 
     def get_quota(self, request: HttpRequest) -> dict[str, Any]:
-        """Return a limit of the region beside that of all; the API leaves out one of 0."""
+        """Return the global and the region's limit; the API leaves out a limit of 0."""
         name = urllib.parse.unquote(request.match["metric"]).rpartition("/")[2]
         limit = self.limits.get(name, -1)
         regional: dict[str, Any] = {"dimensions": {"region": "us-central1"}}
@@ -74,7 +74,7 @@ class ProjectServices:
         return {"permissions": [one for one in asked if one not in self.missing]}
 
     def get_policy(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the bindings; those with a condition only where version 3 is asked for."""
+        """Return the bindings; those with a condition only if version 3 is requested."""
         version = json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1)
         bindings = []
         for role in self.roles:

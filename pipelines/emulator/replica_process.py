@@ -1,4 +1,4 @@
-"""A replica of a CustomJob on this machine: its place in the job, and its process."""
+"""A replica of a CustomJob on this machine: its position in the job and its process."""
 
 import dataclasses
 import json
@@ -21,8 +21,9 @@ class Replica(ReplicaState):
     """A replica with its process.
 
     Attributes:
-        started: first, on the clock of time.monotonic(), as `ended`.
-        peak_memory: of all its processes, the largest resident set in bytes.
+        started: time.monotonic() of the first start.
+        ended: time.monotonic() of the last end.
+        peak_memory: the largest resident set of all its processes, in bytes.
     """
 
     pool: int
@@ -38,35 +39,35 @@ class Replica(ReplicaState):
 
     @property
     def pool_name(self) -> str:
-        """As Vertex AI's messages call it."""
+        """Return the replica's name in Vertex AI's messages."""
         return f"workerpool{self.pool}-{self.index}"
 
     @property
     def returncode(self) -> int:
-        """Of its process, which has ended: -n where signal n ended it."""
+        """Return the return code of its process, which has ended; -n if signal n ended it."""
         assert self.process
         assert self.process.returncode is not None
         return self.process.returncode
 
     @property
     def status(self) -> int:
-        """The return code as a container reports it: 128 + n for signal n."""
+        """Return the return code as a container reports it: 128 + n for signal n."""
         return self.returncode if self.returncode >= 0 else 128 - self.returncode
 
     @property
     def out_of_memory(self) -> bool:
-        """Return whether the kernel has ended its process for lack of memory, as far as known."""
+        """Return whether the kernel probably killed its process for lack of memory."""
         return self.status == 128 + signal.SIGKILL and out_of_memory_kills() > self._memory_kills
 
     @property
     def is_over(self) -> bool:
-        """Return whether it was running, as far as is noted, and its process has ended."""
+        """Return whether its process has ended while `state` is still RUNNING."""
         return (
             self.state == "RUNNING" and self.process is not None and self.process.finished.is_set()
         )
 
     def start(self, guardian: Guardian, containers: container_engine.Containers | None) -> None:
-        """Start its process, or a container for it."""
+        """Start the replica as a process or a container."""
         if self.starts:
             with self.log.open("a") as log:
                 in_place = f"restart {self.restarts} of {MAX_RESTARTS}"
@@ -85,10 +86,10 @@ class Replica(ReplicaState):
         self.started = self.started or time.monotonic()
 
     def note_end(self, *, failed: str = "FAILED") -> None:
-        """Keep the result of its process, which has ended.
+        """Record the result of its process, which has ended.
 
         Args:
-            failed: the state where it did not exit with 0.
+            failed: the state if the process did not exit with 0.
         """
         assert self.process
         self.ended = time.monotonic()
@@ -137,7 +138,7 @@ def replicas_of(
             "CLOUD_ML_REGION": environment.LOCATION,
         }
         if count := pool_spec.machine_spec.accelerator_count:
-            # Without GPUs here, as many parts of the CPU stand in for them.
+            # Logical CPU devices stand in for GPUs that this machine lacks.
             replica.environment["LOGICAL_CPUS"] = str(count)
         else:
             replica.environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -147,12 +148,12 @@ def replicas_of(
 def _cluster(
     replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the variables by which Vertex AI tells a replica its cluster.
+    """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
 
     https://cloud.google.com/vertex-ai/docs/training/distributed-training
 
     Args:
-        addresses: host:port of every replica, by worker pool; an empty pool is [].
+        addresses: host:port of every replica, by worker pool; [] for an empty pool.
     """
     pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
     spec = {
@@ -163,7 +164,7 @@ def _cluster(
     }
     variables = {"CLUSTER_SPEC": json.dumps(spec)}
     if sum(map(len, addresses)) > 1:
-        # An evaluator is never part of the cluster: it only knows what it is.
+        # The evaluator is not part of the cluster; its own TF_CONFIG names only its task.
         roles = {environment.ROLES[n]: pool for n, pool in pools.items()}
         roles.pop("evaluator", None)
         config = {
@@ -176,6 +177,6 @@ def _cluster(
 
 
 def _folders(base: str) -> dict[str, str]:
-    """Return the variables that name folders of a job's base output directory, if it has one."""
+    """Return the variables that name the folders of a base output directory; {} if it is empty."""
     names = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
     return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}

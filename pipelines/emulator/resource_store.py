@@ -1,4 +1,4 @@
-"""Resources in memory, or in a folder that processes may share."""
+"""Stores of resources: in memory, or in a folder that processes share."""
 
 import contextlib
 import fcntl
@@ -10,20 +10,20 @@ from pipelines.emulator.api_error import ApiError
 
 
 class MemoryStore(dict[str, Any]):
-    """Holds resources by their ID, for one process."""
+    """Resources of one process by ID."""
 
     lock = contextlib.nullcontext
 
 
 class FolderStore(MutableMapping[str, Any]):
-    """Holds resources by their ID, for all processes.
+    """Resources by ID in a folder, shared by processes.
 
-    A resource that has changed is set again; `lock` is held from reading it to setting it.
+    To change a resource, read it, change it and set it again, all while holding `lock`.
 
     Args:
-        folder: takes a file a resource; made by the first change.
-        parse: returns a resource from its file's text.
-        dump: returns the text.
+        folder: takes one file per resource; created by the first change.
+        parse: converts a file's text to a resource.
+        dump: converts a resource to text.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class FolderStore(MutableMapping[str, Any]):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Let no other process change a resource."""
+        """Keep other processes from changing resources."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / ".lock").open("w") as lock:
@@ -50,11 +50,11 @@ class FolderStore(MutableMapping[str, Any]):
             return self._parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise KeyError(key) from None
-        # Whatever is wrong with it: the file may have been edited.
+        # Any error: the file may have been edited.
         except Exception as error:
             raise ApiError(
                 "FAILED_PRECONDITION",
-                f"{path} can't be read ({error}); mend it, or take it away with its resource",
+                f"{path} can't be read ({error}); repair it, or delete it with its resource",
             ) from None
 
     def __setitem__(self, key: str, resource: Any) -> None:
@@ -68,7 +68,7 @@ class FolderStore(MutableMapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         names = (one.stem for one in self._folder.glob("[!.]*.json"))
-        # Numbers in their order.
+        # Sort numbers by value.
         return iter(sorted(names, key=lambda name: (len(name), name)))
 
     def __len__(self) -> int:

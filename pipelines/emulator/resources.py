@@ -1,4 +1,4 @@
-"""Resources of a kind, and the methods that every kind has: create, get, list, update, delete."""
+"""The base of services: create, get, list, update and delete for the resources of one kind."""
 
 import contextlib
 import hashlib
@@ -18,20 +18,21 @@ _TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
 
 
 class Resources:
-    """Keeps the resources of a kind, and answers requests for them.
+    """Stores the resources of one kind and answers requests for them.
 
         class ScheduleService(Resources):
             kind = "Schedule"      # answers CreateSchedule, GetSchedule, ListSchedules and so on
 
-    A kind overrides what is its own: `check`, `begin`, `shown`, `change` and `check_deletable`.
+    Subclasses override `check`, `begin`, `shown`, `change` and `check_deletable` as needed.
 
     Args:
-        folder: keeps them beyond this process, and for others; None: memory alone.
+        folder: stores the resources beyond this process, shared with others; None: they are kept
+            in memory only.
 
     Attributes:
-        kind: name of the message.
+        kind: name of the message type.
         updatable: fields that an update may name; empty: all.
-        kept: the resources by their ID.
+        kept: the resources by ID.
     """
 
     kind = ""
@@ -39,7 +40,7 @@ class Resources:
     page_size = 100
 
     def __init_subclass__(cls) -> None:
-        """Name the methods as the API does."""
+        """Add aliases of the methods under their names in the API."""
         super().__init_subclass__()
         name = snake(cls.kind)
         for method in ("create", "get", "update", "delete"):
@@ -82,7 +83,7 @@ class Resources:
         return self.listed(mine, request, f"List{self.kind}sResponse", f"{self._field}s")
 
     def update(self, request: Any) -> Any:
-        """Change the fields that the mask names."""
+        """Update the fields that the mask names."""
         given = getattr(request, self._field)
         with self.changing(given.name) as present:
             field_rules.check_update(request, given, present, self.updatable)
@@ -100,7 +101,7 @@ class Resources:
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
-        """Return a resource; raises ApiError where there is none."""
+        """Return a resource; raise ApiError if it does not exist."""
         try:
             resource = self.kept[id_of(name)]
         except KeyError:
@@ -116,25 +117,25 @@ class Resources:
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[Any]:
-        """Yield a resource, and keep what becomes of it."""
+        """Yield a resource under the lock; store it on exit."""
         with self.kept.lock():
             resource = self.find(name)
             yield resource
             self.keep(resource)
 
     def listed(self, found: Iterable[Any], request: Any, response: str, field: str) -> Any:
-        """Return the part of a list that a request asks for, and the token of the next page."""
+        """Return the page of a list that a request asks for, with the token of the next page."""
         passed = _filtered(list(found), request.filter)
         token = request.page_token or "0"
         if not token.isdigit():
-            raise invalid(f"page_token {token!r} is not one that was given")
+            raise invalid(f"page_token {token!r} is not one that a list returned")
         start, size = int(token), min(request.page_size or self.page_size, self.page_size)
         rest = str(start + size) if start + size < len(passed) else ""
         part = passed[start : start + size]
         return getattr(messages, response)(**{field: part, "next_page_token": rest})
 
     def next_id(self) -> str:
-        """Return a number that no resource has."""
+        """Return an unused number as an ID."""
         return str(max(map(int, filter(str.isdigit, self.kept)), default=0) + 1)
 
     def parse(self, text: str) -> Any:
@@ -144,21 +145,21 @@ class Resources:
         return str(type(resource).to_json(resource))
 
     def check(self, resource: Any, parent: str) -> None:
-        """Refuse a resource that breaks a rule; its parent is projects/P/locations/L."""
+        """Raise ApiError if a resource breaks a rule; `parent` is projects/P/locations/L."""
         field_rules.check_common(resource, self._field, parent)
 
     def begin(self, resource: Any) -> None:
-        """Do what follows the creation of a resource."""
+        """Complete a new resource before it is stored, and start its work."""
 
     def shown(self, resource: Any) -> Any:
-        """Return a resource as it is at present."""
+        """Return a resource in its present state."""
         return resource
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
-        """Refuse a change, or do what follows it."""
+        """Raise ApiError to refuse an update, or complete the changed resource."""
 
     def check_deletable(self, resource: Any) -> None:
-        """Refuse to delete a resource in its present state."""
+        """Raise ApiError if a resource can't be deleted in its present state."""
 
 
 def with_etag(resource: Any) -> Any:
@@ -170,9 +171,9 @@ def with_etag(resource: Any) -> Any:
 
 
 def _filtered(found: list[Any], text: str) -> list[Any]:
-    """Return the resources that a filter lets pass.
+    """Return the resources that match a filter.
 
-    Its terms, joined by AND: `labels.KEY="VALUE"`, and `pipelineName="NAME"` of PipelineJobs.
+    Its terms, joined by AND, are `labels.KEY="VALUE"` and, for PipelineJobs, `pipelineName="NAME"`.
     """
     for term in filter(None, text.split(" AND ")):
         match = _TERM.fullmatch(term)

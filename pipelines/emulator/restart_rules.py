@@ -1,4 +1,4 @@
-"""Decisions of Vertex AI when a replica ends with an error: a function a rule.
+"""Vertex AI's rules for a replica that ends with an error: restart it, retry the job or fail.
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
 """
@@ -8,7 +8,7 @@ import enum
 import pathlib
 
 MAX_RESTARTS = 5
-"""Restarts of a replica in its place, in one attempt of the job."""
+"""Restarts of a replica in one attempt of the job."""
 MAX_RETRIES = 3
 """Further attempts of the whole job."""
 
@@ -28,19 +28,19 @@ class Consequence(enum.Enum):
 def consequence(
     status: int, *, restarts: int, retries: int, disable_retries: bool, out_of_memory: bool = False
 ) -> Consequence:
-    """Return what follows a replica's exit.
+    """Return the consequence of a replica's failure.
 
-    An end by SIGKILL or SIGTERM is taken for the loss of the machine: "Agent Platform restarts the
+    SIGKILL or SIGTERM is taken for the loss of the machine: "Agent Platform restarts the
     worker", "with up to five restarts per worker. After five restarts, if a worker fails again,
     Agent Platform retries the entire job up to three times". SIGABRT and SIGSEGV are the "exit
     codes that could be transient": it "tries to restart the job up to three times".
 
     Args:
-        status: not 0, as a container reports it: 128 + n for signal n.
+        status: exit status as a container reports it, not 0: 128 + n for signal n.
         restarts: of this replica in this attempt of the job.
         retries: of the job so far.
         disable_retries: of the job's scheduling.
-        out_of_memory: the kernel has killed it for lack of memory.
+        out_of_memory: whether the kernel killed the replica for lack of memory.
     """
     if disable_retries or out_of_memory:
         return Consequence.FAIL_JOB
@@ -53,7 +53,7 @@ def consequence(
 
 
 def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> str:
-    """Return the job's error, as the page's table of common errors words it."""
+    """Return the job's error, in the words of the page's table of common errors."""
     end = f"exited with a non-zero status of {status}."
     if out_of_memory:
         return f"The replica {replica} ran out of memory and {end}"
@@ -61,7 +61,7 @@ def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> 
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since it started."""
+    """Return the number of processes that the kernel has killed for lack of memory since boot."""
     with contextlib.suppress(OSError):
         for line in _KERNEL_COUNTERS.read_text().splitlines():
             name, _, count = line.partition(" ")

@@ -1,4 +1,4 @@
-"""The rules of Vertex AI's documentation that this project can break: rules.toml.
+"""The rules of Vertex AI's documentation that this project can break, from rules.toml.
 
 python -m pipelines.emulator.rules > docs/vertex-rules.md
 """
@@ -11,13 +11,13 @@ from trainer.toml_reader import tomllib
 PATH = Path(__file__).with_suffix(".toml")
 PAGES = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/"
 _HEAD = """\
-# The rules of Vertex AI that this project keeps
+# Vertex AI's rules that this project follows
 
 Generated from [rules.toml](../pipelines/emulator/rules.toml) by
-`python -m pipelines.emulator.rules`. Each rule is of a page of Google's documentation of August
-2026, which calls Vertex AI *Gemini Enterprise Agent Platform*. The functions named enforce it,
-those of `pipelines.emulator` by refusing what Vertex AI refuses, and the tests named show that.
-What no page settles is in [first-hour.md](first-hour.md).
+`python -m pipelines.emulator.rules`. Each rule comes from a page of Google's documentation of
+August 2026, which calls Vertex AI *Gemini Enterprise Agent Platform*. The functions listed enforce
+it (those in `pipelines.emulator` refuse what Vertex AI refuses), and the tests listed verify that.
+Questions that no page answers are in [first-hour.md](first-hour.md).
 """
 _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
 
@@ -27,12 +27,12 @@ class Rule:
     """A rule.
 
     Attributes:
-        topic: heading that it stands below.
+        topic: heading that the rule is listed under.
         rule: a sentence.
         page: path below PAGES.
         quote: words of the page.
-        enforced: dotted names of functions.
-        tests: node IDs, without parameters.
+        enforced: dotted names of the functions that enforce it.
+        tests: node IDs of its tests, without parameters.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""ScheduleService: Schedules, which start PipelineJobs when their time has come."""
+"""ScheduleService: Schedules, which start PipelineJobs when they are due."""
 
 import datetime
 import json
@@ -16,7 +16,7 @@ from pipelines.emulator.server import HttpRequest
 
 
 class ScheduleService(Resources):
-    """Keeps schedules; `fire` starts what is due."""
+    """Stores schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
     routes = (("POST", "/clock:forward", "ForwardClock"),)
@@ -55,22 +55,22 @@ class ScheduleService(Resources):
             schedule.state = messages.Schedule.State.PAUSED
 
     def resume_schedule(self, request: Any) -> None:
-        """Let a schedule start runs again: from the next time on, without those it has missed."""
+        """Resume a schedule from its next time; skip the runs that it missed."""
         with self.changing(request.name) as schedule:
             pipeline_rules.check_state(schedule, "PAUSED")
             schedule.state = messages.Schedule.State.ACTIVE
             self._plan(schedule)
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
-        """Wind the clock forward by {"days": N}: not of Vertex AI, but of a rehearsal."""
+        """Set the clock forward by {"days": N}; a method for rehearsals that Vertex AI lacks."""
         self.clock.forward(datetime.timedelta(days=json.loads(request.body)["days"]))
         self.fire()
         return {"now": self.clock.now().isoformat()}
 
     def fire(self) -> None:
-        """Start a run of each active schedule whose time has come, and plan its next.
+        """Start a run of each active schedule that is due, and plan its next run.
 
-        A run that would exceed max_concurrent_active_run_count is skipped, or waits in a queue.
+        A run that would exceed max_concurrent_active_run_count is skipped or queued.
         """
         for schedule in self.all():
             if schedule.state.name != "ACTIVE" or schedule.next_run_time > self.clock.now():
@@ -91,12 +91,12 @@ class ScheduleService(Resources):
             self.keep(schedule)
 
     def _active_runs(self, schedule: Any) -> int:
-        """Return how many runs of a schedule have not ended."""
+        """Return the number of runs of a schedule that have not ended."""
         mine = [job for job in self._pipelines.all() if job.schedule_name == schedule.name]
         return sum(pipeline_rules.state_of(job) not in pipeline_rules.ENDED for job in mine)
 
     def _plan(self, schedule: Any) -> None:
-        """Set a schedule's next run, or its state where there is none."""
+        """Set the time of a schedule's next run; if there is none, complete the schedule."""
         start = max(self.clock.now(), schedule.start_time)
         schedule.next_run_time = following = cron.parse(schedule.cron).after(start)
         over = schedule.end_time and following > schedule.end_time

@@ -1,11 +1,11 @@
-"""The server of the emulator: one set of resources, in REST and gRPC on a port and a socket.
+"""The emulator's server, which serves resources by REST and gRPC on a port and a socket.
 
     with Emulator(ModelService(folder, operations), operations) as emulator:
-        os.environ.update(emulator.environment)   # leads components and commands here
+        os.environ.update(emulator.environment)   # components and commands now use this server
 
-The port takes REST and gRPC; the socket, gRPC alone. A port of 127.0.0.1 is open to every user of
-the machine: each request must carry the secret of this server as its access token. The socket lies
-in a folder that its user alone may open.
+The port accepts REST and gRPC, the socket only gRPC. A port of 127.0.0.1 is open to every user of
+the machine, so each request must carry this server's secret as its access token. The socket is in
+a folder that only its user can open.
 """
 
 import concurrent.futures
@@ -37,7 +37,7 @@ _LONG_PATH = 80
 
 @dataclasses.dataclass(frozen=True)
 class HttpRequest:
-    """A request to an API without protos."""
+    """A request to an API that has no protos."""
 
     match: re.Match[str]
     query: Mapping[str, str]
@@ -53,14 +53,14 @@ class Emulator:
             request and returns its response or raises ApiError. For APIs without protos, `routes`
             lists (verb, pattern of the path, name), and the method takes an HttpRequest and
             returns bytes, text or JSON.
-        background: import Google's protos, which takes a second, while others go on; requests
-            wait for it. Not for a process that imports a client of them, too.
-        guardian: removes `folder` where this process is killed.
+        background: import Google's protos, which takes a second, in a thread that requests wait
+            for. Not for a process that also imports a client of them.
+        guardian: removes `folder` if this process is killed.
 
     Attributes:
         endpoint: http://127.0.0.1:port.
         secret: the access token.
-        folder: private, removed at the end.
+        folder: a private folder, removed on exit.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Emulator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that lead clients here."""
+        """Return the variables that direct clients to this server."""
         return {
             "VERTEX_AI_ENDPOINT": self.endpoint,
             "VERTEX_AI_TRANSPORT": "rest",
@@ -121,21 +121,21 @@ class Emulator:
 
     @property
     def socket(self) -> str:
-        """The address for gRPC, unix:PATH, once the server listens there."""
+        """Wait until the gRPC server listens; return its address, unix:PATH."""
         self._started.result()
         return self._socket
 
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
-        """Have a resource answer a request, one at a time."""
+        """Call a resource's method with a request, one call at a time."""
         with self._lock:
             try:
                 return function(request)
-            # Of a check that the commands make, too.
+            # Raised by checks that the commands share.
             except InputError as error:
                 raise invalid(str(error)) from None
 
     def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
-        """Answer a REST request: HTTP code, content type and content."""
+        """Answer a REST request; return HTTP code, content type and content."""
         code, result = 200, None
         try:
             self._check_token(headers.get("Authorization", ""))
@@ -149,12 +149,12 @@ class Emulator:
         return code, "application/json", json.dumps(result).encode()
 
     def _check_token(self, given: str) -> None:
-        """Refuse another user of this machine, and a page in its browser."""
+        """Refuse other users of this machine, and pages in its browser."""
         if not hmac.compare_digest(given.encode(), f"Bearer {self.secret}".encode()):
             raise ApiError(
                 "UNAUTHENTICATED",
                 "Request had invalid authentication credentials. Expected the access token in "
-                f"{TOKEN_VARIABLE}, as the server has printed it.",
+                f"{TOKEN_VARIABLE}, as the server printed it.",
             )
 
     def _asked(self, verb: str, url: str, headers: Any, body: bytes) -> Any:
@@ -208,18 +208,18 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
 
     emulator: Emulator
     protocol_version = "HTTP/1.1"
-    # Head and body in one packet: the second would wait 40 ms for the first one's acknowledgement.
+    # Send head and body in one packet: a second one would wait 40 ms for an acknowledgement.
     wbufsize = -1
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing: the clients report what they ask for."""
+        """Print nothing: the clients report their requests."""
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
             code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
         except ConnectionError:
-            # A resource breaks the connection off.
+            # A resource has closed the connection.
             self.close_connection = True
             return
         self.send_response(code)
@@ -232,7 +232,7 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
 
 
 def _serialized(message: Any) -> bytes:
-    """Return a message's bytes; those of google.protobuf.Empty for None."""
+    """Return a message's bytes; for None, those of google.protobuf.Empty."""
     if message is None:
         return b""
     return getattr(message, "_pb", message).SerializeToString()

@@ -123,5 +123,5 @@ def test_a_damaged_registry_of_this_machine_is_named_with_its_remedy(promote, tm
     code, shown = promote("--local", "--version", "1")
     assert (code, shown.count("\n")) == (2, 1)
     assert "digits.json can't be read (" in shown
-    assert "mend it, or take it away" in shown
+    assert "repair it, or delete it" in shown
     assert file.read_text() == content

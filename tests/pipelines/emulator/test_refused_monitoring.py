@@ -61,7 +61,10 @@ OBJECTIVES = "model_deployment_monitoring_objective_configs"
         ),
         ({OBJECTIVES: [{"deployed_model_id": "2"}]}, "DeployedModel 2 is not at the endpoint"),
         ({OBJECTIVES: objective(training_dataset={})}, "training_dataset is required to detect"),
-        ({OBJECTIVES: objective(training_dataset__data_format="parquet")}, "'parquet' is none of"),
+        (
+            {OBJECTIVES: objective(training_dataset__data_format="parquet")},
+            "'parquet' is not one of",
+        ),
     ],
 )
 def test_monitoring_that_a_page_rules_out_is_refused(monitored, fields, reason):
