@@ -1,4 +1,4 @@
-"""Turn what the cloud answers into one line, and tell what may be sent again."""
+"""Translate errors of Google Cloud's clients into one line, and classify what to retry."""
 
 import contextlib
 import re
@@ -16,29 +16,29 @@ CAPACITY = re.compile(
     r"(does not|don't) have enough resources",
     re.IGNORECASE,
 )
-"""A lack of machines or of quota for them, as public issues quote Vertex AI and Compute Engine."""
+"""Messages of Vertex AI and Compute Engine, from public issues, on a lack of machines or quota."""
 _RETRYABLE = (408, 429, 500, 502, 503, 504)
-# http.client's, of a first line that is none of HTTP; and ssl's, of what is no or no trusted TLS.
+# Of http.client for a status line that is not HTTP; of ssl for no TLS or an untrusted server.
 _OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
 # Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'.
 _RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
-# A TensorFlow that is out of memory says RESOURCE_EXHAUSTED, too.
+# TensorFlow reports RESOURCE_EXHAUSTED, too, when it is out of memory.
 _EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
 _MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
 _MISREAD = (AttributeError, KeyError, TypeError)
-_RIGHT = "`python -m pipelines doctor` tells which role is missing"
+_RIGHT = "`python -m pipelines doctor` shows which role is missing"
 _HINTS = {
     401: "sign in: gcloud auth application-default login",
-    429: "try again in a minute, or ask for a higher limit on the console's page of quotas",
+    429: "try again in a minute, or ask for a higher limit on the console's quotas page",
 }
 
 
 class CloudError(Exception):
-    """The cloud refused or could not be reached; its message is one line. Exit code 1."""
+    """A refused request or an unreachable cloud, described in one line; exit code 1."""
 
 
 def status_of(error: BaseException) -> int:
-    """Return the HTTP status of an error of any of the client libraries; 0 where it has none."""
+    """Return the HTTP status of an error of any client library; 0 if it has none."""
     code = getattr(error, "code", None)
     if code is None:
         response = getattr(error, "response", None)
@@ -49,7 +49,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _is_aborted(error: BaseException) -> bool:
-    """Return whether Google's name of an error is ABORTED, which has 409 as ALREADY_EXISTS has."""
+    """Return True for Google's status ABORTED, which shares 409 with ALREADY_EXISTS."""
     code, response = getattr(error, "grpc_status_code", None), getattr(error, "response", None)
     if code is None and response is not None:
         with contextlib.suppress(ValueError, AttributeError):
@@ -58,10 +58,10 @@ def _is_aborted(error: BaseException) -> bool:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether the same request may succeed if it is sent again a little later.
+    """Return True if the same request may succeed a little later.
 
-    A server's fault, too many requests, and a connection that broke are; a lack of machines, and
-    a server that speaks another protocol, are not.
+    True for a server error, too many requests and a broken connection; False for a lack of
+    machines and for a server that speaks another protocol.
     """
     if is_dropped(error):
         return not _OTHER_PROTOCOL.search(str(error))
@@ -71,7 +71,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_dropped(error: BaseException) -> bool:
-    """Return whether the connection could not be made, or broke."""
+    """Return True if the connection could not be made, or broke."""
     import urllib3
     from google.auth import exceptions as auth
     from google.auth.transport.requests import requests
@@ -89,7 +89,7 @@ def is_dropped(error: BaseException) -> bool:
 
 
 def last_error(error: BaseException) -> BaseException:
-    """Return the error that ended the last try, where `error` is that of a retry."""
+    """Return the error of the last attempt if `error` is a RetryError; else `error`."""
     from google.api_core import exceptions
 
     cause = error.cause if isinstance(error, exceptions.RetryError) else None
@@ -97,13 +97,13 @@ def last_error(error: BaseException) -> BaseException:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the server's words, without the URL that the REST transport puts before them."""
+    """Return the server's message, without the URL that the REST transport puts before it."""
     text = one_line(getattr(error, "message", None) or error)
     return re.sub(r"^(GET|POST|PATCH|PUT|DELETE) \S+: ", "", text)
 
 
 def is_capacity(message: str) -> bool:
-    """Return whether an error says that such machines, or the quota for them, are used up."""
+    """Return True if an error message reports a lack of machines, or of quota for them."""
     if CAPACITY.search(message):
         return True
     other = _MEMORY.search(message) or _RATE.search(message)
@@ -112,14 +112,14 @@ def is_capacity(message: str) -> bool:
 
 @contextlib.contextmanager
 def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
-    """Turn errors of the client libraries into one line.
+    """Translate errors of the client libraries into errors of one line.
 
     Args:
-        doing: what was tried, as "creating the run 'x'".
-        right: what to say where a right is missing.
+        doing: what was attempted, such as "creating the run 'x'".
+        right: hint for a missing permission.
 
     Raises:
-        InputError: the cloud says that what was asked for is wrong (400).
+        InputError: the cloud rejected the request as invalid (400).
         CloudError: anything else.
     """
     from google.api_core import exceptions
@@ -133,11 +133,11 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
         if isinstance(error, _MISREAD) and not _is_misread(error):
             raise
         raise CloudError(
-            f"{doing}: the answer is none of Google's ({one_line(error)[:200]}); check the setting "
-            "endpoint"
+            f"{doing}: the answer is not from Google's API ({one_line(error)[:200]}); check the "
+            "setting endpoint"
         ) from None
     except auth.DefaultCredentialsError:
-        raise CloudError(f"{doing}: no credentials of Google Cloud; {_HINTS[401]}") from None
+        raise CloudError(f"{doing}: no Google Cloud credentials; {_HINTS[401]}") from None
     except auth.RefreshError as error:
         raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
     except exceptions.BadRequest as error:
@@ -147,12 +147,12 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
     except OSError as error:
         if is_dropped(error):
             raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
-        # A file of the SDK's, such as that of credentials.
+        # A file of the SDK, such as the credentials file.
         raise CloudError(f"{doing}: {one_line(error)}") from None
 
 
 def _is_misread(error: BaseException) -> bool:
-    """Return whether a client library failed on an answer of another form, such as a JSON array."""
+    """Return True if a client library failed on a malformed answer, such as a JSON array."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     module = frame.f_globals.get("__name__", "")
     return isinstance(error, _MISREAD) and module.startswith(("google.", "requests."))
@@ -160,9 +160,9 @@ def _is_misread(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
-    """Turn errors of the client libraries into an InputError, which ends a step with one line.
+    """Translate errors of the client libraries into InputError, which ends a step with one line.
 
-    `role` allows what was tried.
+    `role` is the IAM role that permits what was attempted.
     """
     try:
         with translated(doing, f"the account of the run needs {role}"):
@@ -172,7 +172,7 @@ def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[Non
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """Return whether a request may have had its effect: its answer was lost or is unreadable."""
+    """Return True if a request may have taken effect: its answer was lost or is unreadable."""
     from google.protobuf import json_format
 
     error = last_error(error)
@@ -182,7 +182,7 @@ def is_unanswered(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def tolerated(*statuses: int) -> Iterator[None]:
-    """Pass over an error of one of these HTTP statuses."""
+    """Suppress errors with one of these HTTP statuses."""
     try:
         yield
     except Exception as error:
@@ -191,7 +191,7 @@ def tolerated(*statuses: int) -> Iterator[None]:
 
 
 def described(error: BaseException, right: str = _RIGHT) -> str:
-    """Return an error's own words in one line, with its status and what may help."""
+    """Return an error's message in one line, with its status and a hint."""
     error = last_error(error)
     if is_dropped(error):
         what = f"{type(error).__name__}: {one_line(error)[:200]}"

@@ -1,4 +1,4 @@
-"""Collect what a finished training job has left, as artifacts."""
+"""Collect the results of a finished training job as artifacts."""
 
 from kfp import dsl
 
@@ -14,10 +14,10 @@ def collect_training(
 ):
     """Turn the chief's SavedModel and metrics.json into a Model and Metrics.
 
-    A CustomJob hands nothing back to its pipeline but its own name.
+    A CustomJob returns only its own name to the pipeline.
 
     Args:
-        training: Directory where the job wrote model/, metrics.json and history.csv.
+        training: Directory with the job's model/, metrics.json and history.csv.
     """
     results = load(training.uri)
     model.uri = f"{training.uri}/model"

@@ -1,12 +1,12 @@
-"""Content types of objects in Cloud Storage, of which TensorFlow knows none."""
+"""Set content types of objects in Cloud Storage, which TensorFlow can't."""
 
 from components.cloud_errors import in_one_line
 
 
 def set_content_type(uri: str, content_type: str) -> None:
-    """Set the content type of an object, by which a browser shows it instead of saving it.
+    """Set the content type of an object, so that a browser shows it instead of saving it.
 
-    Elsewhere than in Cloud Storage there is nothing to set; STORAGE_EMULATOR_HOST is followed.
+    Does nothing outside Cloud Storage; STORAGE_EMULATOR_HOST is respected.
     """
     if not uri.startswith("gs://"):
         return
@@ -17,5 +17,5 @@ def set_content_type(uri: str, content_type: str) -> None:
     with in_one_line(f"setting the content type of {uri}", role="roles/storage.objectUser"):
         blob = storage.Client(project=None).bucket(bucket).blob(name)
         blob.content_type = content_type
-        # Set twice it is the same, which the client does not know.
+        # The client does not retry a patch by default; this one is idempotent.
         blob.patch(retry=DEFAULT_RETRY)

@@ -1,4 +1,4 @@
-"""Raw data to TFRecords."""
+"""The component that converts raw data to TFRecords."""
 
 import os
 
@@ -25,16 +25,16 @@ def create_tfrecords(
     """Write the examples of a source as TFRecord shards, with a dataset.json.
 
     Args:
-        source_digest: What the source holds. Read by the cache alone, as every argument is: the
-            same arguments give the records of an earlier run.
-        image: Container image of Dataflow's workers: this step's own.
-        service_account: Account that they run as; empty: Compute Engine's default.
-        network: Their network: projects/NUMBER/global/networks/NAME; empty: the default.
-        encryption_spec_key_name: Cloud KMS key that protects Dataflow's job; empty: Google's.
-        project: Google Cloud project of Dataflow's job.
-        location: Its region.
+        source_digest: Digest of the source's content, used only by the cache: equal arguments
+            reuse the records of an earlier run.
+        image: Container image of Dataflow's workers: the image of this step.
+        service_account: Service account of the workers; empty: Compute Engine's default.
+        network: Network of the workers, projects/NUMBER/global/networks/NAME; empty: the default.
+        encryption_spec_key_name: Cloud KMS key of the Dataflow job; empty: a Google-managed key.
+        project: Google Cloud project of the Dataflow job.
+        location: Region of the Dataflow job.
     """
-    # Compiling imports this module, and none of what reads images.
+    # Imported here, so that compiling needs no library that reads images.
     from trainer.data.write import writer
     from trainer.data.write.beam import open_engine
 

@@ -1,4 +1,4 @@
-"""A new champion to the endpoint of its model, once its answers have been checked there."""
+"""The component that deploys a new champion after a check of its predictions."""
 
 import os
 
@@ -23,21 +23,21 @@ def deploy_champion(
     project: str,
     location: str,
 ) -> None:
-    """Deploy a champion beside the version before it, and give it the traffic.
+    """Deploy a champion beside the previous version, and give it all of the traffic.
 
-    Before, it is deployed to an endpoint of its own, where it must answer test records as
-    evaluate_model had it answer them. Where it does not, the version before goes on serving.
+    First deploys it to a temporary endpoint, where its predictions of test records must equal
+    those of its SavedModel. If they differ, the previous version keeps serving.
 
     Args:
         model: SavedModel of the champion.
-        records: Records whose test split it was judged on.
+        records: Records that it was evaluated on.
         model_name: Model in the Model Registry.
-        registered: Its version, model@version, as register_model returned it.
-        encryption_spec_key_name: Cloud KMS key of the endpoint; empty: Google's.
+        registered: Version to deploy, model@version, from register_model.
+        encryption_spec_key_name: Cloud KMS key of the endpoint; empty: a Google-managed key.
         project: Google Cloud project.
-        location: Its region.
+        location: Region of the endpoint.
     """
-    # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
+    # Imported here, so that compiling does not wait for TensorFlow.
     from trainer.evaluation import served_answers
 
     with in_one_line(f"deploying {registered}"):
@@ -48,7 +48,7 @@ def deploy_champion(
             return
         predictions = vertex_client("prediction", location, os.environ)
         with endpoints.alone(champion, serving, encryption_spec_key_name) as endpoint:
-            print(f"{registered} is deployed to {endpoint}, to be asked about test records")
+            print(f"{registered} is deployed to {endpoint} for a check on test records")
 
             def ask(instance: dict[str, str]) -> list[float]:
                 answer = predictions.predict(endpoint=endpoint, instances=[instance])
@@ -58,9 +58,9 @@ def deploy_champion(
                 count = served_answers.check(model.uri, records.uri, ask)
             except InputError as error:
                 raise InputError(
-                    f"{registered} gets no traffic, and what was deployed before goes on serving: "
+                    f"{registered} gets no traffic; the endpoint of {model_name} is unchanged: "
                     f"{error}"
                 ) from None
-        print(f"It answers {count} test records as evaluate_model had it answer them")
+        print(f"Its answers to {count} test records equal those of its SavedModel")
         endpoint = endpoints.deploy(champion, serving, 100, encryption_spec_key_name)
         print(f"{registered} is deployed to {endpoint}, and has all of the traffic")

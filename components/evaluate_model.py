@@ -1,4 +1,4 @@
-"""A model's worth on the test split, and the gate's verdict on it."""
+"""The component that evaluates a model on the test split and applies the gate."""
 
 import dataclasses
 from typing import NamedTuple
@@ -38,21 +38,21 @@ def evaluate_model(
     "Evaluated",
     [("accuracy", float), ("verdict", str), ("role", str), ("champion", str), ("reason", str)],
 ):
-    """Evaluate a SavedModel and the current champion on the test records, and judge.
+    """Evaluate a SavedModel and the current champion on the test records, and decide.
 
     Args:
-        model: SavedModel to judge.
-        records: Records whose test split judges it.
-        training: Directory where the job wrote metrics.json and history.csv; its metadata are
-            the parameters of the job, which of all the recipe sets and, where it is known, its
-            price.
-        title: Heading of the report.
-        slice_columns: Columns of a table to cut the split by; empty: those of few values.
-        model_name: Model in the Model Registry whose champion is met; empty for none.
+        model: SavedModel to evaluate.
+        records: Records with the test split.
+        training: Directory with the job's metrics.json and history.csv. Its metadata holds the
+            job's parameters, the names of those that the recipe sets, and the price if known.
+        title: Title of the report.
+        slice_columns: Columns of a table to slice the test split by; empty: vocabulary and
+            identity columns.
+        model_name: Model in the Model Registry with the champion; empty: no comparison.
         project: Google Cloud project of the registry.
-        location: Its region.
+        location: Region of the registry.
     """
-    # Compiling imports this module, and needs none of the seconds that TensorFlow takes.
+    # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
     from components.registry.model_evaluation import classification_metrics
     from trainer.evaluation import answer_file, champion_scores, drift, gate
@@ -96,7 +96,7 @@ def evaluate_model(
     answer_file.write(predictions.uri, judged)
     write_json(evaluation.uri, classification_metrics(judged))
     write_json(decision.uri, verdict.figures())
-    # For a candidate that meets another champion when it is registered.
+    # For register_model, which judges again if the champion has changed.
     evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
     decision.metadata.update(verdict.figures())
@@ -110,6 +110,7 @@ def evaluate_model(
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.fit(artifacts, outputs, classification, "confusionMatrix"):
         print(
-            f"The console can't hold the matrix of {len(judged.classes):,} classes; see the report"
+            f"The console can't hold the confusion matrix of {len(judged.classes):,} classes; see "
+            "the report"
         )
     return outputs

@@ -1,4 +1,4 @@
-"""A source to a digest that changes with it."""
+"""The component that computes a digest of a source."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ def fingerprint_source(
     source: str,
     data_dir: str,
 ) -> NamedTuple("Listed", [("digest", str)]):  # type: ignore[valid-type]
-    """List the source: names, sizes and checksums or times. Opens no file.
+    """Digest names, sizes and checksums or times of the source's files, without opening one.
 
-    Of a source with the same digest, records are taken from the cache.
+    Records of a source with the same digest are taken from the cache.
 
     Args:
-        source: Where examples come from.
+        source: Source of the examples.
         data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
     """
     found = fingerprint(source, data_dir)

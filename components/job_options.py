@@ -1,4 +1,4 @@
-"""Options of the training job that the pipeline hands on as they are."""
+"""Options of the training job that the pipeline passes on unchanged."""
 
 import dataclasses
 
@@ -7,9 +7,9 @@ from trainer.fields import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """Arguments of CustomTrainingJobOp that are passed on under its own names."""
+    """Arguments of CustomTrainingJobOp, with the same names."""
 
-    # A day, not Vertex AI's week: a job that hangs is billed until this ends it.
+    # A day instead of Vertex AI's week: a job that hangs is billed until the timeout.
     timeout: str = option(
         "86400s", help="Longest running time of the training job, in seconds: '3600s'."
     )
@@ -18,8 +18,8 @@ class JobOptions:
         help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
         "limit.",
     )
-    # Survivors can wait for a restarted peer (trainer/training/rejoin.py). To restart all takes
-    # minutes more, but does not depend on the survivors' noticing that the peer was lost.
+    # Other replicas can wait for a restarted one (trainer/training/rejoin.py). Restarting all
+    # takes minutes longer, but does not depend on their noticing that one was lost.
     restart_job_on_worker_restart: bool = option(
         True,
         help="Restart the whole training job, from its checkpoint, when a replica restarts.",
@@ -45,5 +45,5 @@ class JobOptions:
         "",
         help="Cloud KMS key in the run's region that encrypts the training job, Dataflow's and "
         "the registered model: "
-        "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a key of Google's.",
+        "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a Google-managed key.",
     )

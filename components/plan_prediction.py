@@ -1,4 +1,4 @@
-"""The champion of a model and the input of a batch prediction, as arguments of its job."""
+"""The component that plans a batch prediction by a model's champion."""
 
 from typing import NamedTuple
 
@@ -34,11 +34,11 @@ def plan_prediction(
         ("bigquery_destination_output_uri", str),
     ],
 ):
-    """Find the champion and check that it takes the input; return arguments of ModelBatchPredictOp.
+    """Find the champion and check the input; return the arguments of ModelBatchPredictOp.
 
     Args:
         project: Google Cloud project.
-        location: Its region.
+        location: Region of the registry.
     """
     champion = find_champion(options.model_name, project, location)
     if champion is None:
@@ -54,7 +54,7 @@ def plan_prediction(
         kind,
         [] if table else [options.input],
         options.input if table else "",
-        # Of a table's columns those that the model takes, by their names.
+        # Instances are objects with the model's columns.
         "object" if table else "",
         [column.name for column in columns_in(dataset)] if table and dataset else [],
         "bigquery" if to_table else "jsonl",

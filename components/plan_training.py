@@ -1,4 +1,4 @@
-"""Parameters of a run to the worker pools that will train."""
+"""The component that plans the training job."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -53,24 +53,23 @@ def plan_training(
         ("version", str),
     ],
 ):
-    """Plan the training job: whether there is one, its machines, and its config.
+    """Decide whether to train; make the worker pools and the config of the training job.
 
-    CustomTrainingJobOp can't put a parameter of the pipeline into its worker_pool_specs with
-    its type, nor an artifact's URI at all: this step makes the whole list while the pipeline
-    runs. The URI of its output artifact is a directory that no other run writes to; the config
-    that all replicas read lies there.
+    CustomTrainingJobOp can't substitute typed parameters or URIs of artifacts in its
+    worker_pool_specs, so this step makes the whole list at run time. The URI of its output
+    artifact is a directory that no other run writes to; it holds the config for all replicas.
 
     Args:
         records: Records to train on.
-        rates: Prices an hour, by machine type, accelerator and GB of disk.
-        rates_of: Their region and date.
-        run: Name of the pipeline's run.
+        rates: Prices per hour, by machine type, accelerator and GB of disk.
+        rates_of: Region and date of the prices.
+        run: Name of the pipeline run.
         serving_image: Image that serves the model, for the report.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
-        class_floors: Floors of recall of single classes, which the records must have.
-        model_name: Model in the Model Registry whose versions count.
+        class_floors: Least recall of single classes, which the records must have.
+        model_name: Model in the Model Registry with the earlier versions.
         project: Google Cloud project of the registry.
-        location: Its region.
+        location: Region of the registry.
     """
     training.uri = options.resume_from.rstrip("/") or training.uri
     check_together(config, machines)
@@ -90,7 +89,7 @@ def plan_training(
     if not known and (options.max_drift or options.min_drift):
         champion = find_champion(model_name, project, location)
         if champion:
-            from trainer.evaluation import drift  # few runs ask for it, and it takes NumPy's time
+            from trainer.evaluation import drift  # imports NumPy, which few runs need
 
             drifts = drift.since(champion.artifact_uri, schema.load(records.uri))
             drift.check(drifts, champion.name, options.max_drift)
@@ -121,8 +120,8 @@ def plan_training(
 
 
 def _chosen(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:
-    """Return what the recipe sets, or what differs from its default, of options for the report."""
-    # The project's own labels are on each run.
+    """Return the options that the recipe sets or that differ from their default."""
+    # Labels differ on each run, because the project adds its own.
     return {
         field.name: getattr(group, field.name)
         for group in groups

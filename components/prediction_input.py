@@ -1,4 +1,4 @@
-"""The input of batch prediction, checked against the model that is to answer it."""
+"""Check the input of a batch prediction against the model."""
 
 import csv
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from trainer.errors import InputError
 
 
 def check(input: str, dataset: Dataset | None) -> None:
-    """Raise InputError for an input that is not there, or that the model can't take.
+    """Raise InputError for an input that is missing, or that the model can't take.
 
     The header of a CSV file is compared with the columns of `dataset`, which the model was trained
-    on; None where it does not say.
+    on; None if the model does not record it.
     """
     kind = format_of(input)
     first = "" if kind == "bigquery" else _first_file(input)

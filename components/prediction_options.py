@@ -1,4 +1,4 @@
-"""Options of batch prediction: what is predicted, and the machines that do it."""
+"""Options of batch prediction: instances, predictions and machines."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ FORMATS = {
     ".tfrecord": "tf-record",
     ".tfrecord.gz": "tf-record-gzip",
 }
-"""Vertex AI's instancesFormat of files, by their ending."""
+"""Vertex AI's instancesFormat by file extension."""
 BIGQUERY = "bq://"
 TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
 TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
@@ -26,17 +26,17 @@ class PredictionOptions:
 
     model_name: str = option(
         "",
-        help="Model in the Model Registry whose champion predicts: the one that it has when the "
-        "run starts. A recipe's default is its name.",
+        help="Model in the Model Registry whose champion, as of the start of the run, predicts. A "
+        "recipe's default is its name.",
     )
     input: str = option(
         "",
-        help="Instances: gs:// URI, with wildcards or not, of .jsonl, .csv or .tfrecord(.gz) "
+        help="Instances: gs:// URI, optionally with wildcards, of .jsonl, .csv or .tfrecord(.gz) "
         "files, or of a .txt file that lists image files; or bq://PROJECT.DATASET.TABLE.",
     )
     output: str = option(
         "",
-        help="Folder that gets a folder of predictions, gs://BUCKET/FOLDER; or bq://PROJECT, "
+        help="Parent of the folder of predictions, gs://BUCKET/FOLDER; or bq://PROJECT, "
         "bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE; empty: the run's own folder.",
     )
 
@@ -49,7 +49,7 @@ class PredictionOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionJobOptions:
-    """Arguments of ModelBatchPredictOp that are passed on."""
+    """Arguments of ModelBatchPredictOp."""
 
     machine_type: str = option("n1-standard-4", help="Machine type of the replicas.")
     replica_count: int = option(
@@ -59,18 +59,18 @@ class PredictionJobOptions:
         64, help="Instances in each request to a replica.", minimum=1, maximum=MAX_INSTANCES
     )
     service_account: str = option(
-        "", help="Service account that replicas run as; empty: one of Vertex AI's."
+        "", help="Service account of the replicas; empty: Vertex AI's default."
     )
     labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
     encryption_spec_key_name: str = option(
         "",
         help="Cloud KMS key in the run's region that encrypts the job; not with BigQuery; empty: a "
-        "key of Google's.",
+        "Google-managed key.",
     )
 
 
 def format_of(input: str) -> str:
-    """Return the instancesFormat of `input`; raises InputError where it has none."""
+    """Return the instancesFormat of `input`; raise InputError if it has none."""
     if input.startswith(BIGQUERY):
         if not TABLE.fullmatch(input):
             raise InputError(f"input={input!r} is not bq://PROJECT.DATASET.TABLE")

@@ -1,4 +1,4 @@
-"""A judged model to a version in the Model Registry."""
+"""The component that registers a model in the Model Registry."""
 
 import json
 from typing import NamedTuple
@@ -36,28 +36,28 @@ def register_model(
 ) -> NamedTuple(  # type: ignore[valid-type]
     "Registered", [("registered", str), ("registered_as", str), ("why", str)]
 ):
-    """Upload a model as a version, with its evaluation, and make it champion or challenger.
+    """Upload a model as a version with its evaluation, and make it champion or challenger.
 
-    Where another run has put a new champion in place since the gate compared, it is judged again.
-    It leaves the registry where that rejects it and challengers are not asked for.
+    If another run has changed the champion since the gate's comparison, the model is judged again.
+    If it is rejected then, and challengers are not registered, the version is deleted.
 
-    Run again after a crash it completes the version that it finds, and uploads none.
+    A retry after a crash completes the version that it finds instead of uploading another.
 
     Args:
         model: SavedModel to register.
-        records: What it was trained and judged on.
-        evaluation: Its metrics, in the registry's schema.
-        model_name: Model whose version it becomes.
-        serving_image: Container that would serve it; empty: Google's prebuilt one.
+        records: Records that it was trained and evaluated on.
+        evaluation: Metrics of the model, in the registry's schema.
+        model_name: Model to add the version to.
+        serving_image: Container image that serves the model; empty: Google's prebuilt one.
         labels: Labels of the version.
         role: champion or challenger.
-        champion: Version that the gate compared it with; empty for none.
-        reason: Why the gate let it pass, for the version's description.
-        configuration: Digest of the configuration that it was trained with.
-        run: Name of the pipeline's run.
-        encryption_spec_key_name: Cloud KMS key that protects the model; empty: Google's.
+        champion: Version that the gate compared with; empty: none.
+        reason: Reason of the gate's verdict, for the version's description.
+        configuration: Digest of the training configuration.
+        run: Name of the pipeline run.
+        encryption_spec_key_name: Cloud KMS key of the model; empty: a Google-managed key.
         project: Google Cloud project.
-        location: Its region.
+        location: Region of the registry.
     """
     parent = f"projects/{project}/locations/{location}"
     digest = dataset_digest(records.uri)
@@ -75,7 +75,7 @@ def register_model(
 
     def judge_again(current: Version | None) -> str:
         nonlocal why
-        # Seldom needed, and TensorFlow takes seconds to import.
+        # Imported here: seldom needed, and TensorFlow takes seconds to import.
         quiet.import_tensorflow()
         from trainer.evaluation import champion_scores, gate
         from trainer.evaluation.scoring import evaluate
@@ -86,7 +86,7 @@ def register_model(
         )
         options = GateOptions(**evaluation.metadata["gate"])
         verdict = gate.judge(judged, options, registry=True, rival=rival)
-        print(f"Judged again, since {current.name if current else 'nobody'} is champion now")
+        print(f"Judged again: the champion is now {current.name if current else 'none'}")
         print(verdict.line)
         why = verdict.reason
         return verdict.role
@@ -95,7 +95,7 @@ def register_model(
         registry = registry_of(project, location)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     if made is None:
-        print("It is not registered")
+        print("The model is not registered")
         return "", "", why
     version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{made.resource}"
     version.metadata.update(

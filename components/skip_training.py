@@ -1,4 +1,4 @@
-"""The verdict of a run that had nothing to train."""
+"""The component that records a skipped training."""
 
 import json
 from typing import NamedTuple
@@ -15,11 +15,11 @@ def skip_training(
     reason: str,
     version: str,
 ) -> NamedTuple("Skipped", [("verdict", str)]):  # type: ignore[valid-type]
-    """Record that there was no training, and why, as the gate records its verdict.
+    """Record that training was skipped, and why, in the format of the gate's verdict.
 
     Args:
-        reason: Why, in one line.
-        version: Version of the model that there is already.
+        reason: Reason in one line.
+        version: Existing version of the model.
     """
     verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
     storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())

@@ -1,11 +1,11 @@
-"""Components as typed functions: an argument that is a config class stands for its fields.
+"""Define components as typed functions; an argument of a config class stands for its fields.
 
     @component
     def plan(records: dsl.Input[dsl.Dataset], config: TrainingConfig, run: str): ...
 
-has the inputs records, run and one for each field of TrainingConfig, described by its help.
-The function gets a TrainingConfig. Its code is in the image, whose kfp_config.ini names the
-file of each component: the compiled pipeline holds none of it.
+has the inputs records, run and one for each field of TrainingConfig, described by its help. The
+function gets a TrainingConfig. Its code is in the image, not in the compiled pipeline; the
+image's kfp_config.ini names the file of each component.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from trainer.errors import exit_on_input_error
 from trainer.fields import build, pick, type_of
 
 RUNTIME = {"_KFP_RUNTIME": "true"}
-"""KFP's own sign of a step that runs: it leaves out what only compiling needs, half a second."""
+"""KFP's variable for a running step, which then skips imports that only compiling needs (0.5 s)."""
 
 
 def component(function: Callable[..., Any]) -> Any:
-    """Make a KFP component of a function; a user's mistake ends it with one line and exit code 2.
+    """Make a KFP component of a function; InputError ends it with one line and exit code 2.
 
     Args:
-        function: its docstring ends with the section `Args:`, of all its arguments but configs.
+        function: its docstring ends with a section `Args:` of all arguments except configs.
     """
     configs: dict[str, type] = {}
     inputs: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def component(function: Callable[..., Any]) -> Any:
     )
     if RUNTIME.items() <= os.environ.items():
         return call
-    # The table of machines is read for it, which a step that runs need not wait for.
+    # Imported here: reads the table of machines, which a running step does not need.
     from trainer.machines.worker_pools import IMAGE
 
     return dsl.component(call, base_image=IMAGE, target_image=IMAGE)

@@ -1,4 +1,4 @@
-"""Clients of Google Cloud whose calls have a deadline and are retried."""
+"""Create clients of Google Cloud whose calls have a deadline and are retried."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ from components.cloud_errors import (
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
-TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - of the emulator, a new one each time
-# No project's: those have 6 characters at least.
+TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - the emulator prints a new one at each start
+# Can't be a project's ID: those have at least 6 characters.
 LOCAL_PROJECT = "local"
-"""The project of a run on this machine."""
+"""The project name of a run on this machine."""
 ANSWER_SECONDS = 60.0
 """Time for the answer to one request."""
 UNSAFE_SECONDS = 120.0
@@ -29,16 +29,16 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
-# gRPC reports a token that is unavailable, for whatever reason, as UNAVAILABLE.
+# gRPC reports any failure to get a token as UNAVAILABLE, with this message.
 _UNSIGNED = "Getting metadata from plugin failed"
 _CREATES = ("create_", "upload_", "import_")
 
 
 class Service:
-    """A generated client each of whose calls has a deadline and is retried, page by page.
+    """A generated client whose calls have a deadline and are retried, page by page.
 
-    Calls that create something are sent once, unless they are given a `retry`: the answer may be
-    lost after the deed.
+    Calls that create something are sent once unless they are given a `retry`, because an answer
+    may be lost after the call took effect.
     """
 
     def __init__(self, client: Any, retry: Any) -> None:
@@ -64,11 +64,11 @@ def service(
     """Connect a generated client to an endpoint.
 
     Args:
-        kind: a client's class, such as ModelServiceClient.
-        endpoint: host, or URL.
-        transport: rest or grpc; empty: rest for a server of this machine, else grpc.
+        kind: class of the client, such as ModelServiceClient.
+        endpoint: host or URL.
+        transport: rest or grpc; empty: rest for a server on this machine, else grpc.
         credentials: None: Application Default Credentials.
-        retry: of each call; None: `retry()`.
+        retry: retry of each call; None: `make_retry()`.
     """
     from google.api_core.client_options import ClientOptions
 
@@ -78,7 +78,7 @@ def service(
     if local and transport == "grpc" and not endpoint.startswith("https:"):
         import grpc
 
-        # A generated client's own gRPC is always encrypted.
+        # A generated client creates only encrypted channels.
         channel = grpc.insecure_channel(urlsplit(endpoint).netloc)
         if credentials:
             channel = grpc.intercept_channel(channel, _authorizing(credentials, endpoint))
@@ -93,14 +93,14 @@ def service(
 
 
 def _authorizing(credentials: Any, endpoint: str) -> Any:
-    """Return an interceptor that sends credentials over plain gRPC, which refuses its own."""
+    """Return an interceptor that sends credentials over plain gRPC, which gRPC itself refuses."""
     import grpc
 
     headers: dict[str, str] = {}
     credentials.before_request(None, "POST", endpoint, headers)
 
     class Authorizing(grpc.UnaryUnaryClientInterceptor):
-        """Adds the headers to the metadata of each call."""
+        """Add the headers to the metadata of each call."""
 
         def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
             metadata = [*(details.metadata or ()), *headers.items()]
@@ -118,10 +118,10 @@ def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> A
     """Connect to a service of Vertex AI in `location`.
 
     Args:
-        name: of the service, such as model.
-        environment: VERTEX_AI_ENDPOINT names another endpoint than Google's and
-            VERTEX_AI_TRANSPORT rest or grpc, as the settings of the command line have it. A
-            server of this machine is shown no credentials but VERTEX_AI_ACCESS_TOKEN.
+        name: name of the service, such as model.
+        environment: VERTEX_AI_ENDPOINT overrides Google's endpoint, VERTEX_AI_TRANSPORT is rest
+            or grpc, as in the settings of the command line. A server on this machine gets no
+            credentials except VERTEX_AI_ACCESS_TOKEN.
     """
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
     endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
@@ -135,15 +135,15 @@ def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> A
 
 def client_class(name: str) -> Any:
     """Import the generated client of a service of Vertex AI, such as model."""
-    # These alone: google.cloud.aiplatform takes two seconds more to import.
+    # Only this module: importing google.cloud.aiplatform takes two more seconds.
     module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
     return getattr(module, f"{name.title()}ServiceClient")
 
 
 def finish(operation: Any, retry: Any, seconds: float = OPERATION_SECONDS) -> None:
-    """Wait for a long-running operation; raise what it ended with.
+    """Wait for a long-running operation; raise its error.
 
-    A server that keeps no operations has accepted the request, and reports nothing more.
+    A server without operations (404 or 501) has accepted the request and reports nothing more.
     """
     if operation.operation.done and not operation.operation.HasField("error"):
         return
@@ -152,12 +152,12 @@ def finish(operation: Any, retry: Any, seconds: float = OPERATION_SECONDS) -> No
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Return whether an endpoint, with or without a scheme, is on this machine."""
+    """Return True if an endpoint, with or without a scheme, is on this machine."""
     return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
 
 
 def with_scheme(endpoint: str) -> str:
-    """Put http:// before an endpoint of this machine without a scheme; cut the slash at its end."""
+    """Prefix an endpoint without a scheme with http://; strip the trailing slash."""
     endpoint = endpoint.rstrip("/")
     return endpoint if "://" in endpoint or not endpoint else f"http://{endpoint}"
 
@@ -168,12 +168,12 @@ def make_retry(
     sign_in: Callable[[], None] | None = None,
     seconds: float | None = None,
 ) -> Any:
-    """Make a google.api_core.retry.Retry for what may be done twice.
+    """Make a google.api_core.retry.Retry for idempotent calls.
 
     Args:
-        say: is given a line before each further try.
-        sign_in: renews the credentials, or raises why it can't.
-        seconds: to go on for; default: two minutes.
+        say: called with a line before each retry.
+        sign_in: renews the credentials, or raises an error.
+        seconds: longest time to retry for; default: two minutes.
     """
     from google.api_core.retry import Retry
 
@@ -182,7 +182,7 @@ def make_retry(
             sign_in()
         return is_retryable(error)
 
-    def tell(error: BaseException) -> None:
+    def report(error: BaseException) -> None:
         if say:
             what = status_of(error) or type(error).__name__
             say(f"no answer: {what} {message_of(error)[:160]}; trying again")
@@ -193,19 +193,19 @@ def make_retry(
         maximum=_LONGEST_PAUSE_SECONDS,
         multiplier=2.0,
         timeout=seconds or _RETRY_SECONDS,
-        on_error=tell,
+        on_error=report,
     )
 
 
 def local_credentials(environment: Mapping[str, str]) -> Any:
-    """Return the credentials for a server of this machine: the token that it asks for, or none."""
+    """Return credentials for a server on this machine: VERTEX_AI_ACCESS_TOKEN, or none."""
     from google.auth.credentials import AnonymousCredentials
     from google.auth.exceptions import RefreshError
 
     token = environment.get(TOKEN_VARIABLE, "")
 
     class LocalCredentials(AnonymousCredentials):
-        """Credentials that show a fixed token."""
+        """Credentials that send a fixed token."""
 
         def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
             headers["authorization"] = f"Bearer {token}"

@@ -65,7 +65,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     first = register(vertex, untrained_model)
     deploy(digit_records, untrained_model, first)
     shown = capsys.readouterr().out
-    assert "answers 32 test records as evaluate_model had it answer them" in shown
+    assert "Its answers to 32 test records equal those of its SavedModel" in shown
     assert len(vertex.sent("Predict")) == 32
     alone, own = vertex.sent("DeployModel")
     assert alone.endpoint.endswith("/endpoints/digits-test-1")
@@ -86,7 +86,9 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
         deploy(digit_records, other, second)
     error = capsys.readouterr().err
     assert (ended.value.code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: digits@2 gets no traffic, and what was deployed before goes on")
+    assert error.startswith(
+        "error: digits@2 gets no traffic; the endpoint of digits is unchanged: "
+    )
     assert "by evaluate_model; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}

@@ -23,7 +23,7 @@ def test_a_config_class_stands_for_an_input_a_field():
     assert inputs["epochs"].type == "Integer"
     assert inputs["epochs"].description.startswith("Passes over the training split.")
     assert inputs["model_options"].type == "Dict"
-    assert inputs["class_floors"].description.startswith("Floors of recall")
+    assert inputs["class_floors"].description.startswith("Least recall of")
     assert not {"config", "machines", "options"} & inputs.keys()
     assert all(spec.description for spec in inputs.values())
 

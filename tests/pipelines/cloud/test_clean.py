@@ -259,7 +259,7 @@ def test_a_bucket_that_answers_in_another_form_is_one_line(
     code, _, err = command("clean", "--older-than", "30d", "--yes")
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith("error: deleting gs://bucket/")
-    assert "the answer is none of Google's (" in err
+    assert "the answer is not from Google's API (" in err
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-3d", "30 days"])

@@ -110,7 +110,7 @@ def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n", "http", "no connection (ConnectionError: "),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "https", "no connection (SSLError: "),
-        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is none of Google's ("),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is not from Google's API ("),
     ],
 )
 def test_a_server_of_something_else_is_told_at_once(refused, monkeypatch, answer, scheme, message):

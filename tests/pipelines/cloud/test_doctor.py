@@ -105,7 +105,7 @@ def test_an_answer_of_another_form_is_one_line(cloud, command, monkeypatch):
     code, out, _ = command("doctor")
     assert code == 0, out
     for name in ("bucket", "service account"):
-        assert f"? {name}: could not be checked  -> the answer is none of Google's (" in out
+        assert f"? {name}: could not be checked  -> the answer is not from Google's API (" in out
 
 
 @pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
