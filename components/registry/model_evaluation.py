@@ -1,4 +1,4 @@
-"""An evaluation as the Model Registry shows it."""
+"""Convert an evaluation to the Model Registry's schema."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import numpy as np
 from trainer.evaluation.scoring import Evaluation
 
 THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
-"""0, 0.05, ... 0.95, 0.96, ... 0.99: those of Vertex AI's own evaluations."""
+"""0, 0.05, ... 0.95, 0.96, ... 0.99, as in Vertex AI's own evaluations."""
 
 
 def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the metrics in the schema classification_metrics_1.0.0, without undefined ones."""
+    """Return the defined metrics in the schema classification_metrics_1.0.0."""
     metrics = {
         "auPrc": evaluation.pr_auc,
         "auRoc": evaluation.roc_auc,
@@ -29,10 +29,11 @@ def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def operating_points(labels: np.ndarray, probabilities: np.ndarray) -> list[dict[str, float]]:
-    """Return precision and recall where a class counts as predicted from each of THRESHOLDS on.
+    """Return precision and recall at each of THRESHOLDS.
 
-    Micro-averages over all pairs of an example and a class. Those ending in At1 count only the
-    most probable class of an example. A precision is 1 where nothing is predicted.
+    A class is predicted if its probability reaches the threshold. Values are micro-averages over
+    all pairs of an example and a class; those ending in At1 count only the most probable class of
+    an example. Precision is 1 if nothing is predicted.
 
     Args:
         labels: int64 [n].

@@ -1,14 +1,14 @@
-"""Versions of a model in Vertex AI's Model Registry, and which of them is the champion.
+"""Versions of a model in Vertex AI's Model Registry, with the champion among them.
 
     registry = ModelRegistry(client, "projects/my-project/locations/us-central1")
     registry.champion("digits")      # the version with the alias champion, or None
     registry.promote("digits", "3")
     registry.roll_back("digits")
 
-A recipe's versions belong to one model, whose ID is its name. What was champion stays known
-by aliases that never move, champion-1, champion-2, ...: the n-th promotion. Rolling back takes
-the last of them away, so that a champion which was withdrawn is never returned to.
-An alias that is given to a version leaves the one that had it, in one request.
+A recipe's versions belong to one model, whose ID is the recipe's name. The n-th promotion sets
+the alias champion-n, which never moves, so former champions stay known. A rollback removes the
+last of these aliases, so a withdrawn champion is never restored by a later rollback. Setting an
+alias on one version removes it from the version that had it, in one request.
 https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
 """
 
@@ -35,8 +35,8 @@ class Version:
     """A version of a model in the registry.
 
     Attributes:
-        model: its ID.
-        version: its number, as text.
+        model: model ID.
+        version: version number, as text.
         resource: projects/P/locations/L/models/M@version.
         artifact_uri: folder of the SavedModel.
     """
@@ -55,7 +55,7 @@ class Version:
 
     @property
     def promotions(self) -> list[int]:
-        """Return the numbers of the promotions that made it champion."""
+        """Return the numbers of the promotions that made this version the champion."""
         found = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
         return sorted(int(match[1]) for match in found if match)
 
@@ -68,14 +68,14 @@ class ModelRegistry:
         client: a `Service` of Vertex AI's ModelServiceClient, whose calls are retried.
         parent: projects/P/locations/L.
 
-    Every method raises google.api_core.exceptions.GoogleAPICallError where the service refuses.
+    Every method raises google.api_core.exceptions.GoogleAPICallError if the service refuses.
     """
 
     client: Any
     parent: str
 
     def versions(self, model: str) -> list[Version]:
-        """Return all versions of a model, the oldest first; [] where there is no such model."""
+        """Return all versions of a model, oldest first; [] if there is no such model."""
         from google.api_core import exceptions
 
         try:
@@ -86,7 +86,7 @@ class ModelRegistry:
         return sorted(versions, key=lambda one: (len(one.version), one.version))
 
     def champion(self, model: str) -> Version | None:
-        """Return the version with the alias champion."""
+        """Return the version with the alias champion; None if there is none."""
         return next((one for one in self.versions(model) if CHAMPION in one.aliases), None)
 
     def register(
@@ -97,24 +97,23 @@ class ModelRegistry:
         rival: str,
         judge: Callable[[Version | None], str] = lambda _: CHALLENGER,
     ) -> Version | None:
-        """Register a candidate; one that is registered already is only completed.
+        """Register a candidate, or complete its registration if its version exists.
 
         Args:
             role: champion or challenger.
-            rival: the champion that it was compared with, model@version; empty for none.
-            judge: compares it with the champion that another run has put in place since, and
-                returns its role: champion, challenger, or "" for none, by which it leaves the
-                registry.
+            rival: champion that the candidate was compared with, model@version; empty: none.
+            judge: compares the candidate with a champion that another run has promoted since,
+                and returns its role: champion, challenger, or "" to delete its version.
 
         Returns:
-            Its version; None where it has left the registry.
+            The version; None if it was deleted.
         """
         version = self._registered(model, candidate)
         commit = candidate.labels.get("commit")
         aliases = [f"commit-{commit}"] if commit else []
         while role == CHAMPION:
             with self._promotion_lock(version):
-                # Asked again: an upload takes minutes.
+                # Read again, because an upload takes minutes.
                 champion = self.champion(model)
                 if champion and champion.version == version.version:
                     break
@@ -127,7 +126,7 @@ class ModelRegistry:
             return None
         if role == CHALLENGER:
             self._merge(version, [CHALLENGER, *aliases])
-        # After the promotion: what the registry makes of an evaluation must not stop it.
+        # After the promotion, which a failed import must not prevent.
         import_evaluation(self.client, version.resource, candidate)
         return self._get(model, version.version)
 
@@ -135,7 +134,7 @@ class ModelRegistry:
         """Make a version the champion.
 
         Raises:
-            InputError: no such version.
+            InputError: there is no such version.
         """
         versions = self.versions(model)
         version = next((one for one in versions if one.version == number), None)
@@ -152,12 +151,12 @@ class ModelRegistry:
         return self._get(model, number)
 
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
-        """Make the champion before this one the champion again; return it, and the other.
+        """Make the previous champion the champion again; return it and the withdrawn one.
 
-        Done again after an interruption, it ends what was begun.
+        A call after an interruption completes the rollback.
 
         Raises:
-            InputError: there was none before.
+            InputError: there was no previous champion.
         """
         versions = self.versions(model)
         if not versions:
@@ -171,7 +170,7 @@ class ModelRegistry:
         champion = next((one for one in versions if CHAMPION in one.aliases), None)
         history = sorted((n, one.version) for one in versions for n in one.promotions)
         withdrawn = []
-        # More than one where the version that was champion between has been deleted.
+        # More than one if the version that was champion in between has been deleted.
         while champion and history and history[-1][1] == champion.version:
             withdrawn.append(f"-{CHAMPION}-{history.pop()[0]}")
         if not history:
@@ -180,16 +179,16 @@ class ModelRegistry:
                 f"{champion.name if champion else 'now'}; promote a version with --version"
             )
         if champion and withdrawn:
-            # First: interrupted here, the next try finds the same champion to return to.
+            # Done first: after an interruption here, a retry restores the same champion.
             self._merge(champion, withdrawn)
         previous = next(one for one in versions if one.version == history[-1][1])
         return self._merge(previous, [CHAMPION, _DEFAULT]), champion
 
     def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
-        """Give a version the champion's aliases, and further `aliases`; needs the lock."""
+        """Add the champion's aliases and `aliases` to a version; the caller holds the lock."""
         versions = self.versions(version.model)
         if version.version not in [one.version for one in versions]:
-            # Its number among the promotions depends on theirs.
+            # The number of this promotion depends on those of the listed versions.
             raise InputError(f"{version.name} is no longer listed in {self.parent}; try again")
         last = max((n for one in versions for n in one.promotions), default=0)
         changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *aliases]
@@ -201,14 +200,14 @@ class ModelRegistry:
         return promotion_lock(self.client, self._resource(version.model), version.version)
 
     def _delete(self, version: Version) -> None:
-        """Take a rejected version out of the registry; one that it holds on to, stays."""
+        """Delete a rejected version, unless the registry refuses."""
         from google.api_core import exceptions
 
         with contextlib.suppress(exceptions.FailedPrecondition, exceptions.NotFound):
             self.client.delete_model_version(name=version.resource).result()
 
     def _registered(self, model: str, candidate: Candidate) -> Version:
-        """Return the candidate's version, uploaded where it isn't there."""
+        """Return the candidate's version; upload it if it does not exist."""
         from google.api_core import exceptions
 
         known = self.versions(model)
@@ -217,7 +216,7 @@ class ModelRegistry:
         except exceptions.Conflict:
             if known:
                 raise
-        # Another run, or a try of this one that is gone, has made the model in the meantime.
+        # Another run, or an earlier attempt of this one, has created the model meanwhile.
         return _of(candidate, self.versions(model)) or self._upload(model, candidate, new=False)
 
     def _upload(self, model: str, candidate: Candidate, *, new: bool) -> Version:
@@ -225,7 +224,7 @@ class ModelRegistry:
         return self._get(model, upload(self.client, self.parent, model, candidate, **where))
 
     def _merge(self, version: Version, changes: list[str]) -> Version:
-        """Give aliases to a version, and take those that begin with `-`."""
+        """Add aliases to a version, and remove those with the prefix `-`."""
         given = [alias for alias in changes if alias not in version.aliases]
         if given:
             self.client.merge_version_aliases({"name": version.resource, "version_aliases": given})
@@ -240,16 +239,16 @@ class ModelRegistry:
 
 
 def registry_of(project: str, location: str) -> ModelRegistry:
-    """Return the registry of a project and location, as `model_client` finds it."""
+    """Return the registry of a project and location; see `model_client` for its endpoint."""
     client = model_client(location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
 def find_champion(model: str, project: str, location: str) -> Version | None:
-    """Return the champion of `model`; None where there is none, or `model` is empty.
+    """Return the champion of `model`; None if there is none or `model` is empty.
 
     Raises:
-        InputError: the registry refuses, or can't be reached.
+        InputError: the registry refuses or can't be reached.
     """
     if not model:
         return None
@@ -258,11 +257,11 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
 
 
 def start_weights(warm_start: str, model: str, project: str, location: str) -> str:
-    """Return the URI of the weights that a training starts from; empty: random ones.
+    """Return the URI of the weights that training starts from; empty: random weights.
 
     Args:
         warm_start: champion, a URI, or empty.
-        model: whose champion it is.
+        model: model of the champion.
     """
     if warm_start != CHAMPION:
         return warm_start

@@ -1,4 +1,4 @@
-"""A model on its way into Vertex AI's Model Registry, and its evaluation after it."""
+"""Upload a model and its evaluation to Vertex AI's Model Registry."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ METRICS_SCHEMA = (
     "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
 )
 MADE_BY = {"made-by": "vertex-tensorflow-training"}
-"""The label by which `clean` knows what this project made."""
+"""Label by which `clean` recognizes resources of this project."""
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 """Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
@@ -28,12 +28,12 @@ class Candidate:
     """A model to register.
 
     Attributes:
-        artifact_uri: folder of the SavedModel, by which it is known when a step is retried.
-        serving_image: container that would serve it; empty: `PREBUILT`.
-        labels: of the version; run and commit name the run and the code that made it.
-        metrics: its evaluation, in the schema of classification metrics.
-        pipeline_job: resource of the run that made it: projects/P/locations/L/pipelineJobs/RUN.
-        encryption_key: Cloud KMS key that protects it; empty: Google's.
+        artifact_uri: folder of the SavedModel; identifies the version when a step is retried.
+        serving_image: container image that serves the model; empty: `PREBUILT`.
+        labels: labels of the version; run and commit name the run and the code that made it.
+        metrics: evaluation, in the schema of classification metrics.
+        pipeline_job: resource of the run, projects/P/locations/L/pipelineJobs/RUN.
+        encryption_key: Cloud KMS key of the model; empty: a Google-managed key.
     """
 
     artifact_uri: str
@@ -51,8 +51,9 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: s
     Args:
         client: google.cloud.aiplatform_v1.ModelServiceClient.
         parent: projects/P/locations/L.
-        name: that the console shows.
-        place: model_id of a model's first version; parent_model, its resource, of a later one.
+        name: display name.
+        place: model_id for the first version of a model; for a later one parent_model, the
+            model's resource.
 
     Raises:
         google.api_core.exceptions.GoogleAPICallError: the service refuses.
@@ -61,12 +62,12 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: s
 
     image = candidate.serving_image or PREBUILT
     container = types.ModelContainerSpec(image_uri=image)
-    # Google's own images know their port and routes.
+    # Google's images have default ports and routes.
     if PREBUILT_REPOSITORY not in image:
         container.ports = [types.Port(container_port=serving.PORT)]
         container.health_route = serving.HEALTH_ROUTE
         container.predict_route = serving.PREDICT_ROUTE
-        # Its number is not known before the upload, its run is.
+        # The version number is unknown before the upload, so use the run.
         version = f"{name}/{candidate.labels.get('run', '')}"
         container.env = [types.EnvVar(name=serving.VERSION_VARIABLE, value=version)]
     model = types.Model(
@@ -80,30 +81,30 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: s
     if candidate.encryption_key:
         model.encryption_spec.kms_key_name = candidate.encryption_key
     request = types.UploadModelRequest(parent=parent, model=model, **place)
-    # Sent once: the answer may be lost, and the version there nevertheless. The step's
-    # retry looks for it before it uploads.
+    # Sent once, because the version may exist although the answer was lost. A retried step looks
+    # for the version before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
 
 
 def check_serving_image(deploys: bool, image: str) -> None:
-    """Raise InputError where a model is deployed by an image that can't be asked about records."""
+    """Raise InputError if a model is to be deployed with an image that can't answer records."""
     if deploys and (not image or PREBUILT_REPOSITORY in image):
         raise InputError(
-            f"deploy_champion asks the deployed model about records, and serving_image={image!r} "
-            "is Google's, which takes none; give this project's: docs/serving.md"
+            f"deploy_champion sends records to the deployed model, but serving_image={image!r} is "
+            "Google's, which accepts none; give this project's image: docs/serving.md"
         )
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
     """Import the evaluation of a candidate, unless its version has one.
 
-    Where the confusion matrix is refused, the rest goes without it; a registry that takes none
-    gets a warning, for the version is registered all the same.
+    If the confusion matrix is refused, the rest is imported without it. A failed import is only
+    a warning, because the version is registered.
 
     Args:
         client: google.cloud.aiplatform_v1.ModelServiceClient.
-        version: its resource.
+        version: resource name of the version.
     """
     from google.api_core import exceptions
     from google.cloud.aiplatform_v1 import types
@@ -131,9 +132,9 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
                 raise
             send(metrics)
     except (exceptions.GoogleAPIError, OSError) as error:
-        print(f"warning: the registry has not taken the evaluation: {one_line(error)}")
+        print(f"warning: the registry did not import the evaluation: {one_line(error)}")
 
 
 def label(text: str) -> str:
-    """Return text as the value of a label: up to 63 of a-z, 0-9, - and _."""
+    """Convert text to the value of a label: up to 63 of a-z, 0-9, - and _."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

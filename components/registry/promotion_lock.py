@@ -1,8 +1,8 @@
 """A lock on the promotions of a model, kept in the aliases of its versions.
 
 The Model Registry has no compare-and-set for aliases: mergeVersionAliases takes no etag. Each
-version sets an alias that no other can take, promoting-<its number>, and reads those of the
-others: Lamport's one-bit algorithm, in which the lower number goes first.
+version sets an alias of its own, promoting-<its number>, and reads those of the others. This is
+Lamport's one-bit algorithm, in which the lower number goes first.
 https://lamport.azurewebsites.net/pubs/mutual2.pdf
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/mergeVersionAliases
 """
@@ -15,18 +15,18 @@ from typing import Any
 from components.cloud_errors import NOT_FOUND, tolerated
 
 LEASE_SECONDS = 60.0
-"""Longest time that another version is waited for; one that takes longer has crashed."""
+"""Longest wait for another version; one that takes longer is assumed to have crashed."""
 _PAUSE_SECONDS = 0.2
 
 
 @contextlib.contextmanager
 def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
-    """Hold the lock in the name of a version.
+    """Hold the lock on behalf of a version.
 
     Args:
         client: a `Service` of Vertex AI's ModelServiceClient.
         model: projects/P/locations/L/models/M.
-        number: of the version.
+        number: number of the version.
     """
 
     def merge(version: str, alias: str) -> None:

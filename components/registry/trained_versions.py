@@ -1,4 +1,4 @@
-"""Versions in the Model Registry by what they were trained on."""
+"""Find versions in the Model Registry by their training data and configuration."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,35 +11,35 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 
 DATASET_DIGITS = 16
-"""Of a data set's digest, those that its label holds."""
+"""Number of digits of a data set's digest in its label."""
 
 
 def dataset_digest(folder: str) -> str:
-    """Return the SHA-256 of a data set's dataset.json, which has those of all shards, in hex.
+    """Return the SHA-256 of a data set's dataset.json, which holds those of all shards, in hex.
 
     Args:
-        folder: its URI.
+        folder: URI of the data set.
 
     Raises:
-        InputError: there are no such records.
+        InputError: the records don't exist.
     """
     uri = join(folder, FILE_NAME)
     try:
         return hashlib.sha256(storage.read(uri)).hexdigest()
     except FileNotFoundError:
-        # Vertex AI's cache does not look whether what it names is still there.
+        # Vertex AI's cache does not check that cached artifacts still exist.
         raise InputError(
-            f"{uri} is missing: the records were deleted, by hand or by the bucket's rules, since "
-            "the cache has noted them; run once more with --no-cache"
+            f"{uri} is missing: the cached records were deleted, by hand or by the bucket's "
+            "lifecycle rules; run again with --no-cache"
         ) from None
 
 
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:
-    """Return the labels that tell what a version was trained on.
+    """Return the labels that record a version's training data and configuration.
 
     Args:
-        dataset: digest of its records, hexadecimal digits.
-        configuration: digest of its training configuration.
+        dataset: digest of the records, in hex.
+        configuration: digest of the training configuration.
     """
     return {"dataset": dataset[:DATASET_DIGITS], "configuration": configuration}
 
@@ -52,13 +52,12 @@ def find_version(
 ) -> Version | None:
     """Return the version of `model` with all of `labels`: the champion first, then the newest.
 
-    One that was withdrawn, or never was champion, counts, too: training would only make it
-    again.
+    Versions that were withdrawn or never promoted count, too: training would only reproduce them.
 
     Raises:
-        InputError: the registry refuses, or can't be reached.
+        InputError: the registry refuses or can't be reached.
     """
-    with in_one_line(f"looking for a version of {model!r} trained on the same"):
+    with in_one_line(f"looking for a version of {model!r} trained on the same data"):
         versions = registry_of(project, location).versions(model)
         found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

@@ -127,7 +127,7 @@ def test_an_evaluation_whose_matrix_is_refused_goes_without_it(registry, service
 def test_an_evaluation_that_is_refused_fails_no_registration(registry, service, capsys):
     service.fail("ImportModelEvaluation", 403, "PERMISSION_DENIED", "not for you")
     assert "champion" in registry.register("digits", candidate("one"), "champion", "").aliases
-    assert "warning: the registry has not taken the evaluation: 403" in capsys.readouterr().out
+    assert "warning: the registry did not import the evaluation: 403" in capsys.readouterr().out
 
 
 REGISTER = """

@@ -91,7 +91,7 @@ def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
             "padding; set batch_size=100 or less",
         ),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
-        ({"deploy_champion": True}, "serving_image='' is Google's, which takes none; give this"),
+        ({"deploy_champion": True}, "serving_image='' is Google's, which accepts none; give"),
     ],
 )
 def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, refused, changes, message):
@@ -101,7 +101,7 @@ def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, refused, 
 @pytest.mark.parametrize("skip", [True, False])
 def test_records_that_are_gone_are_told_with_the_remedy(tmp_path, refused, skip):
     error = refused(planned, tmp_path, records=tmp_path / "gone", skip_if_unchanged=skip)
-    assert f"{tmp_path}/gone/dataset.json is missing: the records were deleted" in error
+    assert f"{tmp_path}/gone/dataset.json is missing: the cached records were deleted" in error
     assert "--no-cache" in error
 
 
@@ -263,5 +263,5 @@ def test_the_champion_is_named_before_a_version_that_is_newer_or_was_withdrawn(s
 def test_a_registry_that_refuses_ends_the_step_with_one_line(service, records, refused):
     service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
     error = refused(decided, records)
-    assert error.startswith("looking for a version of 'digits' trained on the same: 403")
+    assert error.startswith("looking for a version of 'digits' trained on the same data: 403")
     assert "roles/aiplatform.user" in error
