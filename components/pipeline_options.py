@@ -24,8 +24,9 @@ class PipelineOptions:
     )
     min_drift: float = option(
         0.0,
-        help="Skip training unless a column or the classes have drifted by at least this index "
-        "since model_name's champion. For scheduled runs; 0: train regardless of drift.",
+        help="Skip training unless the population stability index of a column or of the classes "
+        "since model_name's champion reaches min_drift. For scheduled runs; 0: train regardless of "
+        "drift.",
         minimum=0,
     )
     resume_from: str = option(
@@ -56,7 +57,7 @@ class PipelineOptions:
     )
     price_per_hour: float = option(
         0.0,
-        help="Price of the training job's machines for max_cost, in US dollars per hour; 0: from "
+        help="Price of the training job's machines for max_cost, in US dollars an hour; 0: from "
         "the price table of us-central1.",
         minimum=0,
     )

@@ -1,13 +1,13 @@
-"""A model's endpoint on Vertex AI: which versions it serves, and with what traffic.
+"""A model's endpoint on Vertex AI: its deployed versions and their traffic.
 
     endpoints = endpoints_of(project, location)
     champion = endpoints.champion("digits")
-    endpoints.deploy(champion, ServingOptions(), None)   # beside what is there
-    endpoints.deploy(champion, ServingOptions(), 10)     # a tenth of the traffic to it
+    endpoints.deploy(champion, ServingOptions(), None)   # beside the deployed versions
+    endpoints.deploy(champion, ServingOptions(), 10)     # with 10% of the traffic
     endpoints.roll_back("digits")
 
-A model has one endpoint, of the model's name, and a deployed version has the version's number
-for its ID: a command that is given again after a lost answer finds what it has done.
+A model has one endpoint, named after the model. The ID of a deployed version is the version's
+number, so a command that is repeated after a lost answer finds what it has done.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from components.serving_options import ServingOptions
 from components.vertex_client import finish, vertex_client
 from trainer.errors import InputError
 
-# Google's page speaks of minutes; pulling a large image takes longest.
+# Google documents minutes; pulling a large image takes longest.
 _DEPLOY_SECONDS = 3600.0
 _NEW = "0"
 _ID_LENGTH = 63
@@ -32,18 +32,18 @@ _ID_LENGTH = 63
 
 @dataclasses.dataclass(frozen=True)
 class Endpoints:
-    """The endpoints of a project and region; methods raise what the clients do.
+    """The endpoints of a project and region; methods raise the client's exceptions.
 
     Args:
         client: a `Service` of Vertex AI's EndpointServiceClient.
-        registry: of the versions that are deployed.
+        registry: registry of the deployed versions.
     """
 
     client: Any
     registry: ModelRegistry
 
     def champion(self, model: str) -> Version:
-        """Return the version to deploy; raises InputError where there is none."""
+        """Return the version to deploy; raise InputError if there is none."""
         champion = self.registry.champion(model)
         if champion is None:
             parent = self.registry.parent
@@ -58,16 +58,16 @@ class Endpoints:
         key: str = "",
         endpoint_id: str = "",
     ) -> str:
-        """Deploy a version beside the one before it; return the endpoint's name.
+        """Deploy a version beside the previous one; return the endpoint's resource name.
 
         The first version of an endpoint gets all of the traffic. A later one gets `traffic`, and
-        the version that had most of it the rest. Versions without traffic, but for the one that
-        is the way back, are undeployed.
+        the version with most of the traffic gets the rest. All others without traffic are
+        undeployed.
 
         Args:
-            traffic: percent; None: none, unless it is the first.
-            key: Cloud KMS key of the endpoint; empty: Google's.
-            endpoint_id: of another endpoint than the model's.
+            traffic: percent; None: no traffic, unless it is the first version.
+            key: Cloud KMS key of the endpoint; empty: a Google-managed key.
+            endpoint_id: ID of the endpoint; empty: the model's.
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
         endpoint = self._find(endpoint_id) or self._create(endpoint_id, version.model, key)
@@ -99,17 +99,17 @@ class Endpoints:
             ),
             traffic_split=split,
         )
-        # Sent again after a lost answer, it finds the version of that ID.
+        # Retried after a lost answer, the request conflicts with the version that it deployed.
         with tolerated(CONFLICT):
             self._finish(self.client.deploy_model(request))
         return endpoint.name
 
     @contextlib.contextmanager
     def alone(self, version: Version, serving: ServingOptions, key: str) -> Iterator[str]:
-        """Deploy a version to an endpoint of its own for a while; yield the endpoint's name.
+        """Deploy a version to a temporary endpoint of its own; yield the endpoint's name.
 
-        A request names no deployed model: one without traffic can't be asked at the model's own
-        endpoint.
+        At the model's endpoint a version without traffic can't be tested, because a request
+        can't name the deployed model.
         """
         ending = f"-test-{version.version}"
         endpoint_id = _endpoint_id(version.model)[: _ID_LENGTH - len(ending)] + ending
@@ -124,10 +124,10 @@ class Endpoints:
                     self._finish(self.client.delete_endpoint(name=endpoint.name))
 
     def roll_back(self, model: str) -> str:
-        """Give all of the traffic to the version that was deployed before the newest; return it.
+        """Give all of the traffic to the second newest version; return its number.
 
         Raises:
-            InputError: the endpoint has no other one.
+            InputError: the endpoint has no other version.
         """
         endpoint = self.endpoint(model)
         newest, *before = [*shares(endpoint)] or ["now"]
@@ -140,7 +140,7 @@ class Endpoints:
         return before[0]
 
     def remove(self, model: str) -> None:
-        """Undeploy every version of a model. Its endpoint stays, for its address."""
+        """Undeploy every version of a model; keep the endpoint, so that its address stays valid."""
         self._clear(self.endpoint(model))
 
     def _clear(self, endpoint: Any) -> None:
@@ -156,7 +156,7 @@ class Endpoints:
         return None
 
     def endpoint(self, model: str) -> Any:
-        """Return a model's types.Endpoint; raises InputError where there is none."""
+        """Return a model's types.Endpoint; raise InputError if there is none."""
         endpoint = self._find(_endpoint_id(model))
         if endpoint is None:
             raise InputError(f"{model} has no endpoint in {self.registry.parent}; deploy it first")
@@ -170,7 +170,7 @@ class Endpoints:
         )
         if key:
             endpoint.encryption_spec.kms_key_name = key
-        # Another command may have made it meanwhile.
+        # Another command may have created it meanwhile.
         with tolerated(CONFLICT):
             operation = self.client.create_endpoint(
                 parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
@@ -185,7 +185,7 @@ class Endpoints:
         from google.cloud.aiplatform_v1 import types
 
         changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)
-        # Not retried: what is refused for an older etag stays refused.
+        # Not retried: a request with an outdated etag stays refused.
         self.client.update_endpoint(
             endpoint=changed, update_mask={"paths": ["traffic_split"]}, retry=None
         )
@@ -199,37 +199,39 @@ class Endpoints:
 
 
 def endpoints_of(project: str, location: str) -> Endpoints:
-    """Return the endpoints of a project and location, as `vertex_client` finds them."""
+    """Return the endpoints of a project and location; see `vertex_client` for the service."""
     client = vertex_client("endpoint", location, os.environ)
     return Endpoints(client, registry_of(project, location))
 
 
 def shares(endpoint: Any) -> dict[str, int]:
-    """Return the traffic in percent of each version at a types.Endpoint, the newest first."""
+    """Return the traffic in percent of each version at a types.Endpoint, newest first."""
     versions = sorted((one.id for one in endpoint.deployed_models), key=int, reverse=True)
     return {version: endpoint.traffic_split.get(version, 0) for version in versions}
 
 
 def is_test(endpoint_id: str) -> bool:
-    """Return whether an endpoint is one that `Endpoints.alone` has made."""
+    """Return True if `Endpoints.alone` created the endpoint."""
     return bool(re.fullmatch(r".*-test-[0-9]+", endpoint_id))
 
 
 def _endpoint_id(model: str) -> str:
-    """Return the ID of a model's endpoint, which may hold no _ and ends with a letter or digit."""
+    """Return the ID of a model's endpoint, which has no _ and ends with a letter or digit."""
     return model.replace("_", "-").strip("-")
 
 
 def _split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
-    """Return the split that gives `version` its share, and the others' largest the rest.
+    """Return the split that gives `version` its share, and the largest other version the rest.
 
     Raises:
-        InputError: there is nobody for the rest.
+        InputError: there is no other version for the rest.
     """
     others = {one: share for one, share in present.items() if one != version}
     if traffic == 100:
         return {version: 100}
     if not others:
-        raise InputError(f"--traffic {traffic}: no other version is deployed; it takes all of it")
+        raise InputError(
+            f"--traffic {traffic}: no other version is deployed for the rest; give 100"
+        )
     rest = max(others, key=others.__getitem__)
     return {version: traffic, rest: 100 - traffic} if traffic else {rest: 100}

@@ -98,7 +98,7 @@ def test_a_command_given_again_after_a_lost_answer_deploys_nothing_twice(vertex,
     [
         (False, [], "model 'digits' has no champion in projects/my-project/"),
         (True, ["--rollback"], "digits has no endpoint in projects/my-project/"),
-        (True, ["--traffic", "10"], "--traffic 10: no other version is deployed; it takes all"),
+        (True, ["--traffic", "10"], "--traffic 10: no other version is deployed for the rest"),
         (True, ["--traffic", "10", "--rollback"], "exclude each other"),
         (True, ["--traffic", "101"], "less than or equal to 100"),
     ],
