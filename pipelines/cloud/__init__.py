@@ -1,6 +1,6 @@
-"""Runs, schedules, uploads and tidies up on Vertex AI, through Google's own client libraries.
+"""Commands on Vertex AI (run, schedule, upload, clean), through Google's own client libraries.
 
-Where Google refuses or does not answer, functions raise CloudError, or InputError for what the
-user has asked for. Google's SDK takes seconds to import: modules here import it inside the
+Functions raise CloudError where Google refuses or does not answer, and InputError for a mistake
+of the user's. Google's SDK takes seconds to import, so modules here import it inside the
 functions that use it.
 """

@@ -1,4 +1,4 @@
-"""Batch prediction on Vertex AI: runs, and schedules of them."""
+"""Batch prediction on Vertex AI: its runs and schedules."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,10 +23,10 @@ _PREBUILT_TAKES = ("jsonl", "bigquery")
 def launch(
     recipe: Recipe, given: Mapping[str, Any], settings: Settings, *, name: str, detach: bool
 ) -> int:
-    """Start a batch prediction and, unless it is detached, wait for its end; return the exit code.
+    """Start a batch prediction and, unless `detach`, wait for its end; return the exit code.
 
     Raises:
-        InputError: no champion, no such input, or another mistake, before anything was sent.
+        InputError: no champion, no such input, or another mistake, before anything is sent.
     """
     settings.require("project", "pipeline_root")
     run_id = job_request.run_id(prediction_values.name_of(recipe.name), name)
@@ -42,11 +42,11 @@ def launch(
 
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:
-    """Make the schedule of a recipe's batch prediction what its [batch] declares."""
+    """Create or update the schedule of a recipe's batch prediction as [batch] declares it."""
     batch = recipe.operation.batch
     if not batch or not batch.schedule:
         raise InputError(
-            f"recipe {recipe.name!r} declares no schedule of batch prediction; add "
+            f"recipe {recipe.name!r} declares no schedule of batch predictions; add "
             "[batch.schedule] with cron = ... to its file"
         )
     settings = connection.settings
@@ -59,7 +59,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
 
 
 def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse an input that is missing, and places that machines of the cloud can't see."""
+    """Raise InputError for a missing input or a place that Vertex AI can't reach."""
     key = values["encryption_spec_key_name"] or settings.encryption_key
     resource_names.check_region({"encryption_spec_key_name": key}, settings.region)
     if not values["input"]:
@@ -72,11 +72,13 @@ def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
                 "gs://BUCKET/..., or add --local"
             )
         if key and place.startswith(BIGQUERY):
-            raise InputError(f"{name}={place!r}: with BigQuery Vertex AI takes no encryption key")
+            raise InputError(
+                f"{name}={place!r}: Vertex AI takes no encryption key with BigQuery; use gs://"
+            )
     if values["input"].startswith(BIGQUERY) and not values["output"].startswith(BIGQUERY):
         raise InputError(
-            f"input={values['input']!r} is of BigQuery, where Vertex AI writes the predictions "
-            "then, too; give output=bq://PROJECT.DATASET"
+            f"input={values['input']!r} is in BigQuery, so Vertex AI writes the predictions there, "
+            "too; give output=bq://PROJECT.DATASET"
         )
 
 
@@ -93,8 +95,9 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
         )
     if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_TAKES:
         raise InputError(
-            f"{champion.name} is served by {image}, which takes {' and '.join(_PREBUILT_TAKES)} "
-            f"alone, not {kind}; register a version with the setting serving_image"
+            f"{champion.name} is served by {image}, which takes only "
+            f"{' and '.join(_PREBUILT_TAKES)}, not {kind}; register a version with the setting "
+            "serving_image"
         )
 
 

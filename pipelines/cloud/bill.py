@@ -1,4 +1,4 @@
-"""The cost of past training jobs, from their own times and worker pools."""
+"""The cost of past training jobs, from their times and worker pools."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from trainer.errors import InputError
 
 
 def summary(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> str:
-    """Return what jobs cost together until their ends or now, in words; empty without any."""
+    """Return the total cost of jobs so far, as text; empty if there are no jobs."""
     if not jobs:
         return ""
     prices = cost.table().overridden(rates or {})
@@ -34,13 +34,13 @@ def summary(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> st
 
 
 def pools_of(job: Any) -> list[dict[str, Any]]:
-    """Return the worker_pool_specs of a CustomJob, empty pools left out."""
+    """Return the worker_pool_specs of a CustomJob without its empty pools."""
     from google.protobuf import json_format
 
     pools = []
     for pool in job.job_spec.worker_pool_specs:
         spec = json_format.MessageToDict(pool._pb, preserving_proto_field_name=True)
-        # What Vertex AI takes where nothing is asked for.
+        # Vertex AI's defaults.
         disk = {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 100, **spec.get("disk_spec", {})}
         if pool.replica_count:
             pools.append({**spec, "replica_count": pool.replica_count, "disk_spec": disk})

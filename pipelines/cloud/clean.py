@@ -1,9 +1,9 @@
-"""Find and delete what this project left on Vertex AI and in the bucket, and nobody needs any more.
+"""Find and delete what this project left on Vertex AI and in the bucket and no longer needs.
 
-Labels decide: what does not carry this project's is not deleted. Kept in any case are runs that go
-on, runs whose model has an alias (a champion's) and runs whose records a kept run has taken over
-from the cache. What is gone already is no error: somebody else cleans up, too, or an answer was
-lost.
+Only resources that carry this project's label are deleted. Three kinds of runs are always kept:
+those that have not ended, those whose model has an alias (a champion's), and those whose records
+a kept run reuses from the cache. A resource that is already deleted is no error: somebody else
+may clean up, too, or an answer was lost.
 """
 
 import collections
@@ -29,7 +29,7 @@ _AT_ONCE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """Something to delete: a resource, a gs:// folder or entries of the cache."""
+    """A resource, a gs:// folder or a set of cache entries to delete."""
 
     kind: str
     name: str
@@ -40,11 +40,11 @@ class Item:
 def find(
     connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
 ) -> tuple[list[Item], list[str]]:
-    """Return what ended before a time, in the order of its deletion, and why other things stay.
+    """Return items that ended before a time, in order of deletion, and why others stay.
 
     Args:
-        recipe: only of this one; empty: of all.
-        keep_last: that many of a recipe's last successful runs stay, however old.
+        recipe: the only recipe to clean up after; empty: all.
+        keep_last: number of each recipe's last successful runs that stay, however old.
     """
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
     versions = _model_versions(connection)
@@ -54,7 +54,7 @@ def find(
     chosen = [job for job in known if runs.has_labels(job, labels)]
     doomed = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
     jobs = _with_tasks(connection, known) if doomed else []
-    # What stays, and the URIs that it uses.
+    # Each resource that stays, with the URIs that it uses.
     users = [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in doomed]
     for one in versions:
         if one not in unused:
@@ -81,7 +81,7 @@ def find(
         used = (name for name, uris in users if any(one.startswith(folder) for one in uris))
         user = next(used, "") if folder else ""
         if user:
-            kept.append(f"run {runs.id_of(job)}: {user} uses what it wrote")
+            kept.append(f"run {runs.id_of(job)}: {user} uses its outputs")
         else:
             items += _of_run(connection, job, folder, custom_jobs)
     ids = {"", *map(runs.id_of, known)}
@@ -90,7 +90,7 @@ def find(
 
 
 def progress(connection: Connection, items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Pass items on; say every few seconds how many there have been."""
+    """Yield each item; print the number of items so far every few seconds."""
     said = time.monotonic()
     for number, item in enumerate(items, 1):
         yield item
@@ -100,10 +100,10 @@ def progress(connection: Connection, items: Iterable[T], total: int, what: str) 
 
 
 def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
-    """Return the runs of a list with what they wrote and took over, which lists do not have.
+    """Fetch runs one by one with their inputs and outputs, which the list method leaves out.
 
-    Runs without this project's label count, too, where they share the cache: that is a
-    pipeline's, by its name.
+    Also fetches runs without this project's label that share the cache: Vertex AI keeps one cache
+    for each name of a pipeline.
     """
     pipelines: set[str] = set()
 
@@ -111,7 +111,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
         with tolerated(NOT_FOUND):
             job = connection.pipelines.get_pipeline_job(name=name)
             pipelines.add(job.pipeline_spec["pipelineInfo"]["name"])
-            # 200 KB, of each of perhaps a thousand runs.
+            # Save memory: 200 KB for each of perhaps a thousand runs.
             job._pb.ClearField("pipeline_spec")
             return job
         return None
@@ -121,7 +121,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
         return [job for job in found if job]
 
     with (
-        translated("asking for what the runs use"),
+        translated("reading the runs' inputs and outputs"),
         concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
         jobs = all_of([one.name for one in known])
@@ -135,7 +135,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
 def _old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
 ) -> Iterator[Any]:
-    """Yield runs that ended before a time, but for the last of each recipe, named in `kept`."""
+    """Yield runs that ended before a time, except each recipe's last; add those to `kept`."""
     succeeded: collections.Counter[str] = collections.Counter()
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
@@ -149,7 +149,7 @@ def _old_runs(
 
 
 def _model_versions(connection: Connection) -> list[Any]:
-    """Return every version of every model: one that somebody else registered may need a run."""
+    """Return every version of every model: others' versions may use a run's outputs, too."""
     with translated("listing the models"):
         return [
             version
@@ -159,20 +159,20 @@ def _model_versions(connection: Connection) -> list[Any]:
 
 
 def _idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
-    """Yield the endpoints that are billed for nothing, with the reason."""
+    """Yield a line for each endpoint that is billed but unused, with the reason."""
     with translated("listing the endpoints"):
         for one in connection.endpoints.list_endpoints(parent=connection.settings.parent):
             name = runs.id_of(one)
             if not one.deployed_models or not runs.has_labels(one, labels):
                 continue
             if is_test(name):
-                yield f"{name}: billed, and left by a step, unless one runs; delete it"
+                yield f"{name}: billed, left over from a step; delete it unless a run is using it"
             elif not one.traffic_split:
-                yield f"{name}: billed, without traffic; `deploy --undeploy` ends it"
+                yield f"{name}: billed, without traffic; remove it with `deploy --undeploy`"
 
 
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:
-    """Return whether a model version has no alias, serves nowhere, is old enough and ours."""
+    """Return True for a version of this project that is old, not deployed and has no alias."""
     created = runs.seconds_of(version.version_create_time or version.create_time)
     used = version.version_aliases or version.deployed_models
     return not used and created < before.timestamp() and runs.has_labels(version, labels)
@@ -181,7 +181,7 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
 def _ended_schedules(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
-    """Return completed schedules; those that may start runs are left alone."""
+    """Return the completed schedules; others may still start runs."""
     return [
         one
         for one in schedules.listed(connection)
@@ -208,10 +208,11 @@ def _ended_custom_jobs(
 def _of_run(
     connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
 ) -> Iterator[Item]:
-    """Yield a run's training jobs, its folder and what of it is in the cache, and itself.
+    """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
 
-    The run goes last: it alone names its training jobs, of which a schedule's have no label, and
-    its entries in the cache, by which a later run would take over what is no longer in the folder.
+    The run is last because only the run names its cache entries and its training jobs (those that
+    a schedule started have no label). A cache entry that stayed behind would make a later run use
+    files that are gone from the folder.
     """
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
     for one in custom_jobs:
@@ -239,7 +240,7 @@ def _resource(connection: Connection, kind: str, name: str, detail: str, method:
 
 
 def _uris(job: Any) -> list[str]:
-    """Return the URIs of what a run has written, taken over or been given, as `resume_from`."""
+    """Return the URIs of a run's inputs, outputs and parameters such as `resume_from`."""
     given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
     return given + [
         artifact.uri
@@ -256,14 +257,14 @@ def _version_name(version: Any) -> str:
 
 
 def _folder_of(job: Any) -> str:
-    """Return where Vertex AI puts all that a run writes: <root>/<project number>/<run>/."""
+    """Return the folder of a run's outputs on Vertex AI: <root>/<project number>/<run>/."""
     root = job.runtime_config.gcs_output_directory.rstrip("/")
     number = job.name.split("/")[1]
     return f"{root}/{number}/{runs.id_of(job)}/" if root.startswith("gs://") else ""
 
 
 def _ended(resource: Any) -> float:
-    """Return when a run or job ended, in seconds since 1970."""
+    """Return the end of a run or job, in seconds since 1970."""
     return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
 
 
@@ -273,7 +274,7 @@ def _delete(connection: Connection, method: Any, name: str) -> None:
 
 
 def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
-    """Take steps out of the cache; without the right to, they stay and their files go."""
+    """Delete steps from the cache; without permission for that, do nothing."""
     for name in names:
         with translated(f"deleting {name}"), tolerated(FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED):
             connection.metadata.delete_execution(name=name)

@@ -1,4 +1,4 @@
-"""Lines of a run's replicas from Cloud Logging."""
+"""Log lines of a run's replicas, from Cloud Logging."""
 
 import dataclasses
 import datetime
@@ -15,7 +15,7 @@ from trainer.errors import InputError
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
 _SHOWN_AFTER_FAILURE = 20
 _MARGIN = datetime.timedelta(hours=1)
-"""Between the clocks of replicas and of Vertex AI, and for lines that arrive late."""
+"""Margin for clock skew between replicas and Vertex AI, and for lines that arrive late."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Source:
     """The place of a job's lines in Cloud Logging.
 
     Attributes:
-        job_id: of a CustomJob, or of the job that Vertex AI runs a task as.
-        replica: the one that failed; empty where none is named.
-        start: time of the run's creation; Cloud Logging searches slowly without bounds.
-        end: time of the run's end; None before that.
+        job_id: ID of a CustomJob, or of the job as which Vertex AI runs a task.
+        replica: the replica that failed; empty if the error names no replica.
+        start: earliest time; Cloud Logging searches slowly without bounds.
+        end: latest time; None before the run's end.
     """
 
     job_id: str
@@ -36,7 +36,7 @@ class Source:
 
 
 def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
-    """Return the last lines that a job's replicas wrote, or one replica, oldest first."""
+    """Return the last lines of all replicas of a job, or of one replica, oldest first."""
     terms = [
         'resource.type="ml_job"',
         f'resource.labels.job_id="{source.job_id}"',
@@ -57,7 +57,7 @@ def lines(connection: Connection, source: Source, replica: str = "", limit: int 
         while len(entries) < limit:
             page = connection.rest("logging", "POST", "v2/entries:list", body)
             entries += page.get("entries", [])
-            # A page may be empty while further ones are not: the search goes on there.
+            # A page may be empty although later pages are not.
             if not page.get("nextPageToken"):
                 break
             body["pageToken"] = page["nextPageToken"]
@@ -65,7 +65,7 @@ def lines(connection: Connection, source: Source, replica: str = "", limit: int 
 
 
 def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
-    """Return where the lines about a run's failure, or else of its training, are."""
+    """Return the source of the lines about a run's failure, or else about its training."""
     start = job.create_time - _MARGIN
     end = job.end_time + _MARGIN if job.end_time else None
     tasks = runs.tasks_of(job)
@@ -77,12 +77,12 @@ def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
     logged = [task for task in tasks if task.logged_as]
     failed = [task for task in logged if task.state == "FAILED"]
     if not logged:
-        raise InputError(f"nothing of the run {runs.id_of(job)!r} has logged anything yet")
+        raise InputError(f"no task of the run {runs.id_of(job)!r} has logged anything yet")
     return Source((failed or logged)[-1].logged_as, "", start, end)
 
 
 def of_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[list[str], str]:
-    """Return a failed run's last lines, and where to see them all; without any, why not."""
+    """Return a failed run's last lines and a link to all of them, or no lines and the reason."""
     try:
         source = source_of(connection, job, jobs)
         text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
@@ -92,7 +92,7 @@ def of_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[l
 
 
 def link(connection: Connection, job_id: str) -> str:
-    """Return the console's page of a job's log."""
+    """Return the URL of a job's log in the console."""
     query = f'logs/query;query=resource.labels.job_id%3D"{job_id}"'
     return console_link(connection.settings, query)
 

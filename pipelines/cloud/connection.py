@@ -32,12 +32,12 @@ _TRIES = 2
 
 
 def _client(name: str) -> Any:
-    """Declare the client of a service of Vertex AI, which is imported where it is used."""
+    """Declare a property for a client of Vertex AI; it is imported on first use."""
 
     def connected(self: "Connection") -> Any:
         settings = self.settings
         host = f"{settings.region}-aiplatform.googleapis.com"
-        # Who has no credentials has heard of it by now.
+        # Report missing credentials before an unreachable server.
         credentials = self.credentials
         if not settings.endpoint:
             advice = "check the network, HTTPS_PROXY if it needs one, and --region "
@@ -58,10 +58,10 @@ def _client(name: str) -> Any:
 class Connection:
     """Clients for a project and region. Each call has a deadline and is retried.
 
-    At an endpoint of this machine they speak REST, in place of a cloud.
+    The clients speak REST to an endpoint on this machine.
 
     Attributes:
-        say: is given a line before a call is tried again; default: to standard error.
+        say: called with a line before each retry; default: print to standard error.
     """
 
     settings: Settings
@@ -80,25 +80,25 @@ class Connection:
     def __post_init__(self) -> None:
         endpoint, region = self.settings.endpoint, self.settings.region
         if endpoint:
-            advice = f"the setting endpoint is {endpoint}: check it, and that a server runs there"
+            advice = f"the setting endpoint is {endpoint}: check it, and that its server is running"
             self.check_answers(self._local_endpoint or endpoint, advice)
-        # Imported after that, for it takes seconds.
+        # Imported after the check, as it takes seconds.
         from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
 
         if region not in SUPPORTED_REGIONS:
             raise InputError(
-                f"region={region!r} is none that google-cloud-aiplatform knows"
+                f"region={region!r} is unknown to google-cloud-aiplatform"
                 f"{nearest(region, sorted(SUPPORTED_REGIONS))}"
             )
 
     @property
     def _local_endpoint(self) -> str:
-        """The setting endpoint as a URL, where it is on this machine; else empty."""
+        """Return the setting endpoint as a URL if it is on this machine; else an empty string."""
         endpoint = self.settings.endpoint
         return with_scheme(endpoint) if is_loopback(endpoint) else ""
 
     def check_answers(self, endpoint: str, advice: str = "") -> None:
-        """Raise CloudError with advice where nobody answers at an endpoint; ask each only once."""
+        """Raise CloudError with advice if an endpoint does not answer; check each only once."""
         url = endpoint if "://" in endpoint else f"https://{endpoint}"
         if url not in self._answering:
             check_server(url, advice or "check the network, and HTTPS_PROXY if it needs one")
@@ -106,10 +106,10 @@ class Connection:
 
     @functools.cached_property
     def credentials(self) -> Any:
-        """Application Default Credentials that hold; the emulator's for a server of this machine.
+        """Return valid Application Default Credentials, or the emulator's for a local endpoint.
 
-        They are renewed here, so that those which no longer hold are reported by the first call
-        of whichever service: gRPC takes them for an outage.
+        They are refreshed here, so that the first call reports expired ones: gRPC would take them
+        for an outage.
         """
         import google.auth
         from google.auth.transport.requests import Request
@@ -123,11 +123,11 @@ class Connection:
 
     @functools.cached_property
     def retry(self) -> Any:
-        """For what may be done twice: google.api_core's, with a line before each further try."""
+        """Return the google.api_core Retry for idempotent calls; it prints a line per retry."""
         return self.retrying(self.say)
 
     def retrying(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
-        """Make a retry that goes on for other than two minutes."""
+        """Return a Retry with a timeout other than the default two minutes."""
         from google.auth.transport.requests import Request
 
         def sign_in() -> None:
@@ -137,14 +137,14 @@ class Connection:
 
     @functools.cached_property
     def registry(self) -> Any:
-        """The Model Registry of the settings' project and region."""
+        """Return the Model Registry of the settings' project and region."""
         from components.registry.model_registry import ModelRegistry
 
         return ModelRegistry(self.models, self.settings.parent)
 
     @functools.cached_property
     def storage(self) -> Any:
-        """Cloud Storage's client; STORAGE_EMULATOR_HOST leads it elsewhere."""
+        """Return the client of Cloud Storage, or of STORAGE_EMULATOR_HOST if that is set."""
         from google.cloud import storage
 
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
@@ -158,10 +158,10 @@ class Connection:
         return client
 
     def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Ask an API that has no client library here, such as Cloud Logging's.
+        """Call an API that has no client library here, such as Cloud Logging's.
 
-        gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE names another endpoint than
-        SERVICE.googleapis.com; a Vertex AI of this machine stands for every API that has none.
+        gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE overrides the endpoint
+        SERVICE.googleapis.com. Without it, a Vertex AI endpoint on this machine serves every API.
         """
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
         base = with_scheme(endpoint) or self._local_endpoint or f"https://{service}.googleapis.com"
@@ -169,7 +169,7 @@ class Connection:
         return self.ask(method, f"{base}/{path}", body)
 
     def ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
-        """Send JSON and return the object that is the answer."""
+        """Send JSON and return the JSON object of the response."""
         from google.protobuf import json_format
 
         answer = self.request(method, url, json=body).json()
@@ -178,10 +178,10 @@ class Connection:
         return answer
 
     def request(self, method: str, url: str, **content: Any) -> Any:
-        """Send a request, with the content that `requests` takes; return its Response.
+        """Send a request with keyword arguments of `requests`; return its Response.
 
         Raises:
-            google.api_core.exceptions.GoogleAPICallError: it is refused.
+            google.api_core.exceptions.GoogleAPICallError: the status is 400 or more.
         """
         from google.api_core import exceptions
         from google.auth.transport.requests import AuthorizedSession
@@ -196,7 +196,7 @@ class Connection:
             try:
                 raise exceptions.from_http_response(response)
             except (AttributeError, TypeError):
-                # JSON of another form than Google's.
+                # The JSON does not have the form of Google's errors.
                 raise exceptions.from_http_status(
                     response.status_code, response.text, response=response
                 ) from None
@@ -204,14 +204,14 @@ class Connection:
         return self.retry(send)()
 
     def finish(self, operation: Any) -> None:
-        """Wait for a long-running operation; raise what it ended with."""
+        """Wait for a long-running operation; raise its error, if any."""
         finish(operation, self.retry)
 
 
 def check_server(url: str, advice: str) -> None:
-    """Raise CloudError where a server takes no connections, before calls that retry for minutes.
+    """Fail fast with CloudError when a server refuses connections; calls retry for minutes.
 
-    A server behind a proxy is the proxy's business, and left alone.
+    Does not check a server that is reached through a proxy.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -223,18 +223,18 @@ def check_server(url: str, advice: str) -> None:
             socket.create_connection((host, port), timeout=_CONNECTING_SECONDS).close()
             return
         except (OSError, ValueError) as error:
-            # A name or a port that there is not stays so; all else may pass.
+            # An unknown host or invalid port is permanent; other errors may pass.
             if number == _TRIES or isinstance(error, (socket.gaierror, ValueError)):
                 why = getattr(error, "strerror", None) or error
                 raise CloudError(f"no answer from {parts.netloc} ({why}); {advice}") from None
 
 
 def console_link(settings: Settings, path: str) -> str:
-    """Return a page of the console, where {region} in its path is the region."""
+    """Return the URL of a page of the console; {region} in its path becomes the region."""
     path = path.format(region=settings.region)
     return f"https://console.cloud.google.com/{path}?project={settings.project}"
 
 
 def run_link(settings: Settings, run_id: str) -> str:
-    """Return the console's page of a pipeline run."""
+    """Return the URL of a pipeline run in the console."""
     return console_link(settings, f"vertex-ai/pipelines/locations/{{region}}/runs/{run_id}")

@@ -1,6 +1,6 @@
-"""Check whether a project is ready: each check one line, and how to mend what is wrong.
+"""Check whether a project is ready: a line for each check, with the fix if it fails.
 
-Reads only. What can't be checked, for want of a right perhaps, is said to be so.
+The checks only read. A check that can't be made, perhaps for lack of permission, says so.
 """
 
 import functools
@@ -20,13 +20,13 @@ from trainer.machines.worker_pools import worker_pool_specs
 
 
 def examine(connection: Connection, parameters: ParameterSet | None = None) -> Iterator[Finding]:
-    """Yield a finding a check; one that goes wrong leaves the others to go on.
+    """Yield a finding for each check; a check that fails does not stop the others.
 
-    Without credentials nothing else can be looked at, and behind a server that does not answer
-    nothing in time: one line says so.
+    Without credentials, or once a server does not answer in time, one line names the checks that
+    are left out.
 
     Args:
-        parameters: of runs that there must be quota and rights for.
+        parameters: parameters of the runs to check quota and permissions for.
     """
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in
@@ -34,24 +34,24 @@ def examine(connection: Connection, parameters: ParameterSet | None = None) -> I
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
-    told = set()
+    seen = set()
     while checks:
         name = next(iter(checks))
         began = time.monotonic()
         finding = _checked(name, checks.pop(name))
-        # Two images of one repository that is gone are one finding.
-        if finding not in told:
-            told.add(finding)
+        # Two images in one missing repository are one finding.
+        if finding not in seen:
+            seen.add(finding)
             yield finding
         if checks and not finding.ok and time.monotonic() - began > vertex_client.ANSWER_SECONDS:
-            yield Finding(None, f"not checked, since no answer comes: {', '.join(checks)}")
+            yield Finding(None, f"not checked, as no answer came in time: {', '.join(checks)}")
             return
 
 
 def _checks(
     connection: Connection, parameters: ParameterSet | None
 ) -> dict[str, Callable[[], Finding]]:
-    """Return by name all that only who is signed in may look at."""
+    """Return, by name, the checks that need credentials."""
     settings = connection.settings
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
     for name in project_checks.APIS:
@@ -85,7 +85,7 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
         with translated(unchecked):
             return check()
     except (CloudError, InputError) as error:
-        # A call that names itself was refused; any other may lack a right, and tells nothing.
+        # An error that names its own call is a failure; any other may be missing permission.
         _, unnamed, why = str(error).partition(f"{unchecked}: ")
         if unnamed:
             return Finding(None, f"{name}: {unchecked}", why)
@@ -94,7 +94,7 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
 
 def _credentials(connection: Connection) -> Finding:
     if is_loopback(connection.settings.endpoint):
-        return Finding(True, "credentials: none needed for a server of this machine")
+        return Finding(True, "credentials: none needed for a server on this machine")
     who = getattr(connection.credentials, "service_account_email", "") or "your own account"
     return Finding(True, f"credentials: {who}")
 

@@ -1,8 +1,8 @@
-"""Vertex AI Experiments: each recipe's runs in an experiment of its own.
+"""Vertex AI Experiments: one experiment for each recipe's runs.
 
-A run's parameters, metrics and artifacts are in Vertex ML Metadata, in a context of the run.
-That context becomes a child of the experiment's context, as PipelineJob.submit(experiment=...)
-of the SDK does it (machine-learning/experiments/add-pipelinerun-experiment).
+A run's parameters, metrics and artifacts are in Vertex ML Metadata, in the run's context. That
+context becomes a child of the experiment's context, as with the SDK's
+PipelineJob.submit(experiment=...) (machine-learning/experiments/add-pipelinerun-experiment).
 """
 
 import re
@@ -21,22 +21,22 @@ _WAIT_SECONDS = 60.0
 
 
 def experiment_of(recipe: str) -> str:
-    """Return the name of a recipe's experiment: a context's ID is 4 to 128 of a-z, 0-9 and -."""
+    """Return the name of a recipe's experiment, which has 4 to 128 of a-z, 0-9 and -."""
     name = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
     return name if len(name) >= _SHORTEST_ID else f"{name}-runs"
 
 
 def link(settings: Settings, experiment: str) -> str:
-    """Return the console's page of an experiment."""
+    """Return the URL of an experiment in the console."""
     page = f"vertex-ai/experiments/locations/{{region}}/experiments/{experiment}/runs"
     return console_link(settings, page)
 
 
 def add(connection: Connection, recipe: str, run_id: str) -> str:
-    """Put a run into the experiment of its recipe, which is created where missing; return its name.
+    """Add a run to its recipe's experiment, created if missing; return the experiment's name.
 
     Raises:
-        CloudError: refused, no connection, or the run has no context yet after a minute.
+        CloudError: refused, no connection, or the run has no context after a minute.
     """
     from google.cloud.aiplatform_v1 import types
 
@@ -62,7 +62,7 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
             # Runs are contexts, too: one may have the recipe's name.
             kind = connection.metadata.get_context(name=name).schema_title
             if kind != _SCHEMA:
-                raise CloudError(f"{experiment!r} is the name of a {kind} already") from None
+                raise CloudError(f"{experiment!r} is already the name of a {kind}") from None
         connection.metadata.add_context_children(context=name, child_contexts=[own])
     return experiment
 

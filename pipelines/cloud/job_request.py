@@ -1,4 +1,4 @@
-"""A pipeline as it is sent to Vertex AI: build/<recipe>.yaml, and one run's values for it."""
+"""The request that starts a run on Vertex AI: build/<recipe>.yaml and the run's values."""
 
 import copy
 import datetime
@@ -19,7 +19,7 @@ from trainer.machines.worker_pools import IMAGE, check_gpu_image
 
 _KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account", "network",
          "encryption_spec")  # fmt: skip
-"""Fields of a PipelineJob that its next run starts with."""
+"""Fields of a PipelineJob that `again` copies."""
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -27,7 +27,7 @@ def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Pack
     """Compile a recipe, or its batch prediction, with the image of the settings.
 
     Raises:
-        InputError: there is no image that Vertex AI could pull.
+        InputError: no image is set that Vertex AI can pull.
     """
     from pipelines import api
 
@@ -38,11 +38,10 @@ def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Pack
 
 
 def require_image(package: Package, settings: Settings) -> None:
-    """Warn of an image without a digest.
+    """Check that Vertex AI can pull the image; warn if it has no digest.
 
     Raises:
-        InputError: the image is one that only this machine knows, or a step has an accelerator and
-            no image that uses it.
+        InputError: the image is a local one, or a step with an accelerator has no image for it.
     """
     image = package.image
     container = package.accelerated
@@ -57,8 +56,8 @@ def require_image(package: Package, settings: Settings) -> None:
         settings.require("image")
     if "@sha256:" not in image:
         print(
-            f"warning: image {image} has no digest: pushed again with other code, it still gets "
-            "cached records of the old code; name it as IMAGE@sha256:DIGEST",
+            f"warning: image {image} has no digest: after a push of other code, runs still use "
+            "cached records of the old code; give IMAGE@sha256:DIGEST",
             file=sys.stderr,
         )
 
@@ -66,11 +65,11 @@ def require_image(package: Package, settings: Settings) -> None:
 def run_values(
     recipe: Recipe, parameters: ParameterSet, settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
-    """Return the values that a run needs beside the defaults compiled into its template.
+    """Return a run's values that differ from the defaults compiled into its template.
 
     Raises:
         InputError: a source that Vertex AI can't read, a resource of another region, a max_cost
-            that pays for nothing, or a name or type that the template does not have.
+            that is too low, or a name or type that the template does not have.
     """
     values = parameters.values()
     _check_sources(values)
@@ -94,7 +93,7 @@ def run_values(
 def from_settings(
     values: Mapping[str, Any], settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
-    """Return the settings that stand for parameters which the user has not set, and the labels."""
+    """Return the values that settings give to parameters the user has not set, and the labels."""
     carried = {
         "service_account": settings.service_account,
         "network": settings.network,
@@ -114,8 +113,8 @@ def pipeline_job(
     """Return a PipelineJob proto.
 
     Args:
-        values: as `run_values` gives them.
-        cache: for every task; None: as the pipeline has it.
+        values: the values that `run_values` returns.
+        cache: enable or disable caching of every task; None: as the pipeline has it.
     """
     from google.cloud.aiplatform_v1 import types
 
@@ -140,7 +139,7 @@ def pipeline_job(
 
 
 def again(job: Any, run_id: str, resume_from: str) -> Any:
-    """Return a PipelineJob like one that has ended, to be sent as another run."""
+    """Return a copy of a PipelineJob that has ended, ready to be sent as another run."""
     from google.cloud.aiplatform_v1 import types
 
     new = types.PipelineJob(job)
@@ -155,21 +154,21 @@ def again(job: Any, run_id: str, resume_from: str) -> Any:
 
 
 def run_id(recipe: str, name: str) -> str:
-    """Return the ID of a run: the name that was given, else <recipe>-<time>; raises InputError."""
+    """Return the ID of a run: its name if given, else <recipe>-<time>; check the name."""
     if not name:
         now = datetime.datetime.now()
         stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
         return f"{stem}-{now:%Y%m%d-%H%M%S}"
     if not _RUN_NAME.fullmatch(name):
         raise InputError(
-            f"--name {name!r} is not a run's name: up to 63 of a-z, 0-9 and -, starting with a "
-            "letter"
+            f"--name {name!r} is not a valid name of a run; use up to 63 of a-z, 0-9 and -, "
+            "starting with a letter"
         )
     return name
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:
-    """Raise InputError for a place that machines of the cloud can't see."""
+    """Raise InputError for a place that Vertex AI can't reach."""
     kind, place = kind_of(values["source"])
     kind.check_cloud(place, values["data_dir"])
     places = {name: values[name] for name in ("data_dir", "records_store")}

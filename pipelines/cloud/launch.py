@@ -1,4 +1,4 @@
-"""`run` on Vertex AI, from the recipe to the verdict, and `run --resume`."""
+"""The command `run` on Vertex AI, from the recipe to the verdict, and `run --resume`."""
 
 import itertools
 import time
@@ -22,7 +22,7 @@ FAILED = 1
 POLLING_SECONDS = 10.0
 _POLLS_BETWEEN_JOBS = 6
 _PATIENT_SECONDS = 900.0
-"""Time for which a broken connection and a server's faults are waited out."""
+"""Time limit for retries after a broken connection or a server's error."""
 
 
 def launch(
@@ -34,24 +34,24 @@ def launch(
     detach: bool,
     cache: bool | None,
 ) -> int:
-    """Start a run and, unless it is detached, wait for its end; return the exit code.
+    """Start a run and, unless `detach`, wait for its end; return the exit code.
 
-    Where its machines are unavailable, the run is sent again with the recipe's next fallback; its
-    name gets a number, and cached steps are not repeated, unless nothing is to be cached.
+    If its machines are unavailable, start another run with the recipe's next fallback. The new
+    run's name ends in a number, and it does not repeat cached steps unless `cache` is False.
 
     Args:
         values: parameters that were set, by name.
-        name: of the run; empty: one is made.
-        detach: end when the run has started.
-        cache: for every task; None: as the pipeline has it.
+        name: name of the run; empty: <recipe>-<time>.
+        detach: return once the run has started.
+        cache: enable or disable caching of every task; None: as the pipeline has it.
 
     Raises:
-        InputError: a mistake, before anything was sent where that can be known.
+        InputError: a mistake; raised before anything is sent where possible.
     """
     settings.require("project", "pipeline_root")
     first_id = job_request.run_id(recipe.name, name)
     package = job_request.compiled(recipe, settings)
-    # All of them, before anything is sent.
+    # Check every fallback before anything is sent.
     plans = {}
     for number, parameters in enumerate(_shapes(recipe, values), 1):
         run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
@@ -75,7 +75,7 @@ def launch(
 
 
 def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
-    """Yield the run's parameters as asked for, then with each fallback's machines."""
+    """Yield the run's parameters as given, then with each fallback's machines."""
     yield recipe.with_values(values, place="--set")
     for number, fallback in enumerate(recipe.operation.fallbacks, 1):
         yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
@@ -84,14 +84,14 @@ def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]
 def follow(
     connection: Connection, recipe: str, run_id: str, *, detach: bool, last: bool = True
 ) -> int | None:
-    """Say where a run is, put it into its experiment and, unless detached, wait for its end.
+    """Print a run's links, add it to its experiment and, unless `detach`, wait for its end.
 
     Args:
-        recipe: whose experiment it is; empty: it is in none.
+        recipe: recipe of the experiment; empty: no experiment.
         last: there are no other machines to try.
 
     Returns:
-        The exit code; None where the run failed for lack of machines, and others can be tried.
+        The exit code; None if the run failed for lack of machines and there are others to try.
     """
     settings = connection.settings
     say(f"run       {run_id}", f"console   {run_link(settings, run_id)}")
@@ -107,7 +107,7 @@ def follow(
             return 0
         job = _wait(connection, run_id)
     except KeyboardInterrupt:
-        say(f"The run goes on. To end it: python -m pipelines cancel {run_id}")
+        say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
     if expiry := runs.expiry(connection, job):
         complain(f"error: {expiry}")
@@ -121,7 +121,7 @@ def follow(
     reason = runs.failure_of(job, jobs)
     complain(f"error: {reason}")
     text, place = cloud_logging.of_failure(connection, job, jobs)
-    # Where Vertex AI refuses the training job, its launcher's log alone says why.
+    # If Vertex AI refuses the training job, only its launcher's log says why.
     lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
     if lacking and not last:
         return None
@@ -130,11 +130,10 @@ def follow(
 
 
 def _wait(connection: Connection, run_id: str) -> Any:
-    """Show a run until it ends, or its training job has expired; return the PipelineJob then.
+    """Show a run until it ends or its training job expires; return the PipelineJob.
 
     Raises:
-        CloudError: there was no answer for `_PATIENT_SECONDS`, and the run goes on; or the run
-            was deleted.
+        CloudError: no answer for `_PATIENT_SECONDS` (the run continues), or the run was deleted.
     """
     rows: list[Row] = []
     with view_of(lambda: rows, Console(), run_id) as view:
@@ -144,8 +143,7 @@ def _wait(connection: Connection, run_id: str) -> Any:
                 job = runs.get(connection, run_id, patient)
             except InputError:
                 raise CloudError(
-                    f"the run {run_id!r} was started, but is no longer there: somebody has "
-                    "deleted it"
+                    f"the run {run_id!r} was started, but somebody has deleted it since"
                 ) from None
             state = runs.state_of(job)
             rows[:] = [
@@ -154,24 +152,24 @@ def _wait(connection: Connection, run_id: str) -> Any:
             ]
             rows.append(("run", state, 0.0, ""))
             view.update()
-            looked_after = poll % _POLLS_BETWEEN_JOBS == 0
-            if state in runs.ENDED or (looked_after and runs.expiry(connection, job)):
+            checks_expiry = poll % _POLLS_BETWEEN_JOBS == 0
+            if state in runs.ENDED or (checks_expiry and runs.expiry(connection, job)):
                 return job
             time.sleep(POLLING_SECONDS)
 
 
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
-    """Go on with an interrupted run; return the exit code.
+    """Resume an interrupted run; return the exit code.
 
-    A PipelineJob that has ended can't go on. The new one, of the same pipeline and parameters,
-    takes the records from the cache, and its parameter resume_from names the directory of the
-    interrupted training job, whose replicas find their checkpoint there. Training refuses a
-    checkpoint of other records or settings. The end of a run that is being cancelled is waited for.
+    Vertex AI can't resume a PipelineJob, so this starts a new one of the same pipeline and
+    parameters. It takes the records from the cache, and its parameter resume_from names the
+    directory of the interrupted training job, which holds the checkpoint. Training refuses a
+    checkpoint of other records or settings. If the run is being cancelled, wait for its end first.
 
     Args:
-        recipe: whose latest run is meant, or the ID of a run.
-        run_id: of the interrupted run; empty: see `recipe`.
-        name: of the new run; empty: <recipe>-<time>.
+        recipe: a recipe, whose latest run is resumed, or the ID of a run.
+        run_id: ID of the interrupted run; empty: see `recipe`.
+        name: name of the new run; empty: <recipe>-<time>.
 
     Raises:
         InputError: no such run, it has succeeded, or it or its training job has not ended.

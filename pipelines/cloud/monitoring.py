@@ -1,7 +1,7 @@
-"""Vertex AI's model monitoring of an endpoint: what it is asked, compared with training data.
+"""Vertex AI Model Monitoring of an endpoint: its requests, compared with training data.
 
-Monitoring of version 1, which is generally available and watches the models of endpoints; that
-of version 2 is a preview.
+Uses version 1, which is generally available and monitors the models of endpoints; version 2 is a
+preview.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/model-monitoring/using-model-monitoring
 """
 
@@ -16,21 +16,21 @@ from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
 _INTERVAL_SECONDS = 24 * 3600
-"""Between two comparisons; gcloud's default."""
+"""Interval between comparisons; gcloud's default."""
 _UPDATED = (
     "model_deployment_monitoring_objective_configs",
     "logging_sampling_strategy",
     "model_monitoring_alert_config",
 )
 _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
-"""JSON's types of columns; the others are strings."""
+"""JSON types of columns; the others are strings."""
 
 
 def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
-    """Have an endpoint's models of a table monitored, or change how they are; return the job.
+    """Create or update the monitoring of an endpoint's models of a table; return the job.
 
     Raises:
-        InputError: no version is deployed to it.
+        InputError: no version is deployed to the endpoint.
     """
     from google.cloud.aiplatform_v1 import types
 
@@ -71,7 +71,7 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
 
 
 def remove(connection: Connection, endpoint: Any) -> None:
-    """End the monitoring of an endpoint, where there is some."""
+    """End the monitoring of an endpoint, if any."""
     name = endpoint.model_deployment_monitoring_job
     if name:
         # "You must pause a job before you can delete it."
@@ -81,9 +81,9 @@ def remove(connection: Connection, endpoint: Any) -> None:
 
 
 def _training_uri(recipe: Recipe) -> str:
-    """Return the training data's URI, where Vertex AI can read them; else empty.
+    """Return the URI of the training data; empty if Vertex AI can't read them.
 
-    It reads CSV files in buckets and tables of BigQuery.
+    Vertex AI reads CSV files in buckets and tables of BigQuery.
     """
     kind, _, place = recipe.parameters.records.source.partition(":")
     if kind == "bigquery":
@@ -94,7 +94,7 @@ def _training_uri(recipe: Recipe) -> str:
 
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
-    """Return what is looked for: skew from the training data, or drift from earlier requests."""
+    """Return the objective: skew from the training data, or drift from earlier requests."""
     uri, threshold = _training_uri(recipe), {"value": recipe.operation.monitoring.threshold}
     if not uri:
         return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
@@ -111,7 +111,7 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
 
 
 def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
-    """Put the schema of an instance into the bucket; return its URI."""
+    """Write the schema of an instance to the bucket; return its URI."""
     columns = recipe.parameters.records.columns
     properties = {one["name"]: {"type": _TYPES.get(one["type"], "string")} for one in columns}
     content = yaml.safe_dump({"type": "object", "properties": properties}, sort_keys=False)
@@ -123,13 +123,13 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
 
 
 def described(recipe: Recipe) -> list[str]:
-    """Return what the requests are compared with and who is told, in lines."""
+    """Return lines that say what requests are compared with and who is notified."""
     monitoring, uri = recipe.operation.monitoring, _training_uri(recipe)
-    compared = f"with {uri}" if uri else "with earlier ones, for Vertex AI can't read the source"
+    compared = f"with {uri}" if uri else "with earlier ones, as Vertex AI can't read the source"
     emails = ", ".join(recipe.operation.notify)
     return [
         f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared "
         f"{compared}, every 24 hours",
         f"distances over {monitoring.threshold:g} go to Cloud Logging"
-        + (f" and to {emails}" if emails else "; set notify in the recipe for e-mails"),
+        + (f" and to {emails}" if emails else "; for e-mails, set notify in the recipe"),
     ]

@@ -1,4 +1,4 @@
-"""Runs on Vertex AI in the form that `runs` shows and compares."""
+"""Past runs on Vertex AI, in the form that the command `runs` shows and compares."""
 
 import concurrent.futures
 from typing import Any
@@ -16,16 +16,16 @@ _THREADS = 8
 
 
 def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
-    """Return the latest runs of the project, of a recipe or of all."""
+    """Return the project's latest runs of one recipe, or of all if it is empty."""
     connection = Connection(settings)
     found = runs.listed(connection, recipe, limit=limit)
-    # A list has no details of tasks, and so neither metrics nor verdicts.
+    # The list method returns no task details, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(lambda job: find(connection, runs.id_of(job)), found))
 
 
 def find(connection: Connection, run_id: str) -> PastRun:
-    """Return the run with an ID; raise InputError where there is none."""
+    """Return the run with an ID; raise InputError if there is none."""
     job = runs.get(connection, run_id)
     state, expiry = runs.state_of(job), runs.expiry(connection, job)
     start, end = job.start_time or job.create_time, job.end_time
@@ -49,7 +49,7 @@ def find(connection: Connection, run_id: str) -> PastRun:
 
 
 def parameters_of(job: Any) -> dict[str, Any]:
-    """Return all parameters of a run, the defaults of its template included."""
+    """Return all parameters of a run, including the defaults of its template."""
     from google.protobuf import json_format
 
     content = json_format.MessageToDict(job._pb)
@@ -75,7 +75,7 @@ def _metrics(job: Any) -> dict[str, float]:
 
 
 def uri_of(job: Any, task: str, output: str) -> str:
-    """Return the URI of a task's output; empty where it has put out none."""
+    """Return the URI of a task's output; empty if it has not written it."""
     artifact = _artifact(job, task, output)
     return artifact.uri if artifact is not None else ""
 

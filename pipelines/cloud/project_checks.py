@@ -1,4 +1,4 @@
-"""Check whether a project lets runs happen: its APIs, rights, roles, quota and places."""
+"""Checks of what a project needs for runs: APIs, permissions, roles, quota and storage."""
 
 import dataclasses
 import re
@@ -27,9 +27,9 @@ NEEDED = (
     ("roles/storage.objectUser", "storage.objects.create"),
     ("roles/storage.legacyBucketReader", "storage.buckets.get"),
 )
-"""The usual role of the account of runs for each right that it needs."""
+"""Usual role and permission, for each permission that the service account of runs needs."""
 DEPLOYING = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
-"""The same for what deploy_champion needs beside them."""
+"""The same for the permission that deploy_champion needs in addition."""
 
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
@@ -40,7 +40,7 @@ _BROAD_ROLES = ("roles/owner", "roles/editor")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A check's subject, its result and the remedy; `ok` is None where it can't tell."""
+    """The result of a check and its fix; `ok` is None if the check could not be made."""
 
     ok: bool | None
     what: str
@@ -61,7 +61,7 @@ def api(connection: Connection, name: str) -> Finding:
 def _rights(
     connection: Connection, what: str, resource: str, wanted: Sequence[str], grant: str
 ) -> Finding:
-    """Check whether who is signed in has permissions on SERVICE/RESOURCE."""
+    """Check whether the caller has permissions on SERVICE/RESOURCE."""
     service, _, path = resource.partition("/")
     body = {"permissions": list(wanted)}
     answer = connection.rest(service, "POST", f"v1/{path}:testIamPermissions", body)
@@ -76,7 +76,7 @@ def _granted(granted: Sequence[str], what: str, wanted: Sequence[str], grant: st
 
 
 def own_rights(connection: Connection) -> Finding:
-    """Check whether who is signed in may start runs and read their logs."""
+    """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
     grant = (
         f"gcloud projects add-iam-policy-binding {project} --member=user:YOU "
@@ -87,7 +87,7 @@ def own_rights(connection: Connection) -> Finding:
 
 
 def act_as(connection: Connection) -> Finding:
-    """Check whether who is signed in may start runs that act as the account of the settings."""
+    """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
     grant = (
         f"gcloud iam service-accounts add-iam-policy-binding {account} "
@@ -99,11 +99,11 @@ def act_as(connection: Connection) -> Finding:
 
 
 def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
-    """Check whether the account of runs has its rights, by whichever role of the project's."""
+    """Check whether any role gives the service account of runs each permission it needs."""
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
-    # Version 3 is the one that has conditional bindings.
+    # Only version 3 has conditional bindings.
     policy = connection.rest(
         "cloudresourcemanager",
         "POST",
@@ -133,7 +133,7 @@ def service_account(connection: Connection, *, deploys: bool = False) -> Finding
         return Finding(
             None,
             f"{what}: {', '.join(conditional)} under a condition",
-            "see that the condition holds for runs",
+            "check that the condition holds for runs",
         )
     return Finding(True, what)
 
@@ -141,7 +141,7 @@ def service_account(connection: Connection, *, deploys: bool = False) -> Finding
 def _giving(
     connection: Connection, bindings: list[Any], role: str, permission: str
 ) -> list[dict[str, Any]]:
-    """Return those bindings whose role has a permission."""
+    """Return the bindings whose role has a permission."""
 
     def has(held: str) -> bool:
         if held == role or held in _BROAD_ROLES:
@@ -154,7 +154,7 @@ def _giving(
 
 
 def quota(connection: Connection, needed: cost.Quota) -> Finding:
-    """Check whether the region's limit is as high as machines need it."""
+    """Check whether the region's quota is enough for the machines."""
     settings = connection.settings
     name, project = needed.metric.partition("/")[0], settings.project
     path = f"v1beta1/projects/{project}/services/{name}/consumerQuotaMetrics/"
@@ -164,22 +164,22 @@ def quota(connection: Connection, needed: cost.Quota) -> Finding:
         for limit in answer.get("consumerQuotaLimits", [])
         for bucket in limit.get("quotaBuckets", [])
     ]
-    # The region's limit, else that of all.
+    # Prefer the region's limit to that of all regions.
     own = [one for one in buckets if one.get("dimensions", {}).get("region") == settings.region]
     own += [one for one in buckets if not one.get("dimensions")]
-    # The API leaves out a limit of 0 and has -1 for none.
+    # The API leaves out a limit of 0; -1 means no limit.
     limit = int(own[0].get("effectiveLimit", 0)) if own else 0
     return Finding(
         limit < 0 or limit >= needed.amount,
         f"quota {needed.metric.rpartition('/')[2]}: {needed.amount} needed, "
         f"{'no limit' if limit < 0 else limit} in {settings.region}",
-        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or take other "
+        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or use other "
         "machines",
     )
 
 
 def bucket(connection: Connection) -> Finding:
-    """Check whether the bucket of runs is there, in their region."""
+    """Check whether the bucket of runs exists and is in their region."""
     settings = connection.settings.require("pipeline_root")
     create = (
         f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
@@ -191,17 +191,17 @@ def bucket(connection: Connection) -> Finding:
         return Finding(
             location == settings.region,
             f"bucket gs://{settings.bucket}: in {location}",
-            f"take one in {settings.region}, or reading costs money and time: {create}",
+            f"use one in {settings.region}; reading across regions is slow and billed: {create}",
         )
-    return Finding(False, f"bucket gs://{settings.bucket}: there is none", create)
+    return Finding(False, f"bucket gs://{settings.bucket}: does not exist", create)
 
 
 def pipeline_repository(connection: Connection) -> Finding:
-    """Check whether the repository of templates, where one is set, is there and holds pipelines."""
+    """Check whether the repository of templates, if set, exists and holds pipelines."""
     settings = connection.settings
     repository = settings.template_repository
     if not repository or repository.startswith("gs://"):
-        where = repository or "none set; runs and schedules carry their pipeline themselves"
+        where = repository or "none set; runs and schedules include their pipeline"
         return Finding(True, f"pipeline repository: {where}")
     match = ARTIFACT_REGISTRY.match(repository)
     if not match:
@@ -210,7 +210,7 @@ def pipeline_repository(connection: Connection) -> Finding:
 
 
 def uploads(connection: Connection) -> Finding:
-    """Check whether who is signed in may upload pipelines to the repository of the settings."""
+    """Check whether the caller may upload pipelines to the repository of the settings."""
     repository = connection.settings.template_repository
     match, what = ARTIFACT_REGISTRY.match(repository), f"own right to upload to {repository}"
     if match:
@@ -253,12 +253,12 @@ def image(connection: Connection, setting: str = "image") -> Finding:
             return Finding(
                 None,
                 f"image {image}: it is in another project than the runs",
-                "see that Vertex AI's service agents may pull it, which need "
+                "check that Vertex AI's service agents may pull it; they need "
                 f"roles/artifactregistry.reader on {match['repository']} in {match['project']}: "
                 "docs/vertex.md, step 3",
             )
         return Finding(True, f"image {image}")
-    return Finding(False, f"image {image}: it is not there", "build it and push it")
+    return Finding(False, f"image {image}: does not exist", "build it and push it")
 
 
 def _repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
@@ -273,4 +273,4 @@ def _repository(connection: Connection, match: re.Match[str], kind: str) -> Find
         )
         what = f"repository {name}: of format {found}, in {location}"
         return Finding(found == kind, what, f"its format must be {kind}: {create}")
-    return Finding(False, f"repository {name}: there is none in {location}", create)
+    return Finding(False, f"repository {name}: does not exist in {location}", create)

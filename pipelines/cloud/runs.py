@@ -1,4 +1,4 @@
-"""A run on Vertex AI: sent, found again, cancelled, and what its tasks and jobs are doing."""
+"""Runs on Vertex AI: start, find and cancel them, and read the state of their tasks and jobs."""
 
 import dataclasses
 import re
@@ -25,12 +25,12 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 EXPIRED = "EXPIRED"
 JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 REQUEST = "request"
-"""The label that tells the run of one request from any other of its name."""
+"""Label that identifies the request which created a run."""
 
 _PAGE = 100
 _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
            "runtime_config.gcs_output_directory")  # fmt: skip
-"""Fields that a list is asked for: the compiled pipeline, 200 KB for each run, is not one."""
+"""Fields that `listed` requests; the compiled pipeline, 200 KB for each run, is left out."""
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -40,11 +40,11 @@ class Task:
     """A task of a run.
 
     Attributes:
-        name: that people read, as the console and a run on this machine have it.
+        name: display name, the same in the console and in runs on this machine.
         state: PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED.
-        seconds: from its start to its end or to now; 0 before the start.
-        error: in one line; empty without one.
-        logged_as: job_id under which Cloud Logging has its lines; empty where it has none.
+        seconds: time from its start to its end or to now; 0 before the start.
+        error: error message in one line; empty if there is none.
+        logged_as: job_id of its lines in Cloud Logging; empty if it has none.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Task:
 def create(connection: Connection, job: Any, run_id: str) -> Any:
     """Start a run.
 
-    The ID makes it safe to send the request again after an answer was lost, and a label tells the
-    run that it started from an earlier one of that name.
+    The ID makes it safe to retry the request after a lost answer: a label tells the run of this
+    request from an earlier run of the same ID.
 
     Raises:
-        InputError: the ID is taken, or the request is wrong.
+        InputError: the ID is taken, or the request is invalid.
     """
     job.labels[REQUEST] = uuid.uuid4().hex
     with translated(f"starting the run {run_id!r}"):
@@ -82,12 +82,12 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                 raise
         present = _get(connection, run_id)
     if present.labels.get(REQUEST) != job.labels[REQUEST]:
-        raise InputError(f"there is a run {run_id!r} already; give another --name")
+        raise InputError(f"a run {run_id!r} already exists; give another --name")
     return present
 
 
 def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
-    """Return the PipelineJob with an ID; raise InputError where there is none."""
+    """Return the PipelineJob with an ID; raise InputError if there is none."""
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
     with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):
@@ -105,9 +105,9 @@ def listed(
     """List PipelineJobs, the latest first, without their pipelines and tasks.
 
     Args:
-        recipe: only its runs; empty: of all that this project made.
-        text: a filter of the API in place of these labels.
-        limit: stop after that many.
+        recipe: the only recipe to list; empty: all runs that this project made.
+        text: a filter of the API, used instead of labels.
+        limit: maximum number of runs.
     """
     from google.protobuf import field_mask_pb2
 
@@ -122,7 +122,7 @@ def listed(
     found: list[Any] = []
     with translated("listing the runs"):
         for job in connection.pipelines.list_pipeline_jobs(request):
-            # The server has filtered already; nothing unlabeled may ever pass for ours.
+            # Checked again after the server's filter: unlabeled runs are not this project's.
             if has_labels(job, labels):
                 found.append(job)
             if len(found) == limit:
@@ -131,21 +131,21 @@ def listed(
 
 
 def cancel(connection: Connection, run_id: str) -> None:
-    """Ask for a run to be cancelled; one that has ended is left as it is."""
+    """Request the cancellation of a run; raise InputError if it has ended."""
     job = get(connection, run_id)
     if state_of(job) in ENDED:
-        raise InputError(f"the run {run_id!r} has ended already: {state_of(job)}")
+        raise InputError(f"the run {run_id!r} has already ended: {state_of(job)}")
     with translated(f"cancelling the run {run_id!r}"):
         try:
             connection.pipelines.cancel_pipeline_job(name=job.name)
         except Exception:
-            # Refused, perhaps, because a request whose answer was lost has cancelled it.
+            # An earlier request, whose answer was lost, may have cancelled it.
             if state_of(_get(connection, run_id)) not in ("CANCELLING", "CANCELLED"):
                 raise
 
 
 def custom_jobs(connection: Connection, job: Any) -> list[Any]:
-    """Return the CustomJobs that a run's tasks launched and that are still there, oldest first."""
+    """Return the CustomJobs that a run's tasks launched and that still exist, oldest first."""
     names, jobs = job_names(job), []
     with translated("asking for the training job"):
         for name in names:
@@ -159,9 +159,9 @@ def custom_jobs(connection: Connection, job: Any) -> list[Any]:
 
 
 def readable_jobs(connection: Connection, job: Any) -> list[Any]:
-    """Return the CustomJobs of a run as `custom_jobs` does; none, and say so, where it can't.
+    """Return the CustomJobs of a run; if they can't be read, print the error and return none.
 
-    The run's own state and verdict stand without them.
+    The run's own state and verdict don't depend on them.
     """
     try:
         return custom_jobs(connection, job)
@@ -171,17 +171,17 @@ def readable_jobs(connection: Connection, job: Any) -> list[Any]:
 
 
 def expiry(connection: Connection, job: Any) -> str:
-    """Return what to do about a run whose training job has expired; empty for any other.
+    """Return an error message if a run's training job has expired; else an empty string.
 
-    JOB_STATE_EXPIRED is not among the states that end the launcher of Google's component: the
-    run goes on for days.
+    JOB_STATE_EXPIRED does not end the launcher of Google's component, so the run would continue
+    for days.
     """
     if state_of(job) in ENDED:
         return ""
     if not any(state_of(one) == EXPIRED for one in readable_jobs(connection, job)):
         return ""
     return (
-        "the training job has expired, and the step Train waits on; end the run: "
+        "the training job has expired, but the step Train still waits for it; cancel the run: "
         f"python -m pipelines cancel {id_of(job)}"
     )
 
@@ -189,14 +189,14 @@ def expiry(connection: Connection, job: Any) -> str:
 def job_names(job: Any) -> list[str]:
     """Return the resource names of the CustomJobs that a run's tasks launched.
 
-    Their launchers left them with Vertex ML Metadata; a list of runs does not have them.
+    Their launchers write them to Vertex ML Metadata; runs from `listed` do not have them.
     """
     texts = (str(one.execution._pb.metadata) for one in job.job_detail.task_details)
     return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))
 
 
 def tasks_of(job: Any) -> list[Task]:
-    """Return the tasks of a run in order of their start, groups of tasks left out."""
+    """Return the tasks of a run in order of their start, without groups of tasks."""
     from google.protobuf import json_format
 
     details = job.job_detail.task_details
@@ -224,7 +224,7 @@ def tasks_of(job: Any) -> list[Task]:
 
 
 def failure_of(job: Any, jobs: list[Any]) -> str:
-    """Return why a run failed, in one line: the training job's words before the task's."""
+    """Return a failed run's error in one line; prefer the training job's to the task's."""
     for custom_job in reversed(jobs):
         if custom_job.error.message:
             return " ".join(custom_job.error.message.split())
@@ -235,11 +235,11 @@ def failure_of(job: Any, jobs: list[Any]) -> str:
 
 
 def verdict_of(job: Any) -> str:
-    """Return the gate's decision, or that there was nothing to train; empty before that."""
+    """Return the gate's verdict, or that there was nothing to train; empty before that."""
     from google.protobuf import json_format
 
     for detail in job.job_detail.task_details:
-        # The tasks that decide keep their verdict in an output of this name.
+        # Tasks that decide write their verdict to an output of this name.
         decision = detail.outputs.get("decision")
         for artifact in decision.artifacts if decision else []:
             values = json_format.MessageToDict(artifact._pb.metadata)
@@ -249,7 +249,7 @@ def verdict_of(job: Any) -> str:
 
 
 def state_of(resource: Any) -> str:
-    """Return SUCCEEDED, of PIPELINE_STATE_SUCCEEDED or JOB_STATE_SUCCEEDED."""
+    """Return a state without its prefix: SUCCEEDED for PIPELINE_STATE_SUCCEEDED."""
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)
 
 
@@ -259,17 +259,17 @@ def id_of(resource: Any) -> str:
 
 
 def has_labels(resource: Any, labels: dict[str, str]) -> bool:
-    """Return whether a resource carries each of the labels."""
+    """Return True if a resource has all of the labels."""
     return all(resource.labels.get(key) == value for key, value in labels.items())
 
 
 def label_filter(labels: dict[str, str]) -> str:
-    """Return a filter of the API's list methods."""
+    """Return a filter by labels for the API's list methods."""
     return " AND ".join(f'labels.{key}="{value}"' for key, value in labels.items())
 
 
 def seconds_of(moment: Any) -> float:
-    """Return the seconds since 1970 of a timestamp; 0 for one that is not set."""
+    """Return a timestamp in seconds since 1970; 0 if it is not set."""
     return moment.timestamp() if moment else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Schedules of Vertex AI, one a recipe, brought to what the recipe declares."""
+"""Schedules on Vertex AI, one for each recipe, kept as the recipe declares them."""
 
 import dataclasses
 import time
@@ -22,17 +22,18 @@ _SENT = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network", "
          "templateUri")  # fmt: skip
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _UNSETTABLE = ("max_run_count", "end_time")
-"""Fields that no update takes away once they are set."""
+"""Fields that no update can unset."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """A schedule as it is now, and what `apply` has done to it.
+    """The outcome of `apply`.
 
     Attributes:
         action: created, updated, recreated or unchanged.
-        changed: fields that differed.
-        digest: of the pipeline that its runs start from.
+        changed: names of the fields that differed.
+        schedule: the schedule as it is now.
+        digest: SHA-256 of the pipeline that its runs start from.
     """
 
     action: str
@@ -42,7 +43,7 @@ class Applied:
 
 
 def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
-    """Make the recipe's schedule what the recipe declares; do nothing where it is so.
+    """Create or update a schedule as its recipe declares it; do nothing if it is up to date.
 
     Raises:
         InputError: the recipe declares no schedule, or one that Vertex AI refuses.
@@ -61,11 +62,11 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
 def bring(
     connection: Connection, package: Package, declared: Schedule, values: Mapping[str, Any]
 ) -> Applied:
-    """Make the schedule of a package as declared, for runs with these values of its parameters.
+    """Create or update the schedule of a package, with parameter values for its runs.
 
-    The schedule holds the compiled pipeline itself: runs keep starting from those bytes until
-    it is applied again. It is looked for before it is created, so that a request whose answer
-    was lost makes no second one; of several, by two who apply at once, one is left.
+    The schedule holds the compiled pipeline itself: runs start from those bytes until it is
+    applied again. Looks for the schedule before creating one, so that a retry after a lost answer
+    makes no second one. If two users apply at once, one schedule is left.
     """
     settings, name = connection.settings, package.recipe
     job = job_request.pipeline_job(package, settings, values)
@@ -77,16 +78,16 @@ def bring(
 
 
 def find(connection: Connection, recipe: str) -> list[Any]:
-    """Return the recipe's schedules that are not completed; raise InputError without one.
+    """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
-    There is one, but where two have applied at once and were interrupted.
+    There is only one, unless two users applied at once and were interrupted.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
         found = _find(connection, recipe)
     if not found:
         raise InputError(
             f"recipe {recipe!r} has no schedule in {connection.settings.parent}; `schedule apply "
-            f"{recipe}` makes it"
+            f"{recipe}` creates it"
         )
     return found
 
@@ -103,15 +104,15 @@ def listed(connection: Connection) -> list[Any]:
 
 
 def bring_to(connection: Connection, recipe: str, state: str) -> None:
-    """Bring a recipe's schedule to PAUSED or ACTIVE; runs missed until then are not made up for."""
+    """Set a recipe's schedule to PAUSED or ACTIVE; missed runs are not made up for."""
     client = connection.schedules
     method = client.pause_schedule if state == "PAUSED" else client.resume_schedule
     for name in [one.name for one in find(connection, recipe) if one.state.name != state]:
-        with translated(f"bringing the schedule of {recipe!r} to {state}"):
+        with translated(f"setting the schedule of {recipe!r} to {state}"):
             try:
                 method(name=name)
             except Exception:
-                # Refused, perhaps, because a request whose answer was lost has done it.
+                # An earlier request, whose answer was lost, may have done it.
                 now = [one.state.name for one in _find(connection, recipe) if one.name == name]
                 if now != [state]:
                     raise
@@ -138,21 +139,21 @@ def _find(connection: Connection, recipe: str) -> list[Any]:
 
 def _delete(connection: Connection, schedules: list[Any]) -> None:
     for schedule in schedules:
-        # Gone already, perhaps by a request whose answer was lost.
+        # An earlier request, whose answer was lost, may have deleted it.
         with tolerated(NOT_FOUND):
             connection.finish(connection.schedules.delete_schedule(name=schedule.name))
 
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
-    """Change, create and delete until the recipe has one schedule, and that is as wanted."""
+    """Update, create and delete until the recipe has exactly one schedule, as wanted."""
     action = "unchanged"
     changed: list[str] = []
-    # Names of those that this call has made or changed, and that were accepted.
+    # Names of the schedules that this call has created or updated.
     own: set[str] = set()
     for _ in range(_ROUNDS):
         present = _find(connection, recipe)
         for name in own - {one.name for one in present}:
-            # A list may lag behind, or somebody else may have deleted it.
+            # The list may be stale, or somebody else may have deleted it.
             with tolerated(NOT_FOUND):
                 present.append(connection.schedules.get_schedule(name=name))
         present.sort(key=lambda one: (runs.seconds_of(one.create_time), one.name))
@@ -176,11 +177,11 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
             parent=connection.settings.parent, schedule=wanted
         )
         own.add(made.name)
-    raise CloudError("somebody else changes it at the same time; apply it again")
+    raise CloudError("somebody else is changing it at the same time; apply it again")
 
 
 def _updated(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:
-    """Update a schedule; return it, or None where that can't be and it has to be recreated."""
+    """Update a schedule and return it; return None if it has to be recreated instead."""
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import field_mask_pb2
 
@@ -205,7 +206,7 @@ def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
     return types.Schedule(
         display_name=recipe,
         cron=declared.cron_with_zone,
-        # The first limits runs that are being started, the second those that have not ended.
+        # The first limits runs that are starting, the second runs that have not ended.
         max_concurrent_run_count=declared.max_concurrent_runs,
         max_concurrent_active_run_count=declared.max_concurrent_runs,
         max_run_count=declared.max_runs,
@@ -217,7 +218,7 @@ def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
 
 
 def _changed(present: Any, wanted: Any) -> list[str]:
-    """Return the fields that differ, but for those that the server has filled in."""
+    """Return the names of fields that differ, except those that the server fills in."""
     found = [name for name in _PLAIN if getattr(present, name) != getattr(wanted, name)]
     if _start(present) != _start(wanted):
         found.append("start_time")
@@ -230,13 +231,13 @@ def _changed(present: Any, wanted: Any) -> list[str]:
 
 
 def _start(schedule: Any) -> float:
-    """Return the time before which no run starts; 0 for one that is past, or the creation's own."""
+    """Return the time before which no run starts; 0 if it is past or only the creation time."""
     start = runs.seconds_of(schedule.start_time)
     return start if start > max(time.time(), runs.seconds_of(schedule.create_time) + 60) else 0.0
 
 
 def _content(job: Any) -> dict[str, Any]:
-    """Return what runs start with. The commit is left out: it alone changes nothing."""
+    """Return all that runs start with, without the commit: a new commit alone is no change."""
     from google.protobuf import json_format
 
     document = json_format.MessageToDict(job._pb)

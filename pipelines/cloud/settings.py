@@ -1,7 +1,7 @@
-"""Settings of Google Cloud: project, region, bucket and the rest, in one typed place.
+"""Settings of Google Cloud: project, region, bucket and others.
 
-A value comes from the first of these that has one: a flag, the environment, a file of
-settings (vertex.toml, or the one that VERTEX_SETTINGS names), gcloud's own configuration.
+A value comes from the first of these that has one: a flag, the environment, a settings file
+(vertex.toml, or the file that VERTEX_SETTINGS names), gcloud's configuration.
 Nothing is read before `load` is called.
 """
 
@@ -30,18 +30,18 @@ _VARIABLES = {
     "endpoint": ENDPOINT_VARIABLES,
     "transport": (TRANSPORT_VARIABLE,),
 }
-"""Variables of the environment; of the other settings VERTEX_ and the setting's name."""
+"""Environment variables by setting; the default is VERTEX_ and the setting's name."""
 _GCLOUD = {
     "project": ("core/project",),
     "region": ("ai/region", "compute/region"),
     "endpoint": ("api_endpoint_overrides/aiplatform",),
 }
-"""Properties in gcloud's configuration, the first one before others."""
+"""Properties of gcloud's configuration by setting, in order of precedence."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of every command that speaks to Google Cloud."""
+    """Settings of every command that calls Google Cloud."""
 
     project: str = option("", help="Google Cloud project.")
     region: str = option("us-central1", help="Region of Vertex AI.")
@@ -50,20 +50,21 @@ class Settings:
     gpu_image: str = option("", help="Container image of replicas that have accelerators.")
     serving_image: str = option(
         "",
-        help="Container image that serves registered models; else Google's of TensorFlow 2.15.",
+        help="Container image that serves registered models; default: Google's for TensorFlow "
+        "2.15.",
     )
     template_repository: str = option(
         "",
-        help="Where compiled pipelines go: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, or "
-        "gs://BUCKET/FOLDER.",
+        help="Where to upload compiled pipelines: https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY, "
+        "or gs://BUCKET/FOLDER.",
     )
     service_account: str = option("", help="Account that runs and replicas act as.")
     network: str = option("", help="Network to peer with: projects/NUMBER/global/networks/NAME.")
-    encryption_key: str = option("", help="Cloud KMS key for all that is made.")
+    encryption_key: str = option("", help="Cloud KMS key for all that is created.")
     tensorboard: str = option(
         "", help="Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID."
     )
-    labels: dict = option({}, help="Labels of all that is made; in the environment a=b,c=d.")
+    labels: dict = option({}, help="Labels of all that is created: a=b,c=d.")
     endpoint: str = option(
         "", help="Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080."
     )
@@ -78,19 +79,19 @@ class Settings:
 
     @property
     def parent(self) -> str:
-        """The resource that runs, jobs, schedules and models belong to."""
+        """Return the parent resource of runs, jobs, schedules and models."""
         return f"projects/{self.project}/locations/{self.region}"
 
     @property
     def bucket(self) -> str:
-        """The bucket of the pipeline root; empty without one."""
+        """Return the bucket of the pipeline root; empty if there is none."""
         return urlsplit(self.pipeline_root).netloc
 
     def check_gpu_image(self, machines: MachineOptions, evaluation: str = "") -> None:
         """Raise InputError for a run with accelerators and no image that uses them.
 
         Args:
-            evaluation: accelerator type of that step; empty: none.
+            evaluation: accelerator type of the evaluation; empty: none.
         """
         check_gpu_image(
             machines.accelerator_type or evaluation,
@@ -100,7 +101,7 @@ class Settings:
         )
 
     def require(self, *names: str) -> "Settings":
-        """Itself; raises InputError for the first of `names` that has no value."""
+        """Return itself; raise InputError for the first of `names` that has no value."""
         for name in names:
             if not getattr(self, name):
                 raise InputError(self.missing(name))
@@ -108,7 +109,7 @@ class Settings:
 
     @staticmethod
     def missing(name: str) -> str:
-        """Say how setting `name`, which has no value, is given one."""
+        """Return the message that setting `name` has no value, and how to give it one."""
         return (
             f"no {name}: give {option_of(name)}, set {variables_of(name)[0]}, or write {name} = "
             f"... into {FILE_NAME}"
@@ -116,23 +117,23 @@ class Settings:
 
 
 def option_of(name: str) -> str:
-    """Return --pipeline-root for the setting pipeline_root."""
+    """Return a setting's option: --pipeline-root for pipeline_root."""
     return f"--{name.replace('_', '-')}"
 
 
 def variables_of(name: str) -> tuple[str, ...]:
-    """Return the variables of the environment that set a setting, the first one before others."""
+    """Return a setting's environment variables in order of precedence."""
     return _VARIABLES.get(name, (f"VERTEX_{name.upper()}",))
 
 
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], directory: Path = Path()
 ) -> Settings:
-    """Gather the settings; flags that are None or empty are not given.
+    """Gather the settings; ignore flags that are None or empty.
 
     Raises:
-        InputError: a file that can't be read, an unknown name in it, or a value that is not fit;
-            the message says where the value came from.
+        InputError: a file that can't be read, an unknown name in it, or an invalid value; the
+            message says where the value came from.
     """
     given = {
         field.name: [environment.get(name) for name in variables_of(field.name)]
@@ -158,7 +159,7 @@ def load(
 
 
 def _labels(text: str) -> Any:
-    """a=b,c=d, or a JSON object, as a dictionary; raises InputError for anything else."""
+    """Parse a=b,c=d into a dictionary; return a JSON object's text as it is."""
     if text.lstrip().startswith("{"):
         return text
     labels: dict[str, str] = {}
@@ -182,8 +183,7 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
         origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
         why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{origin} can't be read ({why}); mend it, or take it away and set by flags what is "
-            "needed"
+            f"{origin} can't be read ({why}); fix it, or remove it and give the settings as options"
         ) from None
 
 
@@ -199,7 +199,7 @@ def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
             name = active.read_text().strip() if active.is_file() else "default"
         parser.read(root / "configurations" / f"config_{name}", encoding="utf-8")
     except (OSError, configparser.Error, UnicodeDecodeError):
-        # gcloud's own business: whoever has broken it hears of it from gcloud.
+        # gcloud itself reports a broken configuration.
         return {}
     values: dict[str, Any] = {}
     for name, places in _GCLOUD.items():

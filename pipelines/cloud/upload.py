@@ -1,4 +1,4 @@
-"""Store compiled pipelines in a repository: Artifact Registry's kind for KFP, or a bucket.
+"""Upload of compiled pipelines to a repository: Artifact Registry's for KFP, or a bucket.
 
     repository                                     a template
     https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY  <repository>/<pipeline>/sha256:<digest>
@@ -23,7 +23,7 @@ _PRECONDITION = 412
 
 
 def tags() -> list[str]:
-    """Return the tags of what is uploaded now: v<version>, commit-<commit>, latest."""
+    """Return the tags of an upload now: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
     found = [f"v{version.replace('.', '-')}"] if version else []
     found += [f"commit-{commit}"] if commit else []
@@ -31,7 +31,7 @@ def tags() -> list[str]:
 
 
 def repository_path(match: re.Match[str]) -> str:
-    """Return the resource name of a repository of Artifact Registry."""
+    """Return the resource name of an Artifact Registry repository."""
     return (
         f"projects/{match['project']}/locations/{match['location']}/repositories/"
         f"{match['repository']}"
@@ -39,10 +39,10 @@ def repository_path(match: re.Match[str]) -> str:
 
 
 def upload(connection: Connection, package: Package) -> tuple[str, bool]:
-    """Store a template, if it is not there, and move the tags to it.
+    """Store a template, unless it is there already, and move the tags to it.
 
     Returns:
-        The URI of exactly these bytes, and whether they are new there.
+        The URI of exactly these bytes, and True if they are new there.
     """
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):
@@ -59,21 +59,21 @@ def _to_registry(connection: Connection, package: Package, repository: str) -> t
         for tag in tags():
             registry.move_tag(package.name, version, tag)
         return f"{repository}/{package.name}/{version}", False
-    # Content names the version: sent twice, it is still one.
+    # The version's name is the content's digest, so a retry makes no second version.
     content = {"content": (package.path.name, package.bytes)}
     answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
     if not _UPLOADED.fullmatch(answer.text.strip()):
         raise CloudError(
-            f"uploading {package.path} to {repository}: the answer is none of a repository of "
+            f"uploading {package.path} to {repository}: this is not the answer of a repository of "
             f"pipelines ({answer.text[:100]!r}); check the setting template_repository"
         )
     return f"{repository}/{answer.text.strip()}", True
 
 
 class _Registry:
-    """Versions and tags of pipelines: Artifact Registry's, or a KFP registry's elsewhere.
+    """Versions and tags of pipelines in Artifact Registry or another KFP registry.
 
-    KFP's own RegistryClient asks the same, without a deadline and without the server's words.
+    KFP's RegistryClient makes the same requests, but has no deadline and hides the server's error.
     """
 
     def __init__(self, connection: Connection, repository: str) -> None:
@@ -87,7 +87,7 @@ class _Registry:
         with tolerated(NOT_FOUND):
             self._ask("GET", f"packages/{name}/versions/{version}")
             return version
-        # A repository may name versions otherwise: compare with the latest.
+        # A repository may name versions differently: compare with the latest.
         with tolerated(NOT_FOUND):
             latest = self._connection.request("GET", f"{self._repository}/{name}/latest")
             if hashlib.sha256(latest.content).hexdigest() == package.digest:
@@ -96,7 +96,7 @@ class _Registry:
         return ""
 
     def move_tag(self, package: str, version: str, tag: str) -> None:
-        """Make a tag lead to a version."""
+        """Point a tag at a version."""
         path = f"packages/{package}/tags"
         wanted = {"version": f"{self._folder}packages/{package}/versions/{version}"}
         with tolerated(NOT_FOUND):
@@ -135,9 +135,9 @@ def _to_bucket(connection: Connection, package: Package, repository: str) -> tup
 
 
 def pinned(connection: Connection, package: Package) -> str:
-    """Return the URI of a template by its digest, uploaded if need be; empty without a repository.
+    """Return a template's URI by digest, after an upload if needed; empty without a repository.
 
-    Only Artifact Registry's URIs are ones that a PipelineJob may name as its template.
+    Also empty for a bucket: a PipelineJob's template URI must be in Artifact Registry.
     """
     if not connection.settings.template_repository:
         return ""

@@ -98,7 +98,7 @@ def test_a_batch_prediction_is_sent_as_compiled(
         (["gs://bucket/in/*.jsonl", "--set", "output=answers"], "output: 'answers' is on this mac"),
         (["gs://bucket/in/*.jsonl", "--set", "model_name=other"], "other has no champion in proj"),
         (["bq://p.d.t", "--set", f"encryption_spec_key_name={KEY}"], "takes no encryption key"),
-        (["bq://p.d.t"], "is of BigQuery, where Vertex AI writes the predictions then, too"),
+        (["bq://p.d.t"], "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],
 )
 def test_nothing_is_sent_when_the_request_is_wrong(
@@ -115,7 +115,7 @@ def test_a_prebuilt_image_gets_no_format_that_it_does_not_take(vertex, command, 
     storage.buckets["bucket"]["in/images.txt"] = b"gs://bucket/a.png"
     code, _, err = command("run", "digits", "--batch", "gs://bucket/in/images.txt")
     assert code == 2
-    assert "takes jsonl and bigquery alone, not file-list; register a version with" in err
+    assert "takes only jsonl and bigquery, not file-list; register a version with" in err
     assert vertex.sent("CreatePipelineJob") == []
     assert command("run", "digits", "--batch", "gs://bucket/in/*.jsonl", "--detach")[0] == 0
 
@@ -195,4 +195,4 @@ def test_a_wrong_batch_table_is_told(vertex, command, declared, with_batch, chan
 def test_a_recipe_without_a_schedule_of_batch_prediction_says_so(vertex, command, declared):
     code, _, err = command("schedule", "apply", "digits-batch")
     assert code == 2
-    assert "declares no schedule of batch prediction; add [batch.schedule] with cron" in err
+    assert "declares no schedule of batch predictions; add [batch.schedule] with cron" in err

@@ -135,8 +135,8 @@ def test_endpoints_that_are_billed_for_nothing_are_told(vertex, command, bucket)
     vertex.endpoints["digits"] = endpoint
     code, shown, _ = command("clean", "--older-than", "30d")
     assert code == 0
-    assert "kept: endpoint digits: billed, without traffic; `deploy --undeploy` ends it" in shown
-    assert "kept: endpoint digits-test-1: billed, and left by a step, unless one runs" in shown
+    assert "kept: endpoint digits: billed, without traffic; remove it with `deploy --un" in shown
+    assert "kept: endpoint digits-test-1: billed, left over from a step; delete it" in shown
 
 
 def test_a_run_whose_model_somebody_registered_by_hand_stays(vertex, command, run, bucket):
@@ -157,7 +157,7 @@ def test_records_that_a_kept_run_took_from_the_cache_stay(
     records = f"gs://bucket/{folder('first')}create-tfrecords_1/records"
     later.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
     out = command("clean", "--older-than", "30d", "--yes")[1]
-    assert "kept: run first: run later uses what it wrote" in out
+    assert "kept: run first: run later uses its outputs" in out
     assert "first" in vertex.pipeline_jobs
     assert deletions(vertex) == []
 
@@ -167,7 +167,7 @@ def test_the_checkpoint_that_a_kept_run_goes_on_from_stays(vertex, command, run,
     values = run("again", 1).runtime_config.parameter_values
     values["resume_from"] = f"gs://bucket/{folder('first')}plan-training_2/training"
     out = command("clean", "--older-than", "30d", "--yes")[1]
-    assert "kept: run first: run again uses what it wrote" in out
+    assert "kept: run first: run again uses its outputs" in out
     assert deletions(vertex) == []
 
 

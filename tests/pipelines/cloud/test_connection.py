@@ -73,7 +73,7 @@ def test_an_address_at_which_nobody_answers_is_named_at_once(
     flags = ("--project", "my-project", "--endpoint", f"http://{nobody}")
     err = refused(*arguments, *flags, code=1)
     assert err.startswith(f"error: no answer from {nobody} (Connection refused); ")
-    assert f"the setting endpoint is http://{nobody}: check it, and that a server runs" in err
+    assert f"the setting endpoint is http://{nobody}: check it, and that its server is" in err
 
 
 def test_a_bucket_or_repository_at_which_nobody_answers_is_named(vertex, nobody, monkeypatch):
@@ -95,7 +95,7 @@ def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
 
 def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused):
     err = refused("status", "--region", "us-centrall1")
-    assert "region='us-centrall1' is none that google-cloud-aiplatform knows; did you mean" in err
+    assert "region='us-centrall1' is unknown to google-cloud-aiplatform; did you mean" in err
     assert vertex.requests == []
 
 

@@ -56,13 +56,13 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
          "✗ own right to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
          "--role=roles/artifactregistry.writer"),
         (lambda c: c.storage.buckets.clear(),
-         "✗ bucket gs://bucket: there is none", "buckets create gs://bucket"),
+         "✗ bucket gs://bucket: does not exist", "buckets create gs://bucket"),
         (lambda c: setattr(c.storage, "location", "EUROPE-WEST4"),
-         "✗ bucket gs://bucket: in europe-west4", "take one in us-central1"),
+         "✗ bucket gs://bucket: in europe-west4", "use one in us-central1"),
         (lambda c: c.project.gone.add("pipelines"),
-         "✗ repository pipelines: there is none", "--repository-format=kfp"),
+         "✗ repository pipelines: does not exist", "--repository-format=kfp"),
         (lambda c: c.project.gone.add("images"),
-         "✗ repository images: there is none", "--repository-format=docker"),
+         "✗ repository images: does not exist", "--repository-format=docker"),
         (lambda c: c.project.gone.add("sha256:" + 64 * "1"),
          "✗ image us-central1-docker.pkg.dev", "build it and push it"),
         (lambda c: c.project.roles.remove("roles/logging.logWriter"),
@@ -145,7 +145,7 @@ def test_an_image_in_another_project_is_pulled_by_vertex_ais_service_agents(
     assert code == 0
     (line,) = [one for one in out.splitlines() if "our-images" in one]
     assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
-    assert "service agents may pull it, which need roles/artifactregistry.reader on images" in line
+    assert "service agents may pull it; they need roles/artifactregistry.reader on images" in line
 
 
 def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(

@@ -87,7 +87,7 @@ DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"valu
             BIGQUERY,
             "kept in BigQuery and compared with bq://my-project.d.trips",
         ),
-        ("parquet:gs://data/trips", DRIFT, "kept in BigQuery and compared with earlier ones, for"),
+        ("parquet:gs://data/trips", DRIFT, "kept in BigQuery and compared with earlier ones, as"),
     ],
 )
 def test_an_endpoint_is_monitored_as_the_recipe_asks(

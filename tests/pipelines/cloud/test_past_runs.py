@@ -53,7 +53,7 @@ def test_an_experiments_name_is_long_enough_for_a_context():
 
 def test_a_run_of_the_experiments_name_does_not_take_its_place(vertex, command):
     out = command("run", "digits", "--name", "digits")[1]
-    assert "no experiment: 'digits' is the name of a system.PipelineRun already" in out
+    assert "no experiment: 'digits' is already the name of a system.PipelineRun" in out
     assert vertex.experiments == {}
 
 

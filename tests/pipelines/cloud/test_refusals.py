@@ -21,7 +21,7 @@ def test_a_run_of_that_name_from_yesterday_is_not_taken_for_this_one(vertex, com
         if fault:
             vertex.fail(*fault)
         code, _, err = command("run", "digits", "--name", "old", "--detach")
-        assert (code, err) == (2, "error: there is a run 'old' already; give another --name\n")
+        assert (code, err) == (2, "error: a run 'old' already exists; give another --name\n")
 
 
 def test_an_aborted_request_is_sent_again(vertex, command):
@@ -42,7 +42,7 @@ def test_a_run_that_is_deleted_while_it_is_waited_for_was_started(vertex, comman
     vertex.fail("GetPipelineJob", 404, "NOT_FOUND", "no such run", times=9)
     code, _, err = command("run", "digits", "--name", "one")
     assert (code, err.count("\n")) == (1, 1)
-    assert err.startswith("error: the run 'one' was started, but is no longer there")
+    assert err.startswith("error: the run 'one' was started, but somebody has deleted it since")
 
 
 @pytest.mark.parametrize(("status", "name"), [(404, "NOT_FOUND"), (403, "PERMISSION_DENIED")])

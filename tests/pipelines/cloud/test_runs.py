@@ -177,7 +177,7 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, refused, mon
         "is on this machine, where Vertex AI can't read it": "--set source=images:photos",
         "records_store: 'store' is on this machine": "--set records_store=store",
         "warm_start: 'runs/old' is on this machine": "--set warm_start=runs/old",
-        "is not a run's name": "--name 'Not A Name'",
+        "is not a valid name of a run": "--name 'Not A Name'",
         "is not a folder in Cloud Storage": "--pipeline-root bucket/runs",
         "is not a region": "--region moon",
         "it must be at least 0": "--set max_cost=-1",
@@ -253,10 +253,13 @@ def test_a_run_whose_training_job_has_expired_is_at_its_end(vertex, command):
 
     vertex.outcomes = [Outcome("RUNNING")]
     vertex.before("GetCustomJob", expire)
-    remedy = "the training job has expired, and the step Train waits on; end the run: python -m pip"
+    remedy = (
+        "the training job has expired, but the step Train still waits for it; cancel the run: "
+        "python -m pipelines cancel one"
+    )
     code, _, err = command("run", "digits", "--name", "one")
     assert code == 1
-    assert err == f"error: {remedy}elines cancel one\n"
+    assert err == f"error: {remedy}\n"
     assert remedy in command("status", "one")[1]
     assert command("runs")[1].startswith("one  EXPIRED")
     assert command("cancel", "one")[0] == 0
@@ -278,7 +281,7 @@ def test_runs_are_listed_shown_and_cancelled(vertex, command):
     assert command("cancel", "two")[0] == 0
     assert command("status", "two")[1].startswith("two  CANCELLED")
     code, _, err = command("cancel", "two")
-    assert (code, err) == (2, "error: the run 'two' has ended already: CANCELLED\n")
+    assert (code, err) == (2, "error: the run 'two' has already ended: CANCELLED\n")
     code, _, err = command("cancel", "four")
     assert code == 2
     assert err.startswith("error: no run 'four' in my-project, us-central1;")

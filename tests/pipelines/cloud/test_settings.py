@@ -50,9 +50,7 @@ def test_a_file_may_be_named_by_the_environment(tmp_path):
     (tmp_path / "prod.toml").write_text('project = "prod"\n')
     environment = {"VERTEX_SETTINGS": str(tmp_path / "prod.toml")}
     assert load({}, environment, tmp_path).project == "prod"
-    with pytest.raises(
-        InputError, match=r"VERTEX_SETTINGS=.*can't be read \(No such file.*mend it"
-    ):
+    with pytest.raises(InputError, match=r"VERTEX_SETTINGS=.*can't be read \(No such file.*fix it"):
         load({}, {"VERTEX_SETTINGS": str(tmp_path / "none.toml")}, tmp_path)
 
 

@@ -52,7 +52,9 @@ def test_the_doctor_asks_a_silent_server_once(silent, command):
     tick, first, rest = out.splitlines()
     assert tick.startswith("✓ credentials: ")
     assert first.startswith("✗ Vertex AI: listing the runs: no connection (")
-    assert rest.startswith("? not checked, since no answer comes: API aiplatform.googleapis.com, ")
+    assert rest.startswith(
+        "? not checked, as no answer came in time: API aiplatform.googleapis.com, "
+    )
     for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
         assert f", {name}" in rest
 
