@@ -18,7 +18,7 @@ _PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"
 
 
 class ArtifactRegistry:
-    """Stores compiled pipelines.
+    """A store of compiled pipelines.
 
     Attributes:
         packages: by name, the content of each version and the version of each tag.

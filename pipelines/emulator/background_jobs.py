@@ -16,7 +16,7 @@ CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
 
 
 class BackgroundJob:
-    """Runs a job in its own thread.
+    """A job that runs in its own thread.
 
     Args:
         labels: of the job.

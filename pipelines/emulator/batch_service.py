@@ -13,7 +13,7 @@ from pipelines.emulator.processes import Guardian
 
 
 class BatchService(BackgroundJobs[BatchJob]):
-    """Runs BatchPredictionJobs.
+    """The service of BatchPredictionJobs.
 
     Args:
         directory: takes a folder of logs for each job.

@@ -24,7 +24,7 @@ Buckets = Mapping[str, MutableMapping[str, bytes]]
 
 
 class CloudStorage:
-    """Serves buckets: mappings of object names to contents."""
+    """A server of buckets: mappings of object names to contents."""
 
     routes = (
         ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)", "GetBucket"),

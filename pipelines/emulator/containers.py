@@ -55,7 +55,7 @@ class ContainerProcess(Process):
 
 
 class Containers:
-    """Starts containers for one run; a context manager that removes them on exit.
+    """The containers of one run; a context manager that removes them on exit.
 
     Args:
         engine: docker or podman, as returned by `engine_with`.

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.05
 
 
 class CustomJob(BackgroundJob):
-    """Runs a CustomJob that `job_rules.check` has accepted.
+    """A run of a CustomJob that `job_rules.check` has accepted.
 
     Args:
         request: the CustomJob.

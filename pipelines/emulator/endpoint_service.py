@@ -13,7 +13,7 @@ from pipelines.emulator.resources import Resources, with_etag
 
 
 class EndpointService(Resources):
-    """Stores endpoints in `<directory>/endpoints`.
+    """A store of endpoints in `<directory>/endpoints`.
 
     Args:
         models: holds the models that are deployed.

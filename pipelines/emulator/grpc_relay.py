@@ -13,7 +13,7 @@ _CHUNK = 65536
 
 
 class RelayingServer(http.server.ThreadingHTTPServer):
-    """Passes HTTP/1.1 to a handler, and relays HTTP/2 to the port of a gRPC server.
+    """A server that handles HTTP/1.1 and relays HTTP/2 to the port of a gRPC server.
 
     Args:
         grpc_port: waits until the gRPC server listens; returns its port.

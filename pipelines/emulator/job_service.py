@@ -74,7 +74,7 @@ class JobFolders(Mapping[str, Any]):
 
 
 class JobService(BackgroundJobs[CustomJob]):
-    """Runs CustomJobs, and lists those of other processes.
+    """The service of CustomJobs, which runs them and lists those of other processes.
 
     Args:
         directory: takes one folder per job.

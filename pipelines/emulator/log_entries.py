@@ -9,7 +9,7 @@ from pipelines.emulator.server import HttpRequest
 
 
 class LogEntries:
-    """Serves log lines.
+    """A server of log lines.
 
     Args:
         entries: returns the entries in Cloud Logging's JSON, oldest first.

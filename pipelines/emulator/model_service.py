@@ -21,7 +21,7 @@ Content = dict[str, Any]
 
 
 class ModelService(Resources):
-    """Stores models in `<directory>/models`.
+    """A store of models in `<directory>/models`.
 
     Args:
         uri: converts a stored artifact_uri to the one in responses.

@@ -10,7 +10,7 @@ from pipelines.emulator.resources import Resources
 
 
 class MonitoringService(Resources):
-    """Stores monitoring jobs.
+    """A store of monitoring jobs.
 
     Args:
         endpoints: holds the endpoints that are monitored.

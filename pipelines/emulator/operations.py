@@ -10,7 +10,7 @@ from pipelines.emulator.messages import parent_of
 
 
 class Operations:
-    """Stores long-running operations.
+    """A store of long-running operations.
 
     A request takes effect at once; its operation is done only after `seconds`.
     """

@@ -18,7 +18,7 @@ _LAUNCHER_TASK = "custom-training-job"
 
 
 class PipelineEngine:
-    """Executes the emulator's PipelineJobs.
+    """The engine that executes the emulator's PipelineJobs.
 
     A job's artifacts are in <folder>/runs/<job>/artifacts. A link to it is the job's folder in
     its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.

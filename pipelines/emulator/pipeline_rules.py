@@ -61,7 +61,7 @@ def check_parameters(job: Any) -> None:
     given = document.get("runtimeConfig", {}).get("parameterValues", {})
     for name in given:
         unknown = name not in known
-        refuse(unknown, f"unknown parameter {name}: the pipeline has none of that name")
+        refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
     for name, parameter in known.items():
         missing = name not in given and not {"defaultValue", "isOptional"} & parameter.keys()
         refuse(missing, f"parameter {name} is required")

@@ -14,7 +14,7 @@ _CANCELLED = 1
 
 
 class PipelineService(Resources):
-    """Stores PipelineJobs."""
+    """A store of PipelineJobs."""
 
     kind = "PipelineJob"
 

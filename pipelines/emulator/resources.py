@@ -18,7 +18,7 @@ _TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
 
 
 class Resources:
-    """Stores the resources of one kind and answers requests for them.
+    """A store of the resources of one kind that answers requests for them.
 
         class ScheduleService(Resources):
             kind = "Schedule"      # answers CreateSchedule, GetSchedule, ListSchedules and so on

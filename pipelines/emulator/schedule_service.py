@@ -16,7 +16,7 @@ from pipelines.emulator.server import HttpRequest
 
 
 class ScheduleService(Resources):
-    """Stores schedules; `fire` starts the runs that are due."""
+    """A store of schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
     routes = (("POST", "/clock:forward", "ForwardClock"),)

@@ -46,7 +46,7 @@ class HttpRequest:
 
 
 class Emulator:
-    """Serves resources; a context manager.
+    """A server of resources; a context manager.
 
     Args:
         resources: have a method for each method of the API that they serve, which takes its
@@ -204,7 +204,7 @@ class Emulator:
 
 
 class RequestHandler(http.server.BaseHTTPRequestHandler):
-    """Answers a request with what `emulator.answer` returns: code, content type and body."""
+    """A handler that sends the response of `emulator.answer`: code, content type and body."""
 
     emulator: Emulator
     protocol_version = "HTTP/1.1"

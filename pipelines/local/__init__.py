@@ -1,4 +1,4 @@
-"""Runs a compiled pipeline on this machine: the YAML that Vertex AI would get, executed.
+"""Execution on this machine of a compiled pipeline, the same YAML that Vertex AI runs.
 
 from pipelines.local.execution import run
 
@@ -10,5 +10,5 @@ result = run(
 )
 result.state  # "SUCCEEDED"
 
-Nothing is imported here: the launcher and steps in Cloud Storage are processes of this package.
+Import nothing here: the launcher and `bucket_executor` are processes that import this package.
 """

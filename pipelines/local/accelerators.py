@@ -1,4 +1,4 @@
-"""Devices of a run on this machine, in place of Vertex AI's accelerators."""
+"""The devices that stand in for Vertex AI's accelerators in a run on this machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +11,11 @@ DEVICES = Path("/dev")
 def in_place_of(
     machines: MachineOptions, evaluation: str, devices: Path = DEVICES
 ) -> Iterator[str]:
-    """Yield a line for replicas and one for the evaluation, if they would have accelerators.
+    """Yield a line on the devices of replicas and of the evaluation, if they use accelerators.
 
     Args:
-        evaluation: accelerator type of that step; empty: none.
-        devices: folder where NVIDIA's driver has a file for each GPU.
+        evaluation: accelerator type of the evaluation; empty: none.
+        devices: folder in which NVIDIA's driver has a file per GPU.
     """
     gpus = len(list(devices.glob("nvidia[0-9]*")))
     users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}

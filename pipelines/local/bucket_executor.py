@@ -1,10 +1,10 @@
-"""KFP's executor, where artifacts are in Cloud Storage and no bucket is mounted.
+"""KFP's executor for artifacts in Cloud Storage on a machine where no bucket is mounted.
 
     python -m pipelines.local.bucket_executor ARGUMENTS    (those of kfp.dsl.executor_main)
 
-On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there.
-Here BUCKETS_FOLDER, an empty folder, stands in for /gcs: KFP makes folders in it, and the
-components of this pipeline use none of them, but artifact.uri. What another component writes
+On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there. Here
+BUCKETS_FOLDER, an empty folder, stands in for /gcs, and KFP makes folders in it. The components
+of this pipeline use artifact.uri instead of these paths. A file that another component writes
 there would be lost, so its task fails.
 """
 
@@ -24,13 +24,13 @@ _KFPS = "kfp.dsl.executor_main"
 def in_place_of_kfps(command: Sequence[str]) -> list[str]:
     """Return a component's command with this module in place of KFP's executor.
 
-    Of a component with its source in the command, the executor is named in a shell's script.
+    A command that contains the component's source names the executor in a shell script.
     """
     return [word.replace(_KFPS, __name__) for word in command]
 
 
 def main() -> int:
-    """Runs a component; returns its exit code."""
+    """Run a component; return its exit code."""
     from kfp.dsl import executor_main
     from kfp.dsl.types import artifact_types
 
@@ -42,7 +42,7 @@ def main() -> int:
         return 0
     print(
         f"error: /gcs/{lost.relative_to(folder)} was written, but on this machine no bucket is "
-        "mounted; let the component write to artifact.uri, by tf.io.gfile",
+        "mounted; change the component to write to artifact.uri with tf.io.gfile",
         file=sys.stderr,
     )
     return EXIT_CODE

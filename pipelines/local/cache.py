@@ -1,10 +1,10 @@
-"""The cache of task outputs, which trusts an entry only while all it names is whole.
+"""The cache of task outputs, which checks the files that an entry names and the code.
 
-kfp.local's own takes an artifact's folder for good as soon as it exists, and knows nothing
-of the code behind a component. Here an entry also holds a checksum of every file and of itself,
-and its key the source of what the component imports from this repository, and the packages' lock:
-a rerun after an edit of the trainer writes records again exactly when the edit is in code that the
-writing uses.
+kfp.local's own cache accepts any artifact folder that exists and ignores the code that a
+component imports. Here an entry also holds a checksum of every file and of itself. Its key
+includes the modules of this repository that the component imports, and the lock of packages. So
+after an edit of the trainer, records are written again only if the step that writes them uses
+the edited code.
 """
 
 import ast
@@ -27,11 +27,11 @@ _DAMAGES = (
     *(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
     _MissingArtifactError,
 )
-"""Errors of reading an entry that is absent or damaged, or that names what is gone."""
+"""Errors of reading an entry that is absent or damaged, or whose files are missing."""
 
 
 class WholeCache(LocalCache):
-    """kfp.local's cache, with files checked and code counted. Used through kfp_patches."""
+    """kfp.local's cache with checksums of files and code, installed by kfp_patches."""
 
     def compute_key(self, *args: Any, **kwargs: Any) -> str:
         key = super().compute_key(*args, **kwargs)
@@ -46,18 +46,18 @@ class WholeCache(LocalCache):
 
 
 def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
-    """Keep the outputs of a task: artifacts and plain values by name."""
+    """Write a task's outputs, artifacts and plain values by name, as an entry."""
     kept = {"outputs": LocalCache._serialize_outputs(dict(outputs)), "files": files_of(outputs)}
     content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
-    # Runs of one folder may end the same task at the same time.
+    # Runs of the same folder may end the same task at the same time.
     storage.write_whole(str(path), content, shared=True)
 
 
 def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:
-    """Return the outputs of an entry; None where it, or a file that it names, is not whole.
+    """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
     Args:
-        may_have_grown: further files in its folders are no damage.
+        may_have_grown: accept additional files in its folders.
     """
     try:
         content = json.loads(path.read_text())
@@ -71,14 +71,14 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
 
 
 def fingerprint(command: Sequence[str]) -> str:
-    """Hash of all modules of this repository that a component imports, directly or not.
+    """Return a digest of the modules of this repository that a component imports, even indirectly.
 
-    And of the packages that are locked: other versions may write other records. On Vertex AI
-    all that is the image.
+    It includes the lock of packages, since other versions may write other records. On Vertex AI
+    the image stands for both.
 
     Args:
-        command: of the component's container; it names the component's function, or holds the
-            source of a component of the user's own.
+        command: of the component's container; it names the component's function or contains the
+            source of a user's own component.
     """
     found: dict[pathlib.Path, str] = {}
     pending = [name for word in command for name in _imports(word)]
@@ -90,7 +90,7 @@ def fingerprint(command: Sequence[str]) -> str:
                 found[path] = path.read_text(encoding="utf-8")
                 imported = _imports(found[path])
                 pending += imported
-                # Such a package imports whichever of its files is asked for.
+                # A package of plugins imports its modules by name at run time.
                 if "trainer.plugins" in imported and path.name == "__init__.py":
                     package = path.parent.relative_to(_ROOT).parts
                     pending += [".".join([*package, one.stem]) for one in path.parent.glob("*.py")]
@@ -104,7 +104,7 @@ def fingerprint(command: Sequence[str]) -> str:
 
 
 def code_digest() -> str:
-    """Return a hash of all code that components and replicas may run."""
+    """Return a digest of all code that components and replicas may run."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((_ROOT / package).rglob("*.py")):
@@ -113,7 +113,7 @@ def code_digest() -> str:
 
 
 def _imports(source: str) -> list[str]:
-    """Dotted names that Python text imports: modules, or things in them; [] if it is none."""
+    """Return the dotted names that Python source imports; [] if it can't be parsed."""
     if "import" not in source:
         return []
     try:
@@ -130,7 +130,7 @@ def _imports(source: str) -> list[str]:
 
 
 def _modules(name: str) -> list[pathlib.Path]:
-    """Files that importing `name` runs: its own and its packages' __init__.py."""
+    """Return the files that importing `name` runs: its own and its packages' __init__.py."""
     parts = name.split(".")
     folders = [_ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
     files = [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]

@@ -1,4 +1,4 @@
-"""A run from its first line to summary.json."""
+"""Execution of a run on this machine."""
 
 import contextlib
 import dataclasses
@@ -47,23 +47,23 @@ def run(
     in_containers: bool = False,
     root: str = "",
 ) -> Run:
-    """Executes a compiled pipeline on this machine, and shows how it goes.
+    """Execute a compiled pipeline on this machine, and show its progress.
 
-    Leaves runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML,
-    summary.json and, where the pipeline makes them, report.html and tensorboard/; and
-    runs_directory/latest pointing there. A task that fails, Ctrl-C and SIGTERM end the run,
-    and with it every process; that is no exception but the result's state.
+    Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
+    and, if the pipeline makes them, report.html and tensorboard/; make runs_directory/latest a
+    link to it. A failed task, Ctrl-C and SIGTERM end the run and all its processes. They raise no
+    exception; the result's state reports them.
 
     Args:
         package_path: the YAML that compile.py wrote.
         recipe: name of the run.
         parameters: values in place of the file's defaults.
-        runs_directory: where runs and, in .cache, what they may share are kept.
-        console: where to show the run; default: the standard output.
-        cache: take over outputs of earlier runs where the file allows it.
+        runs_directory: takes the runs and, in .cache, the outputs that they share.
+        console: where to show the run; default: standard output.
+        cache: reuse outputs of earlier runs where the file allows it.
         in_containers: run components and replicas in containers of the pipeline's image.
-        root: gs://BUCKET/FOLDER, below which a folder of the run's name takes its artifacts;
-            empty: the run's own folder. Not with in_containers.
+        root: gs://BUCKET/FOLDER, which takes the artifacts in a folder of the run's name; empty:
+            the run's own folder. Not with in_containers.
 
     Raises:
         InputError: no such package, unknown or mistyped parameter, runs_directory or root not
@@ -82,7 +82,7 @@ def run(
 def new_record(
     pipeline: Package, recipe: str, parameters: Mapping[str, Any], **options: Any
 ) -> RunRecord:
-    """Return the record of a run that starts now; raises InputError as `run` does."""
+    """Return the record of a run that starts now; raise InputError as `run` does."""
     from pipelines.local.cache import code_digest
 
     return RunRecord(
@@ -103,11 +103,11 @@ def execute(
     console: Console,
     engine: str = "",
 ) -> Run:
-    """Executes a run in its folder, from the first task that its journal does not hold.
+    """Execute a run in its folder, from the first task that its journal does not hold.
 
     Args:
-        lock: descriptor of the folder's lock, which is held.
-        engine: of containers; empty: components and replicas are processes.
+        lock: file descriptor of the folder's lock, which is held.
+        engine: container engine; empty: components and replicas are processes.
     """
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
@@ -134,7 +134,7 @@ def execute(
         message = failure.message if failure else ""
         content = run_summary.summarize(record, state, board, services, message)
         run_summary.write(content, directory)
-        # A full disk has room for neither, and the run's result is told all the same.
+        # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
             run_end.link_tensorboard(services.jobs.jobs, directory)
     run_end.show(console, content, board, failure)
@@ -149,14 +149,14 @@ def _containers(
     guardian: Guardian,
     console: Console,
 ) -> Containers:
-    """Return the containers of a run; warn where their image has another code than this."""
+    """Return the containers of a run; warn if the code has changed since their image was built."""
     if commit := changed_since_built(engine, image):
         print_plain(
             console,
             f"warning   {image} was built from {commit}, and the code of trainer/ or "
-            "components/ is another now; make image builds it anew",
+            "components/ has changed since; rebuild it with make image",
         )
-    # The image's user is not this one; as in a bucket, all of a run may write.
+    # The image's user is not this user; as in a bucket, every process of a run may write.
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
     seen = mounts(directory.parent, record.parameters.values())
@@ -164,10 +164,10 @@ def _containers(
 
 
 def _started(name: str, function: Callable[[], None]) -> "Future[None]":
-    """Run a function in a thread that does not outlive the process.
+    """Run a function in a daemon thread; return its future.
 
-    Wait for the future, not in Thread.join: a signal that interrupts it makes Python before 3.13
-    call a running thread dead.
+    Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
+    marks a running thread as dead.
     """
     future: Future[None] = Future()
 
@@ -186,7 +186,7 @@ def _started(name: str, function: Callable[[], None]) -> "Future[None]":
 def _call(
     pipeline: Package, record: RunRecord, directory: pathlib.Path, tasks: ProcessTasks
 ) -> None:
-    """Has kfp.local run the pipeline to its end."""
+    """Run the pipeline to its end with kfp.local."""
     from kfp import components, local
     from kfp.local.config import LocalExecutionConfig
 
@@ -199,7 +199,7 @@ def _call(
         workspace_root=str(artifacts / ".workspace"),
         raise_on_error=False,
         enable_caching=record.cache,
-        # A run finds what others of its root have left, and nothing that lies elsewhere.
+        # Runs share cache entries only with runs that have the same root.
         cache_root=str(directory.parent / ".cache" / record.root.replace("://", "/")),
     )
     root = artifacts_of(record, directory) if record.root else ""
@@ -207,14 +207,14 @@ def _call(
         with kfp_patches.opened(tasks, cache=WholeCache, run_name=directory.name, root=root):
             components.load_component_from_file(str(pipeline.path))(**record.parameters)
     finally:
-        # Or every component called later in this process would run here, too.
+        # Otherwise components called later in this process would run here, too.
         LocalExecutionConfig.instance = None
 
 
 def _followed(
     running: "Future[None]", tasks: ProcessTasks, board: Board, view: LiveView | PlainView
 ) -> tuple[str, str]:
-    """Show the run until it ends; return its state, and what ended it early."""
+    """Show the run until it ends; return its state and kfp's exception as text, if any."""
     try:
         while not wait([running], _FRAME_SECONDS).done:
             view.update()
@@ -227,7 +227,7 @@ def _followed(
 
 
 def _cancel(tasks: ProcessTasks, running: "Future[None]", view: LiveView | PlainView) -> None:
-    """Ends what runs, and shows how it ends."""
+    """Cancel the running tasks, and show the run until they have ended."""
     view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
     both = [_started("cancel", tasks.cancel), running]
     while not all(one.done() for one in both):

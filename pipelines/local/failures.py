@@ -1,4 +1,4 @@
-"""Find in a log why a process failed or has warned, in as few lines as tell it."""
+"""Extraction from logs of a process's progress, warnings and reason for failure."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
 _LIKELY = {"SIGKILL": ", most often for lack of memory", "SIGTERM": " from outside this run"}
 _TRACEBACK = "Traceback (most recent call last):"
 
-# Runtime noise that says nothing of progress: glog, absl and gRPC lines, kfp's executor.
+# Runtime noise that shows no progress: lines of glog, absl, gRPC and kfp's executor.
 _NOISE = re.compile(
     r"[IWEF]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
@@ -33,9 +33,9 @@ _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
 def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
-    """Return the last whole lines of a log, at most `size` bytes; [] where there is none.
+    """Return the last whole lines of a log, at most `size` bytes; [] if the log can't be read.
 
-    A carriage return starts a line anew, as on a terminal; what else rules one is spelled out.
+    A carriage return overwrites its line, as on a terminal; other control characters are escaped.
     """
     try:
         with log.open("rb") as file:
@@ -48,7 +48,7 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
 
 
 def progress(log: pathlib.Path) -> str:
-    """Return the last line by which a process tells how far it is; empty if there is none."""
+    """Return the last line in which a process reports its progress; empty if there is none."""
     lines = tail(log, 4096)
     if any(_TRACEBACK in line for line in lines):
         return ""
@@ -62,8 +62,8 @@ def progress(log: pathlib.Path) -> str:
 def user_error(log: pathlib.Path, returncode: int | None) -> str:
     """Return the message of the InputError that ended the process; empty if none did.
 
-    Both forms count: `error: message` and exit code 2, as a command line ends, and the last
-    line of the traceback of a component that let the InputError pass.
+    Recognize both forms: `error: message` with exit code 2, from a command line, and the last
+    line of a traceback, from a component that did not catch the InputError.
     """
     lines = [line.strip() for line in tail(log) if line.strip()]
     for line in reversed(lines[-5:]):
@@ -76,7 +76,7 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
 
 
 def ending(returncode: int | None) -> str:
-    """Say by which signal a process ended: "was ended by SIGTERM"; empty where none did it."""
+    """Return the signal that ended a process as "was ended by SIGTERM"; empty if none did."""
     name = _signal(returncode)
     if not name:
         return ""
@@ -86,15 +86,15 @@ def ending(returncode: int | None) -> str:
 
 
 def remedy(returncode: int | None) -> str:
-    """Say what to do about a process that a signal ended."""
+    """Return what to do about a process that a signal ended."""
     name = _signal(returncode)
     if name in _CRASHES:
-        return "its log shows the last that it did"
+        return "its log shows what it did last"
     return "free memory and run it again" if name == "SIGKILL" else "run it again"
 
 
 def _signal(returncode: int | None) -> str:
-    """Return the name of the signal that ended a process; empty where none did."""
+    """Return the name of the signal that ended a process; empty if none did."""
     if returncode is None:
         return ""
     # A shell, and a container's engine, report signal n as the status 128 + n.
@@ -103,13 +103,13 @@ def _signal(returncode: int | None) -> str:
 
 
 def warnings(log: pathlib.Path) -> list[str]:
-    """Return what a process that went on has warned of, each in a line `warning: message`."""
+    """Return the messages of the lines `warning: message` at the end of a log."""
     found = (_WARNING.fullmatch(line.strip()) for line in tail(log))
     return [match[1] for match in found if match]
 
 
 def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
-    """Return the last lines of a log with text in them; of a traceback only what was raised."""
+    """Return the last non-empty lines of a log, with only the exceptions of tracebacks."""
     kept = []
     in_traceback = False
     for line in without_noise(tail(log)):
@@ -122,7 +122,7 @@ def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:
-    """Drop empty lines, the inputs that KFP's executor prints as JSON, and the runtime's notes."""
+    """Yield the lines that are not empty, KFP's executor printing its inputs, or runtime noise."""
     in_inputs = False
     for line in lines:
         in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in ("", " ", "{", "}"))
@@ -131,10 +131,10 @@ def without_noise(lines: Iterable[str]) -> Iterator[str]:
 
 
 def full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
-    """Say which disk is full and how much is wanted; empty where no line reports a full disk.
+    """Return a message that names the disk that is full; empty if no line reports a full disk.
 
     Args:
-        directory: of the run, which was written where a line names no file.
+        directory: of the run; its disk is reported if the line names no file.
     """
     line = next((line for line in lines if _FULL.search(line)), "")
     if not line:
@@ -146,5 +146,5 @@ def full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
     free = shutil.disk_usage(disk).free
     return (
         f"the disk of {disk} is full: the run has written {size(written)}, and its next file "
-        f"wants more than the {size(free)} that are free; free some space and run it again"
+        f"needs more than the {size(free)} that is free; free some space and run it again"
     )

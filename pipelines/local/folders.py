@@ -1,4 +1,4 @@
-"""The folder that a run leaves on this machine, and the temporary one that it does not leave."""
+"""The folder of a run on this machine, and the temporary folder of its processes."""
 
 import contextlib
 import datetime
@@ -19,16 +19,16 @@ _ATTEMPT = "attempt-"
 def make(
     runs_directory: pathlib.Path, recipe: str, package_path: pathlib.Path, root: str
 ) -> pathlib.Path:
-    """Makes a run's folder with the package in it, and points `latest` there.
+    """Make a run's folder with the package in it, and point `latest` there.
 
-    The package is also the first object of a run that has a `root` in Cloud Storage, below
-    `<root>/<name of the folder>`.
+    If `root` in Cloud Storage is set, the package is also written below
+    `<root>/<name of the folder>`, as the run's first object.
 
     Raises:
-        InputError: runs_directory or root can't be written; then nothing is left.
+        InputError: runs_directory or root can't be written. Nothing is left in runs_directory.
     """
     try:
-        # Not Path.resolve, which has an error of its own for links that go round.
+        # Not Path.resolve, which raises RuntimeError for a loop of links.
         directory = _new_directory(pathlib.Path(os.path.realpath(runs_directory)), recipe)
     except OSError as error:
         raise _refused(runs_directory, error) from None
@@ -47,7 +47,7 @@ def make(
 
 
 def point_latest_to(directory: pathlib.Path) -> None:
-    """Make `latest`, beside a run's folder, a link to it."""
+    """Make `latest`, next to a run's folder, a link to it."""
     link = directory.with_name(f".latest-{directory.name}")
     try:
         link.unlink(missing_ok=True)
@@ -59,9 +59,9 @@ def point_latest_to(directory: pathlib.Path) -> None:
 
 
 def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
-    """Move what an attempt left to logs/attempt-<n>, so that another can begin.
+    """Move the files of the last attempt to logs/attempt-<n>, so that another can begin.
 
-    The logs of the `completed` tasks stay: those are not run again.
+    Leave the logs of the `completed` tasks, which are not run again.
     """
     logs = directory / "logs"
     attempts = len(list(logs.glob(f"{_ATTEMPT}*")))
@@ -75,10 +75,10 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
-    """Make the folder that takes every temporary file of this process and of its children.
+    """Make the folder for all temporary files of this process and its children.
 
-    It is removed at the end, also where this process is killed: it may hold all rows of a
-    table, or a checkpoint that a killed replica was writing.
+    It is removed on exit, even if this process is killed: it may hold all rows of a table, or a
+    checkpoint that a killed replica was writing.
     """
     before = os.environ.get("TMPDIR")
     folder = guardian.make_folder(prefix="run-")

@@ -8,7 +8,7 @@ _FOLDER_NAME = ".completed"
 
 
 class Journal:
-    """Keeps an entry a task, as the cache has them.
+    """A store of one entry per task, in the format of the cache.
 
     Args:
         directory: of the run, which may have had an earlier attempt.
@@ -20,12 +20,12 @@ class Journal:
 
     @property
     def tasks(self) -> list[str]:
-        """Return the tasks that it holds, in the order in which they ended."""
+        """Return the stored tasks, in the order in which they ended."""
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         return [path.stem for path in paths]
 
     def put(self, task: str, outputs: Mapping[str, Any]) -> None:
-        """Keep the outputs of a task."""
+        """Store the outputs of a task."""
         from pipelines.local.cache import write_entry
 
         self._folder.mkdir(exist_ok=True)
@@ -34,8 +34,8 @@ class Journal:
     def get(self, task: str) -> dict[str, Any] | None:
         """Return the outputs of a task that an earlier attempt has completed.
 
-        None from the first task on that is not there or not whole: what came after it was made
-        of other outputs than it will have now.
+        Return None for the first task that is missing or damaged and for all later ones, which
+        may have used outputs that will now change.
         """
         from pipelines.local.cache import read_entry
 

@@ -1,18 +1,19 @@
-"""All patches of kfp.local, which has no public way in for any of them.
+"""All patches of kfp.local, which has no public API for any of them.
 
-Each door is a module attribute that kfp 2.17.0 looks up when it is called; kfp is pinned,
+Each patch point is a module attribute that kfp 2.17.0 looks up on each call. kfp is pinned,
 and tests/pipelines/local/test_kfp_patches.py fails when one has moved.
 
-- orchestrator.task_executor.execute_single_task: a task's name, start, end and outputs; and no
-  retries.
-- subprocess_task_handler.SubprocessTaskHandler: container components, and a log a task.
-- placeholder_utils.resolve_individual_placeholder: {{$.pipeline_google_cloud_*}}, json_escape,
-  and whole numbers in lists and structs, which kfp turns into floats.
-- executor_input_utils.construct_local_task_root: a folder a task. kfp's is one a component, in
-  which two tasks of the same component overwrite each other's outputs.
-- executor_input_utils.construct_executor_input: artifacts in Cloud Storage, beside output
-  parameters here. kfp.local reads these as files, and takes a gs:// root for a folder.
-- cache.LocalCache: an entry counts while its files are whole and the code is the same.
+- orchestrator.task_executor.execute_single_task: reports a task's name, start, end and outputs;
+  disables retries.
+- subprocess_task_handler.SubprocessTaskHandler: runs container components; writes one log per
+  task.
+- placeholder_utils.resolve_individual_placeholder: supports {{$.pipeline_google_cloud_*}} and
+  json_escape, and keeps whole numbers in lists and structs, which kfp turns into floats.
+- executor_input_utils.construct_local_task_root: makes one folder per task. kfp makes one per
+  component, in which two tasks of the same component overwrite each other's outputs.
+- executor_input_utils.construct_executor_input: puts artifacts in Cloud Storage, but leaves output
+  parameters on this machine. kfp.local reads these as files, and takes a gs:// root for a folder.
+- cache.LocalCache: accepts an entry only while its files and the code are unchanged.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ CONSTANTS = {
     "{{$.pipeline_service_account}}": "",
     "{{$.pipeline_persistent_resource_id}}": "",
 }
-"""Placeholders of Vertex AI Pipelines that kfp.local does not know, and their values here."""
+"""Placeholders of Vertex AI Pipelines that kfp.local does not support, and their values here."""
 
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
 _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
@@ -41,11 +42,11 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 
 @contextlib.contextmanager
 def opened(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
-    """Lets kfp.local run its tasks through `tasks`, and cache them in a `cache`.
+    """Patch kfp.local to run its tasks with `tasks` and cache them in a `cache`.
 
     Args:
-        run_name: stands for `{{$.pipeline_job_name}}`, as a PipelineJob's id does on Vertex AI.
-        root: URI of the folder for artifacts; empty: that of kfp.local's pipeline root.
+        run_name: value of `{{$.pipeline_job_name}}`, which is a PipelineJob's ID on Vertex AI.
+        root: URI of the folder for artifacts; empty: kfp.local's pipeline root.
     """
     from kfp.local import cache as cache_module
     from kfp.local import executor_input_utils, placeholder_utils, subprocess_task_handler
@@ -68,7 +69,7 @@ def opened(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -
 
 
 def _executing(tasks: ProcessTasks) -> Callable[..., Any]:
-    """Return kfp's execution of a task, told to `tasks` and not retried."""
+    """Return kfp's execution of a task, reported to `tasks` and without retries."""
     from kfp.local import status
     from kfp.local.orchestrator import task_executor
 
@@ -80,8 +81,7 @@ def _executing(tasks: ProcessTasks) -> Callable[..., Any]:
         if completed is not None:
             tasks.end(task_name, completed, succeeded=True)
             return dict(completed), status.Status.SUCCESS
-        # Nothing on this machine comes and goes: what failed once fails again, and a user's
-        # mistake is shown once.
+        # Failures on this machine are not transient: a retry would only repeat the error.
         others["task_spec"].ClearField("retry_policy")
         try:
             outputs, result = execute_single_task(task_name=task_name, **others)
@@ -99,7 +99,7 @@ def _task_handler(tasks: ProcessTasks) -> type:
     from kfp.local import status
 
     class TaskHandler:
-        """Stands in for SubprocessTaskHandler."""
+        """The replacement of SubprocessTaskHandler."""
 
         def __init__(
             self, *, full_command: list[str], env_vars: dict[str, str] | None = None, **_: Any
@@ -115,7 +115,7 @@ def _task_handler(tasks: ProcessTasks) -> type:
 
 
 def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]:
-    """Return `resolve`, kfp's own, with the placeholders that it does not know."""
+    """Return kfp's `resolve` with support for the placeholders that it lacks."""
     constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
 
     def resolve_placeholder(
@@ -128,7 +128,7 @@ def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]
 
         for placeholder, value in constants.items():
             element = element.replace(placeholder, value)
-        # What was escaped may hold placeholders of its own: none of kfp's business.
+        # Escaped text may contain placeholders, which kfp must not resolve.
         parts, end = [], 0
         for match in _ESCAPE.finditer(element):
             text = plain(f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}")
@@ -142,13 +142,13 @@ def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]
 
 
 def _task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
-    # After the first part come the iterations of a ParallelFor.
+    # The parts after the first are the iterations of a ParallelFor.
     iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
     return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
 
 
 def _constructing_input(root: str) -> Callable[..., Any]:
-    """Return kfp's construction of a task's input, with artifacts below `root` if it is set."""
+    """Return kfp's construction of a task's input, with artifacts below `root` if set."""
     from kfp.local import executor_input_utils
     from kfp.local.config import LocalExecutionConfig
 
@@ -170,8 +170,8 @@ def _constructing_input(root: str) -> Callable[..., Any]:
 def whole_numbers(value: Any) -> Any:
     """Return a copy of JSON-like `value` with every integral float as an int.
 
-    KFP passes all numbers of lists and structs as doubles. A proto's integer field would
-    refuse 2.0, and JSON has only one kind of number.
+    KFP passes all numbers in lists and structs as doubles, but a proto's integer field refuses
+    2.0. JSON does not distinguish the two.
     """
     if isinstance(value, Mapping):
         return {key: whole_numbers(item) for key, item in value.items()}

@@ -2,13 +2,13 @@
 
     python -m pipelines.local.launcher MODULE < request.json
 
-The request, one line, is `{"endpoint": "unix:PATH", "labels": the job's, "log": path,
-"arguments": [...]}`.
-It may come long after the start: importing Google's SDK takes seconds, which pass while
-the pipeline's first tasks run. The end of the input means that nothing is to be launched.
+The request is one line:
+`{"endpoint": "unix:PATH", "labels": the job's, "log": path, "arguments": [...]}`.
+It may come long after the start: importing Google's SDK takes seconds, so the process starts
+with the pipeline's first tasks. If the input ends without a request, the process exits.
 
-Three things of the launcher are replaced: the client's endpoint, which is hard-coded; the
-cancel request, a REST call; and the 20 seconds between two looks at the job.
+Three parts of the launcher are replaced: the client's endpoint, which is hard-coded; the
+cancel request, a REST call; and the polling interval of 20 seconds.
 """
 
 import importlib
@@ -52,14 +52,14 @@ def main() -> None:
     job_remote_runner.JobRemoteRunner.send_cancel_request = cancel
     job_remote_runner._POLLING_INTERVAL_IN_SECONDS = _POLLING_SECONDS
     launcher.main(request["arguments"])
-    # Taking the SDK's thousand modules down would cost the better part of a second.
+    # A regular exit would spend most of a second on tearing down the SDK's thousand modules.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _write_to(log: str) -> None:
-    """Points stdout and stderr to the log of the task that this process turned out to run."""
+    """Redirect stdout and stderr to the log of the task that this process runs."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
         os.dup2(file, stream)

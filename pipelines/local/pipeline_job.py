@@ -1,9 +1,9 @@
-"""A PipelineJob of the emulator, executed in a folder.
+"""The process that executes a PipelineJob of the emulator in a folder.
 
     python -m pipelines.local.pipeline_job FOLDER
 
-The folder, whose name is the job's ID, holds request.json: recipe, parameters, project and
-location; and <recipe>.yaml, the pipeline.
+The folder's name is the job's ID. The folder holds request.json, with the recipe, parameters,
+project and location, and <recipe>.yaml, the pipeline.
 """
 
 import json

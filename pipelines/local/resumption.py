@@ -1,8 +1,8 @@
-"""Go on with a run that was cancelled, failed or killed, in its own folder.
+"""Resumption of a cancelled, failed or killed run in its own folder.
 
-Tasks that had succeeded are not run again. The task that was interrupted finds what it had
-written: shards of records, or the checkpoint of a training job. So the run ends in the bits
-that it would have ended in had it never stopped.
+Tasks that have succeeded are not run again. The interrupted task reuses the files that it has
+written: shards of records, or the checkpoint of a training job. So the run's results are
+bit-identical to those of an uninterrupted run.
 """
 
 import pathlib
@@ -27,8 +27,9 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
         console: where to show the run; default: the standard output.
 
     Raises:
-        InputError: no run's folder, it is still running or has succeeded, its YAML is not the one
-            that it was started with, or its containers' engine is gone. Nothing was started.
+        InputError: the folder is not a run's, the run is still running or has succeeded, its YAML
+            has changed since the start, or its container engine or image is not available.
+            Nothing was started.
     """
     from pipelines.local.cache import code_digest
 
@@ -48,7 +49,7 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             print_plain(
                 console,
                 "warning   the code of trainer/ or components/ has changed since the run started: "
-                "it may end in other weights than it would have",
+                "its results may differ from those of an uninterrupted run",
             )
         folders.set_aside(directory, Journal(directory).tasks)
         folders.point_latest_to(directory)

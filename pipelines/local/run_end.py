@@ -1,4 +1,4 @@
-"""The end of a run: why it failed, and what is shown last."""
+"""The end of a run: the reason of a failure, and the lines that show the result."""
 
 import dataclasses
 import os
@@ -25,9 +25,9 @@ from trainer.report.formats import decimal
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _ABOUT_DISK = 30
-"""Lines at the end of a log in which a full disk is looked for."""
+"""Lines at the end of a log that are searched for a full disk."""
 _JOINED = "\xa0"
-"""A space at which no line is broken."""
+"""A non-breaking space."""
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
 
@@ -37,8 +37,8 @@ class Failure:
 
     Attributes:
         message: one line.
-        log: of the process that failed; None where none did.
-        expected: the message says all there is to say; more lines of the log would not help.
+        log: of the process that failed; None if no process did.
+        expected: the message is complete; more lines of the log would not help.
     """
 
     message: str
@@ -47,7 +47,7 @@ class Failure:
 
 
 def failure_of(board: Board, services: Services, error: str) -> Failure:
-    """Return why a run failed; `error` is what kfp itself raised, if it did."""
+    """Return why a run failed; `error` is kfp's own exception as text, if any."""
     task = board.failed
     failure = _reason(task, services, error) if task else Failure(error)
     said = failures.tail(failure.log)[-_ABOUT_DISK:] if failure.log else []
@@ -82,7 +82,7 @@ def _reason(task: Task, services: Services, error: str) -> Failure:
 
 
 def _killed(replica: Replica) -> str:
-    """Say which signal ended a replica; empty where none did."""
+    """Return a message about the signal that ended a replica; empty if none did."""
     ending = failures.ending(replica.returncode)
     if not ending or replica.returncode == RETRY_EXIT_CODE:
         return ""
@@ -95,7 +95,7 @@ def _killed(replica: Replica) -> str:
 
 
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
-    """Links <run>/tensorboard to the logs of the run's last job that has some."""
+    """Link <run>/tensorboard to the logs of the run's last job that has any."""
     for job in reversed(jobs):
         base = job.request.job_spec.base_output_directory.output_uri_prefix
         logs = pathlib.Path(base, "logs")
@@ -110,7 +110,7 @@ def show(
     board: Board,
     failure: Failure | None,
 ) -> None:
-    """Print the run's result: warnings, and the figures or what failed and where its log is."""
+    """Print the run's result: its state, warnings and metrics, or the failure and its log."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
     seconds = time.monotonic() - board.started
@@ -148,7 +148,7 @@ def show(
 
 
 def _wrapped(console: Console, text: str) -> str:
-    """Break a line between words where a terminal is too narrow for it; a file gets it whole."""
+    """Wrap a line to the width of a terminal; leave it whole for a file."""
     if not console.is_terminal:
         return text.replace(_JOINED, " ")
     return textwrap.fill(
@@ -161,7 +161,7 @@ def _wrapped(console: Console, text: str) -> str:
 
 
 def _show_failure(console: Console, failure: Failure) -> None:
-    """Print the reason; unless it says all, the last lines; the log's place."""
+    """Print the failure: its message, last log lines unless expected, and the log's path."""
     print_plain(console, f"error: {failure.message}")
     if failure.log:
         for line in [] if failure.expected else failures.last_lines(failure.log):

@@ -1,7 +1,7 @@
-"""Files of a run as its own process sees them: in a folder, or under a gs:// URI.
+"""Access to the files of a run, in a folder or under a gs:// URI, without TensorFlow.
 
-In Cloud Storage by Google's client, without TensorFlow, which would take seconds to import.
-STORAGE_EMULATOR_HOST leads it elsewhere.
+Importing TensorFlow would take seconds, so Cloud Storage is accessed with Google's client, which
+STORAGE_EMULATOR_HOST redirects.
 """
 
 import logging
@@ -14,17 +14,17 @@ from trainer.data.storage import is_object, sha256
 
 
 def write_first(uri: str, content: bytes) -> None:
-    """Writes an object, to learn whether that can be done at all.
+    """Write a run's first object, which shows whether the bucket can be written.
 
     Raises:
-        InputError: there are no credentials or no such bucket, or they do not suffice.
+        InputError: no credentials, no such bucket, or no permission.
     """
     with in_one_line(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
         _blob(uri).upload_from_string(content)
 
 
 def read(uri: str) -> bytes | None:
-    """Return a file's content; None where there is none, or it can't be read, as the log says."""
+    """Return a file's content; None if it does not exist or, with a warning, can't be read."""
     if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
@@ -38,7 +38,7 @@ def read(uri: str) -> bytes | None:
 def checksums(uri: str) -> dict[str, str]:
     """Return a checksum of every file at or below `uri`, by path or URI.
 
-    Local files are read for it, about 1 s a GB; of objects Cloud Storage keeps one.
+    Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.
     """
     if not is_object(uri):
         return {str(path): sha256(str(path)) for path in _walk(pathlib.Path(uri))}
@@ -47,7 +47,7 @@ def checksums(uri: str) -> dict[str, str]:
     return {
         f"gs://{place.bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
         for blob in found
-        # Neither neighbors of the same beginning nor markers of folders.
+        # Skip other objects with the same prefix, and folder markers.
         if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
     }
 
@@ -63,5 +63,5 @@ def _walk(path: pathlib.Path) -> list[pathlib.Path]:
 def _blob(uri: str) -> Any:
     from google.cloud import storage
 
-    # Objects belong to a bucket, and no project is asked for.
+    # Access to objects needs no project.
     return storage.Blob.from_uri(uri, storage.Client(project=None))

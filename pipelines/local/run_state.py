@@ -21,11 +21,11 @@ class Task:
 
     Attributes:
         key: name in the YAML.
-        state: PENDING, RUNNING, then one of `ENDED`: SKIPPED where its branch was not
-            taken, NOT_TRIGGERED where an earlier task had failed.
+        state: PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken,
+            NOT_TRIGGERED if an earlier task failed.
         returncode: of the task's process, once it has ended.
         outputs: kfp artifacts and plain values, by name.
-        started, ended: readings of time.monotonic; 0 before.
+        started, ended: values of time.monotonic(); 0 before.
     """
 
     key: str
@@ -63,7 +63,7 @@ class Board:
         task.state = state
 
     def close(self, state: str) -> None:
-        """Gives every task that has none a final state, `state` being the run's."""
+        """Set a final state for every task that has none; `state` is the run's."""
         rest = {"SUCCEEDED": "SKIPPED", "FAILED": "NOT_TRIGGERED", "CANCELLED": "NOT_TRIGGERED"}
         for task in self.tasks.values():
             if task.state == "PENDING":
@@ -73,17 +73,17 @@ class Board:
 
     @property
     def failed(self) -> Task | None:
-        """The first task that failed, if one did."""
+        """Return the first task that failed, if any."""
         return next((task for task in self.tasks.values() if task.state == "FAILED"), None)
 
 
 def seconds_between(started: float, ended: float) -> float:
-    """Seconds so far, or in all; 0 before the start."""
+    """Return the seconds from start to end, or so far; 0 before the start."""
     return (ended or time.monotonic()) - started if started else 0.0
 
 
 def rows_of(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
-    """Yield a row of every task, and below a job's of its replicas."""
+    """Yield a row for each task, followed by rows for the replicas of its jobs."""
     waiting = list(jobs)
     for task in list(board.tasks.values()):
         text = progress(task.log) or STARTING if task.state == "RUNNING" else ""
@@ -111,6 +111,6 @@ def _replica_rows(job: CustomJob, folder: str) -> Iterator[Row]:
                 )
         if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
-        # Its own folder stands above the table.
+        # The view shows the run's folder above the table.
         seconds = seconds_between(replica.started, replica.ended)
         yield f"  {name}", replica.state, seconds, text.replace(folder, "")

@@ -1,4 +1,4 @@
-"""summary.json: what a run was told, what it did, and what came of it."""
+"""summary.json: a run's parameters, tasks, jobs and results."""
 
 import contextlib
 import importlib.metadata
@@ -33,7 +33,7 @@ _PACKAGES = (
 def summarize(
     record: RunRecord, state: str, board: Board, services: Services, error: str
 ) -> dict[str, Any]:
-    """Return the content of summary.json; copies the report to its place, if the run has one."""
+    """Return the content of summary.json; copy the report, if any, to the run's folder."""
     evaluation, gate = _outputs_with(board, "report"), _outputs_with(board, "decision")
     verdict, registration = _outputs_with(board, "verdict"), _outputs_with(board, "registered_as")
     models = (artifact.uri for artifact in _artifacts(board, "system.Model"))
@@ -73,7 +73,7 @@ def summarize(
 
 
 def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what became of a model in the registry, which may have judged it again."""
+    """Return the entries of a registered model; the registration may have changed its verdict."""
     role = outputs["registered_as"]
     changed: dict[str, Any] = {}
     if outputs["registered"]:
@@ -88,13 +88,13 @@ def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
 
 
 def reserve(directory: pathlib.Path) -> None:
-    """Take the room of a summary.json, which a run also leaves on a disk that it has filled."""
+    """Reserve disk space for summary.json, so that it can be written when the disk is full."""
     with contextlib.suppress(OSError):
         (directory / _HALF).write_bytes(bytes(_RESERVED_BYTES))
 
 
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
-    """Write summary.json, whole or not at all."""
+    """Write summary.json atomically."""
     half = directory / _HALF
     half.unlink(missing_ok=True)
     half.write_text(json.dumps(summary, indent=1) + "\n")
@@ -133,13 +133,13 @@ def _batch(message: Any) -> dict[str, Any]:
 
 
 def _outputs_with(board: Board, name: str) -> dict[str, Any]:
-    """Return the outputs of the last task that put out something of a name; {} if none did."""
+    """Return the outputs of the last task that has an output of a name; {} if none has."""
     found = [task.outputs for task in board.tasks.values() if name in task.outputs]
     return found[-1] if found else {}
 
 
 def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
-    """Artifacts of a type, the last task's first."""
+    """Yield the artifacts of a type, those of the last task first."""
     for task in reversed(board.tasks.values()):
         for output in task.outputs.values():
             if getattr(output, "schema_title", "") == schema_title:
@@ -147,7 +147,7 @@ def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
 
 
 def _dataset(board: Board) -> dict[str, Any] | None:
-    """Counts of the data set, from its dataset.json."""
+    """Return the counts of the data set from its dataset.json; None if there is none."""
     for artifact in _artifacts(board, "system.Dataset"):
         text = run_files.read(f"{artifact.uri}/dataset.json")
         if text is None:
@@ -161,14 +161,14 @@ def _dataset(board: Board) -> dict[str, Any] | None:
 
 
 def _copy_report(evaluation: Mapping[str, Any], directory: pathlib.Path) -> str | None:
-    """Copy the report, one self-contained file, into the run's folder."""
+    """Copy the report, a self-contained file, into the run's folder; return the copy's path."""
     content = run_files.read(evaluation["report"].uri) if evaluation else None
     if content is None:
         return None
     copy = directory / REPORT_FILE_NAME
     try:
         copy.write_bytes(content)
-    except OSError:  # A full disk, which the summary is still to tell of.
+    except OSError:  # The disk may be full; the summary is still written.
         copy.unlink(missing_ok=True)
         return None
     return str(copy)

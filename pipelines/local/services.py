@@ -1,4 +1,4 @@
-"""The services of Vertex AI that a run on this machine uses, served by the emulator."""
+"""The services of Vertex AI that a run on this machine uses, provided by the emulator."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from pipelines.emulator.server import Emulator
 
 @dataclasses.dataclass(frozen=True)
 class Services:
-    """The server and those of its services that start processes for a run; its containers."""
+    """The emulator, its services that start processes for a run, and the run's containers."""
 
     guardian: Guardian
     containers: Containers | None
@@ -30,7 +30,7 @@ class Services:
 
     @property
     def starting(self) -> tuple[JobService | BatchService, ...]:
-        """Those whose jobs are processes."""
+        """Return the services whose jobs are processes."""
         return self.jobs, self.batches
 
     def launched_by(self, task: str) -> list[CustomJob | BatchJob]:
@@ -43,10 +43,10 @@ class Services:
 def started_services(
     directory: pathlib.Path, guardian: Guardian, containers: Containers | None
 ) -> Iterator[Services]:
-    """Serve a run whose folder is `directory`; replicas run in `containers`, if there are any."""
+    """Serve a run whose folder is `directory`; run replicas in `containers`, if given."""
     logs = directory / "logs"
     operations = Operations()
-    # Models outlive the run that has made them: the next one meets its champion there.
+    # Runs share the registry: the next run finds the champion there.
     registry = directory.parent / FOLDER_NAME
     models = ModelService(registry, operations)
     with ModelServers(logs / "endpoints", guardian) as servers:

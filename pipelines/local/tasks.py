@@ -1,4 +1,4 @@
-"""Runs the tasks that kfp.local hands over: components and launchers, as processes."""
+"""Execution of kfp.local's tasks, components and launchers, as processes."""
 
 import json
 import os
@@ -26,13 +26,13 @@ _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
 
 
 class ProcessTasks:
-    """Runs the tasks of a run, as `kfp_patches` calls for them.
+    """The runner of a run's tasks, called by `kfp_patches`.
 
     Args:
-        board: told of every change.
-        services: the Vertex AI that tasks speak to.
-        launcher: module of Google's that the pipeline launches a job by; empty: it launches none.
-        artifacts: folder of the run's artifacts, or its URI.
+        board: records every change.
+        services: the Vertex AI services that tasks use.
+        launcher: Google's module with which the pipeline launches jobs; empty: it launches none.
+        artifacts: path or URI of the folder of the run's artifacts.
     """
 
     def __init__(self, board: Board, services: Services, launcher: str, artifacts: str) -> None:
@@ -43,11 +43,11 @@ class ProcessTasks:
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
-        # Ready by the time that it is needed: the first tasks take longer than its imports.
+        # Started early: its imports take less time than the first tasks.
         self._warm = self._start_launcher(launcher) if launcher else None
 
     def begin(self, task: str) -> Mapping[str, Any] | None:
-        """Return the outputs of the next task if an earlier attempt has completed it."""
+        """Return the outputs of the next task if an earlier attempt completed it."""
         return self._journal.get(task)
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -68,17 +68,17 @@ class ProcessTasks:
         process.finished.wait()
         launched = self._services.launched_by(task)
         for job in launched:
-            # Without its launcher nobody would wait for it.
+            # Without its launcher, no process waits for the job.
             job.cancel()
             job.join()
         self._running.remove(process)
         self._board.tasks[task].returncode = process.returncode
-        # A launcher that was told to end cancels its job, and exits with 0.
+        # A launcher that receives SIGTERM cancels its job and exits with 0.
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
 
     def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
-        """Note the end of a task; return whether it has succeeded with what it hands on.
+        """Record the end of a task; return whether it succeeded and its outputs are small enough.
 
         Args:
             outputs: kfp artifacts and plain values by name.
@@ -101,7 +101,7 @@ class ProcessTasks:
         return True
 
     def cancel(self) -> None:
-        """Ends what runs, with a grace, and lets nothing start any more."""
+        """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:
             self._cancelled = True
         for service in self._services.starting:
@@ -115,7 +115,7 @@ class ProcessTasks:
                 process.kill()
 
     def kill(self) -> None:
-        """Ends what runs at once."""
+        """Kill running jobs and tasks; prevent new ones."""
         with self._lock:
             self._cancelled = True
         for service in self._services.starting:
@@ -124,7 +124,7 @@ class ProcessTasks:
             process.kill()
 
     def close(self) -> None:
-        """Lets go of a launcher that was never needed."""
+        """Kill a launcher that was never needed."""
         if self._warm:
             self._warm.kill()
             self._warm.finished.wait()
@@ -148,12 +148,12 @@ class ProcessTasks:
 
     def _launch(self, task: str, launcher: str, command: Sequence[str]) -> Process:
         process, self._warm = self._warm, None
-        # It may have been killed while it waited: it is among the largest processes.
+        # It may have been killed for lack of memory: it is among the largest processes.
         if process is None or process.finished.is_set():
             process = self._start_launcher(launcher)
         assert process.stdin
         arguments = list(command[command.index(launcher) + 1 :])
-        # Of an earlier attempt: the launcher would wait for the job that it names.
+        # A file of an earlier attempt would make the launcher wait for that attempt's job.
         stale = arguments[arguments.index("--gcp_resources") + 1]
         pathlib.Path(stale).unlink(missing_ok=True)
         request = {
@@ -176,7 +176,7 @@ class ProcessTasks:
         )
 
     def _link(self, task: str, outputs: Mapping[str, Any]) -> None:
-        """Makes a cached task's artifacts reachable from this run's folder, if it has them."""
+        """Link a cached task's artifacts into this run's folder, if they are local."""
         folder = pathlib.Path(self._artifacts, task)
         for name, artifact in outputs.items():
             uri = getattr(artifact, "uri", "")
@@ -188,15 +188,15 @@ class ProcessTasks:
 
 
 def check_size(outputs: Mapping[str, Any]) -> str:
-    """Return why Vertex AI refuses a task's outputs, kfp artifacts and plain values; else "".
+    """Return why Vertex AI would refuse a task's outputs, kfp artifacts and plain values, or "".
 
-    "Maximum size of JSON payload containing output parameters and artifacts per pipeline task" in
-    machine-learning/quotas.
+    The limit is "Maximum size of JSON payload containing output parameters and artifacts per
+    pipeline task" in machine-learning/quotas.
     """
     found = size([vars(one) if hasattr(one, "metadata") else one for one in outputs.values()])
     if found <= TASK_BYTES:
         return ""
     return (
-        f"its output parameters and the metadata of its artifacts take {found:,} bytes as JSON, of "
-        f"which Vertex AI takes {TASK_BYTES:,}; write them to a file of an artifact"
+        f"its output parameters and the metadata of its artifacts take {found:,} bytes as JSON, "
+        f"but Vertex AI allows {TASK_BYTES:,}; write them to an artifact's file"
     )

@@ -1,4 +1,4 @@
-"""The terminal that a run was started from: its signals, and what may be printed there."""
+"""The terminal of a run: its signals, and the redirection of other output to a log."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 @contextlib.contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the run as Ctrl-C does."""
+    """Raise KeyboardInterrupt on SIGTERM and a closed terminal, as on Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -36,10 +36,10 @@ def signals_interrupt() -> Iterator[None]:
 
 
 class _LogFile(io.TextIOWrapper):
-    """A text file without the colors of kfp.local, and with no other escape sequence."""
+    """A text file that drops color codes and escapes other escape sequences."""
 
     def write(self, text: str) -> int:
-        # A log that a full disk cuts short must not end the run in place of its reason.
+        # An error of the log on a full disk must not hide the reason of the run's failure.
         with contextlib.suppress(OSError):
             super().write(_COLOR.sub("", text).replace("\x1b", "\\x1b"))
         return len(text)
@@ -55,7 +55,7 @@ class _LogFile(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
-    """Sends what kfp.local prints, logs and warns of to `log`; the console still writes."""
+    """Redirect everything that is printed, logged or warned of to `log`, except by `console`."""
     stream = console.file
     with _LogFile(log.open("wb"), encoding="utf-8", line_buffering=True) as file:
         handler = logging.StreamHandler(file)
@@ -67,6 +67,6 @@ def kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
             stack.enter_context(contextlib.redirect_stderr(file))
             root.addHandler(handler)
             stack.callback(root.removeHandler, handler)
-            # A console without a file of its own follows sys.stdout.
+            # A console without its own file would follow sys.stdout.
             console.file = stream
             yield

@@ -66,7 +66,7 @@ def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp
     for _ in range(2):  # What it wrote is no entry of the cache either.
         result, shown = start(small_package, tmp_path, source="wordy")
         assert result.state == "FAILED"
-        assert "as JSON, of which Vertex AI takes 131,072; write them to a file" in shown
+        assert "as JSON, but Vertex AI allows 131,072; write them to an artifact" in shown
         assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
 
 

@@ -191,7 +191,7 @@ def test_a_failing_component_is_shown_without_its_stack(
             "was ended by SIGKILL, most often for lack of memory; free memory and run it again",
         ),
         ("SIGTERM", "was ended by SIGTERM from outside this run; run it again"),
-        ("SIGSEGV", "crashed with SIGSEGV; its log shows the last that it did"),
+        ("SIGSEGV", "crashed with SIGSEGV; its log shows what it did last"),
     ],
 )
 def test_a_component_that_a_signal_ended_is_told_with_the_signal(
@@ -222,7 +222,7 @@ def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
     assert result.state == "FAILED"
     error = f"create-records: the disk of {small_disk} is full: the run has written "
     assert f"\nerror: {error}" in shown
-    assert "and its next file wants more than the 0.0 kB that are free; free some space" in shown
+    assert "and its next file needs more than the 0.0 kB that is free; free some space" in shown
     summary = json.loads((result.directory / "summary.json").read_text())
     assert summary["error"].startswith(error)
     assert "Traceback" not in shown
