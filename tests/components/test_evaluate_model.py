@@ -164,7 +164,7 @@ def test_many_classes_leave_the_outputs_of_the_step_within_vertex_ais_limit(
     trained(tmp_path, classes)
     floors = dict.fromkeys(classes, 0.9)
     outputs, artifacts = evaluate(tmp_path, tmp_path, class_floors=floors)
-    assert f"the matrix of {count:,} classes; see the report\n" in capsys.readouterr().out
+    assert f"the confusion matrix of {count:,} classes; see the report\n" in capsys.readouterr().out
     put_out = [
         artifacts[name] for name in evaluate_model.component_spec.outputs if name in artifacts
     ]
