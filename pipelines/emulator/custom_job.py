@@ -108,7 +108,7 @@ class CustomJob(BackgroundJob):
         return "CANCELLED", ""
 
     def _restart(self, replica: Replica) -> bool:
-        """Restart a failed replica, or all replicas, if the rules allow it; return whether."""
+        """Restart a failed replica, or all replicas, if the rules allow; return whether they do."""
         scheduling = self._spec.scheduling
         follows = consequence(
             replica.status,

@@ -76,7 +76,7 @@ class EndpointService(Resources):
             except ApiError:
                 with self.changing(endpoint.name) as failed:
                     failed.traffic_split = before
-                    self._take_off(failed, deployed)
+                    self._remove(failed, deployed)
                 raise
 
         response = messages.DeployModelResponse(deployed_model=deployed)
@@ -91,7 +91,7 @@ class EndpointService(Resources):
                 endpoint_rules.check_traffic(dict(request.traffic_split), _deployed(endpoint))
                 endpoint.traffic_split = dict(request.traffic_split)
             endpoint_rules.check_idle(endpoint, deployed.id)
-            self._take_off(endpoint, deployed)
+            self._remove(endpoint, deployed)
         return self.operations.start(endpoint.name, messages.UndeployModelResponse())
 
     def predict(self, request: Any) -> Any:
@@ -128,7 +128,7 @@ class EndpointService(Resources):
         model, artifacts = self._models.find(version), self._models.artifacts(version)
         return f"{endpoint}/{deployed.id}", model, artifacts
 
-    def _take_off(self, endpoint: Any, deployed: Any) -> None:
+    def _remove(self, endpoint: Any, deployed: Any) -> None:
         kept = [one for one in endpoint.deployed_models if one.id != deployed.id]
         endpoint.deployed_models = kept
         self._models.set_deployed(_version(deployed), endpoint.name)

@@ -11,7 +11,7 @@ from pipelines.emulator.operations import Operations
 
 
 class MetadataService:
-    """A store of the parts of the metadata store `default` that the commands use.
+    """The parts of the metadata store `default` that the commands use.
 
     Args:
         runs: IDs of pipeline jobs, each of which also has a context with its ID.

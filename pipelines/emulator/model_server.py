@@ -60,7 +60,7 @@ class ModelServer:
 
 
 class ModelServers:
-    """A server for each deployed model; a context manager that stops them on exit.
+    """The servers of deployed models; a context manager that stops them on exit.
 
     The next request to a model restarts its server if it has ended, or if it belonged to an
     earlier process.

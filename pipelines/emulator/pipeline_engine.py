@@ -111,7 +111,7 @@ class PipelineEngine:
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
 
     def _local(self, value: Any) -> Any:
-        """Return a parameter, with a URI in one of these buckets replaced by a local path."""
+        """Return a parameter, with a URI in one of `folder`'s buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
         prefix, _, name = value.partition("gs://")

@@ -67,20 +67,20 @@ class Guardian:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._tell(".\n")
+        self._send(".\n")
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
 
     def watch(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def release(self, group: int) -> None:
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
     def after_death(self, command: Sequence[str]) -> None:
         """Run `command` if this process is killed, after the groups have been killed."""
-        self._tell(f"!{json.dumps(list(command))}\n")
+        self._send(f"!{json.dumps(list(command))}\n")
 
     def make_folder(self, *, prefix: str, dir: str | None = None) -> str:
         """Make a folder as tempfile.mkdtemp does; remove it if this process is killed."""
@@ -92,7 +92,7 @@ class Guardian:
         os.mkdir(folder, 0o700)  # noqa: PTH102
         return folder
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin
         with self._lock, contextlib.suppress(ValueError, BrokenPipeError):
             self._process.stdin.write(line)

@@ -50,7 +50,7 @@ class FolderStore(MutableMapping[str, Any]):
             return self._parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise KeyError(key) from None
-        # Any error: the file may have been edited.
+        # A file that was edited by hand may raise any error.
         except Exception as error:
             raise ApiError(
                 "FAILED_PRECONDITION",

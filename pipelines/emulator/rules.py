@@ -24,7 +24,7 @@ _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule.
+    """A rule of Vertex AI's documentation.
 
     Attributes:
         topic: heading that the rule is listed under.

@@ -139,7 +139,7 @@ class Emulator:
         code, result = 200, None
         try:
             self._check_token(headers.get("Authorization", ""))
-            result = self._asked(verb, url, headers, body)
+            result = self._dispatch(verb, url, headers, body)
         except ApiError as error:
             code, result = error.code, error.json
         if isinstance(result, bytes):
@@ -157,7 +157,7 @@ class Emulator:
                 f"{TOKEN_VARIABLE}, as the server printed it.",
             )
 
-    def _asked(self, verb: str, url: str, headers: Any, body: bytes) -> Any:
+    def _dispatch(self, verb: str, url: str, headers: Any, body: bytes) -> Any:
         for method, function in self._started.result()[0]:
             request = method.parse(verb, url, body)
             if request is not None:

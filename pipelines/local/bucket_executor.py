@@ -18,7 +18,7 @@ from trainer.errors import EXIT_CODE
 FOLDER_VARIABLE = "BUCKETS_FOLDER"
 
 
-_KFPS = "kfp.dsl.executor_main"
+_KFP_EXECUTOR = "kfp.dsl.executor_main"
 
 
 def in_place_of_kfps(command: Sequence[str]) -> list[str]:
@@ -26,7 +26,7 @@ def in_place_of_kfps(command: Sequence[str]) -> list[str]:
 
     A command that contains the component's source names the executor in a shell script.
     """
-    return [word.replace(_KFPS, __name__) for word in command]
+    return [word.replace(_KFP_EXECUTOR, __name__) for word in command]
 
 
 def main() -> int:

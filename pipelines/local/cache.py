@@ -23,7 +23,7 @@ from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
-_DAMAGES = (
+_READ_ERRORS = (
     *(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
     _MissingArtifactError,
 )
@@ -65,7 +65,7 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
             return None
         outputs = LocalCache._deserialize_outputs(content["outputs"])
         kept, found = content["files"].items(), files_of(outputs).items()
-    except _DAMAGES:
+    except _READ_ERRORS:
         return None
     return outputs if kept == found or (may_have_grown and kept <= found) else None
 

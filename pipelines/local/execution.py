@@ -128,7 +128,7 @@ def execute(
         rows = functools.partial(rows_of, board, services.jobs.jobs)
         with view_of(rows, console, relative(directory)) as view:
             call = functools.partial(_call, pipeline, record, directory, tasks)
-            state, error = _followed(_started("kfp", call), tasks, board, view)
+            state, error = _follow(_run_in_thread("kfp", call), tasks, board, view)
             board.close(state)
         failure = run_end.failure_of(board, services, error) if state == "FAILED" else None
         message = failure.message if failure else ""
@@ -163,7 +163,7 @@ def _containers(
     return Containers(engine, image, run_name=directory.name, mounts=seen, guardian=guardian)
 
 
-def _started(name: str, function: Callable[[], None]) -> "Future[None]":
+def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":
     """Run a function in a daemon thread; return its future.
 
     Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
@@ -211,7 +211,7 @@ def _call(
         LocalExecutionConfig.instance = None
 
 
-def _followed(
+def _follow(
     running: "Future[None]", tasks: ProcessTasks, board: Board, view: LiveView | PlainView
 ) -> tuple[str, str]:
     """Show the run until it ends; return its state and kfp's exception as text, if any."""
@@ -229,7 +229,7 @@ def _followed(
 def _cancel(tasks: ProcessTasks, running: "Future[None]", view: LiveView | PlainView) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
     view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
-    both = [_started("cancel", tasks.cancel), running]
+    both = [_run_in_thread("cancel", tasks.cancel), running]
     while not all(one.done() for one in both):
         try:
             wait(both, _FRAME_SECONDS)

@@ -122,7 +122,7 @@ def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that are not empty, KFP's executor printing its inputs, or runtime noise."""
+    """Yield the lines without empty ones, runtime noise and the inputs that KFP prints as JSON."""
     in_inputs = False
     for line in lines:
         in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in ("", " ", "{", "}"))
@@ -131,7 +131,7 @@ def without_noise(lines: Iterable[str]) -> Iterator[str]:
 
 
 def full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
-    """Return a message that names the disk that is full; empty if no line reports a full disk.
+    """Return a message that names the full disk; empty if no line reports one.
 
     Args:
         directory: of the run; its disk is reported if the line names no file.

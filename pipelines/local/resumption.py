@@ -24,7 +24,7 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
 
     Args:
         directory: of the run.
-        console: where to show the run; default: the standard output.
+        console: where to show the run; default: standard output.
 
     Raises:
         InputError: the folder is not a run's, the run is still running or has succeeded, its YAML

@@ -24,9 +24,9 @@ from trainer.errors import RETRY_EXIT_CODE
 from trainer.report.formats import decimal
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
-_ABOUT_DISK = 30
+_DISK_ERROR_LINES = 30
 """Lines at the end of a log that are searched for a full disk."""
-_JOINED = "\xa0"
+_NO_BREAK = "\xa0"
 """A non-breaking space."""
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
@@ -50,7 +50,7 @@ def failure_of(board: Board, services: Services, error: str) -> Failure:
     """Return why a run failed; `error` is kfp's own exception as text, if any."""
     task = board.failed
     failure = _reason(task, services, error) if task else Failure(error)
-    said = failures.tail(failure.log)[-_ABOUT_DISK:] if failure.log else []
+    said = failures.tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
     if full := failures.full_disk([failure.message, *said], board.folder):
         failure = Failure(full, failure.log)
     name = f"{task.display_name}: " if task else ""
@@ -124,7 +124,7 @@ def show(
     names = [name for name in _HEADLINE if name in metrics] or list(metrics)
     if names:
         figures = ", ".join(
-            f"{name}_{decimal(metrics[name], 4)}".replace("_", _JOINED) for name in names
+            f"{name}_{decimal(metrics[name], 4)}".replace("_", _NO_BREAK) for name in names
         )
         print_plain(console, _wrapped(console, f"test set  {figures}"))
     if "verdict" in summary:
@@ -150,14 +150,14 @@ def show(
 def _wrapped(console: Console, text: str) -> str:
     """Wrap a line to the width of a terminal; leave it whole for a file."""
     if not console.is_terminal:
-        return text.replace(_JOINED, " ")
+        return text.replace(_NO_BREAK, " ")
     return textwrap.fill(
         text,
         max(40, console.width),
         subsequent_indent=" " * 10,
         break_long_words=False,
         break_on_hyphens=False,
-    ).replace(_JOINED, " ")
+    ).replace(_NO_BREAK, " ")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:
