@@ -89,7 +89,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert error.startswith(
         "error: digits@2 gets no traffic; the endpoint of digits is unchanged: "
     )
-    assert "by evaluate_model; see the log of the deployed model" in error
+    assert "; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}
 

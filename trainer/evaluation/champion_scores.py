@@ -51,23 +51,26 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
             f"{'x'.join(map(str, stored))}"
         )
     names = np.array([name.encode() for name in dataset.classes], dtype=object)
-    said: list[bytes] = []
+    predicted: list[bytes] = []
     answers: list[np.ndarray] = []
     try:
         for batch in stored_batches(dataset, split, _BATCH_SIZE):
             probabilities, label = model.outputs(batch)
             answers.append(probabilities)
-            said += label.tolist()
+            predicted += label.tolist()
     except tf.errors.OpError:
         raise InputError("it can't read these records") from None
-    if set(said).isdisjoint(names.tolist()):
-        raise InputError("it names none of the classes of these records")
-    right, probabilities = np.array(said, dtype=object) == names[labels], np.concatenate(answers)
-    if probabilities.shape[1] != len(names) or not set(said) <= set(names):
+    if set(predicted).isdisjoint(names.tolist()):
+        raise InputError("it predicts none of the classes of these records")
+    right, probabilities = (
+        np.array(predicted, dtype=object) == names[labels],
+        np.concatenate(answers),
+    )
+    if probabilities.shape[1] != len(names) or not set(predicted) <= set(names):
         return Scores(right, None)
     # A tie may be resolved either way.
     places = {name: index for index, name in enumerate(names)}
-    named = probabilities[np.arange(len(said)), [places[name] for name in said]]
+    named = probabilities[np.arange(len(predicted)), [places[name] for name in predicted]]
     if (named < probabilities.max(axis=1) - TIE_TOLERANCE).any():
         return Scores(right, None)
     return Scores(right, comparison.scores(labels, probabilities).losses)

@@ -114,7 +114,7 @@ def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verd
     scores, problem = rival.scores, rival.problem
     if scores and scores.losses is None and options.champion_metric == "log_loss":
         scores = None
-        problem = "its classes are not those of the records; champion_metric accuracy can tell"
+        problem = "its classes differ from the records'; set champion_metric=accuracy"
     if scores is None:
         reason = (
             f"not comparable with the champion {rival.name}: {problem}; set model_name= to another "

@@ -51,7 +51,7 @@ class GateOptions:
     )
     margin: float = option(
         0.01,
-        help="Loss against the champion that is still accepted, with champion_rule=not_worse: a "
+        help="Largest loss against the champion that is accepted with champion_rule=not_worse: a "
         "share of the test examples (accuracy) or nats (log_loss).",
         above=0,
     )

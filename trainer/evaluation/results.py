@@ -43,4 +43,4 @@ def _read(uri: str) -> str:
     try:
         return storage.read(uri).decode()
     except FileNotFoundError:
-        raise InputError(f"{uri} is missing: the chief did not finish; its log says why") from None
+        raise InputError(f"{uri} is missing: the chief did not finish; see its log") from None

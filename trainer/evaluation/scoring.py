@@ -53,8 +53,8 @@ class Evaluation:
         top_k, top_k_accuracy: k is 5 or 3; None for three classes and fewer.
         log_loss: in nats.
         precision, recall, f1: means over the classes that have examples in the split.
-        roc_auc, pr_auc: of the second class where there are two, else the mean of each
-            class against the rest, over the classes that have examples in the split.
+        roc_auc, pr_auc: area of the second of two classes; with more, the mean of each class
+            against the rest, over the classes that have examples in the split.
         expected_calibration_error: over 15 bins of equal width.
         brier_score: 0 to 1 for two classes, 0 to 2 for more.
         baseline_accuracy: accuracy of always predicting the split's most common class.
@@ -146,7 +146,9 @@ def evaluate(
     """
     dataset = schema.load(dataset_uri)
     if split not in dataset.splits:
-        raise InputError(f"split={split!r} is none of {dataset_uri}: {', '.join(dataset.splits)}")
+        raise InputError(
+            f"{dataset_uri} has no split {split!r}; it has {', '.join(dataset.splits)}"
+        )
     total = dataset.splits[split].examples
     if not total:
         raise InputError(

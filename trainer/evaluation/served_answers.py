@@ -32,15 +32,15 @@ def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[flo
         given = np.array(ask({"b64": base64.b64encode(example).decode()}))
         if given.shape != wanted.shape:
             raise InputError(
-                f"record {number} of test is answered with {given.size} probabilities, and the "
+                f"the server answers test record {number} with {given.size} probabilities, but the "
                 f"records have {wanted.size} classes"
             )
         worst = int(np.abs(given - wanted).argmax())
         # NaN fails this comparison, too.
         if not np.abs(given - wanted)[worst] <= TOLERANCE:
             raise InputError(
-                f"record {number} of test is {dataset.classes[worst]} with probability "
-                f"{given[worst]:.6f}, and {wanted[worst]:.6f} by evaluate_model; see the log of "
-                "the deployed model, and whether serving_image is the one for this model"
+                f"the server gives test record {number} a probability of {given[worst]:.6f} for "
+                f"{dataset.classes[worst]}, its SavedModel {wanted[worst]:.6f}; see the log of the "
+                "deployed model, and check that serving_image fits the model"
             )
     return len(expected)
