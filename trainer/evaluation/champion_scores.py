@@ -62,10 +62,8 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
         raise InputError("it can't read these records") from None
     if set(predicted).isdisjoint(names.tolist()):
         raise InputError("it predicts none of the classes of these records")
-    right, probabilities = (
-        np.array(predicted, dtype=object) == names[labels],
-        np.concatenate(answers),
-    )
+    right = np.array(predicted, dtype=object) == names[labels]
+    probabilities = np.concatenate(answers)
     if probabilities.shape[1] != len(names) or not set(predicted) <= set(names):
         return Scores(right, None)
     # A tie may be resolved either way.

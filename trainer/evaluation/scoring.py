@@ -50,7 +50,7 @@ class Evaluation:
         seconds: time of prediction, without loading the model.
         classes: class names, in the order of label indices.
         accuracy_interval: 95% interval of accuracy (Wilson).
-        top_k, top_k_accuracy: k is 5 or 3; None for three classes and fewer.
+        top_k, top_k_accuracy: k is 5 or 3; None for three classes or fewer.
         log_loss: in nats.
         precision, recall, f1: means over the classes that have examples in the split.
         roc_auc, pr_auc: area of the second of two classes; with more, the mean of each class
@@ -147,7 +147,7 @@ def evaluate(
     dataset = schema.load(dataset_uri)
     if split not in dataset.splits:
         raise InputError(
-            f"{dataset_uri} has no split {split!r}; it has {', '.join(dataset.splits)}"
+            f"split={split!r} is not in {dataset_uri}; it has {', '.join(dataset.splits)}"
         )
     total = dataset.splits[split].examples
     if not total:

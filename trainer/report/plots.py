@@ -134,7 +134,6 @@ def roc(curves: Sequence[Curve], description: str) -> Markup:
 
 @mpl.rc_context(_STYLE)
 def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
-    """Draw precision over recall."""
     figure = _figure(4.8, 3.9)
     axes = figure.add_subplot()
     for number, curve in enumerate(curves, start=1):
