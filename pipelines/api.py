@@ -135,7 +135,7 @@ def run(
         given = {name: parameters.values()[name] for name in values or {}}
         given |= sources.on_this_machine(parameters, in_containers=in_containers)
         evaluation = recipe.operation.evaluation_accelerator
-        for line in accelerators.in_place_of(parameters.machines, evaluation):
+        for line in accelerators.substitutes(parameters.machines, evaluation):
             say(line)
         package = Package(compilation.write(recipe, BUILD))
         given["labels"] = {**parameters.job.labels, **package.labels}

@@ -24,7 +24,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     from pipelines.emulator.server import Emulator
 
     # Read by the client of the server that is started here.
-    os.environ.update(environment.beside_proxies(os.environ))
+    os.environ.update(environment.bypass_proxies(os.environ))
     operations = Operations()
     models = ModelService(runs_directory / FOLDER_NAME, operations)
     with Emulator(models, operations) as server:

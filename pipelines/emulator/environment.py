@@ -41,21 +41,21 @@ def of_component() -> dict[str, str]:
     return {
         **QUIET,
         **kept,
-        **beside_proxies(kept),
+        **bypass_proxies(kept),
         "PATH": _joined(str(pathlib.Path(sys.executable).parent), kept.get("PATH")),
         "PYTHONPATH": _joined(_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())),
         "PYTHONUNBUFFERED": "1",
     }
 
 
-def beside_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+def bypass_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that exclude this machine from the proxies of `environment`."""
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
-def here(command: Sequence[str]) -> list[str]:
+def local_command(command: Sequence[str]) -> list[str]:
     """Return a container's command with this interpreter and code in place of the image's."""
     words = list(command)
     if words and pathlib.PurePath(words[0]).name in ("python", "python3"):

@@ -113,7 +113,7 @@ def replicas_of(
                     pool=pool,
                     index=index,
                     log=directory / f"{environment.ROLES[pool]}-{index}.log",
-                    command=command if in_containers else environment.here(command),
+                    command=command if in_containers else environment.local_command(command),
                     address=f"{name}:{container_engine.PORT}"
                     if in_containers
                     else f"127.0.0.1:{reserve_port()}",

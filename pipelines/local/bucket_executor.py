@@ -21,7 +21,7 @@ FOLDER_VARIABLE = "BUCKETS_FOLDER"
 _KFP_EXECUTOR = "kfp.dsl.executor_main"
 
 
-def in_place_of_kfps(command: Sequence[str]) -> list[str]:
+def replace_executor(command: Sequence[str]) -> list[str]:
     """Return a component's command with this module in place of KFP's executor.
 
     A command that contains the component's source names the executor in a shell script.

@@ -17,7 +17,7 @@ from pipelines.console import print_plain, relative
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
-from pipelines.local.run_state import Board, rows_of
+from pipelines.local.run_state import RunState, rows_of
 from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
@@ -112,7 +112,7 @@ def execute(
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
     run_summary.reserve(directory)
-    board = Board(pipeline.tasks, logs)
+    run_state = RunState(pipeline.tasks, logs)
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian(holding=[lock]))
         stack.enter_context(folders.temporary(guardian))
@@ -121,23 +121,25 @@ def execute(
             made = _containers(engine, pipeline.image, record, directory, guardian, console)
             containers = stack.enter_context(made)
         services = stack.enter_context(started_services(directory, guardian, containers))
-        tasks = ProcessTasks(board, services, pipeline.launcher, artifacts_of(record, directory))
+        tasks = ProcessTasks(
+            run_state, services, pipeline.launcher, artifacts_of(record, directory)
+        )
         stack.callback(tasks.close)
         stack.enter_context(terminal.signals_interrupt())
-        stack.enter_context(terminal.kept_off_the_console(console, logs / "pipeline.log"))
-        rows = functools.partial(rows_of, board, services.jobs.jobs)
+        stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
+        rows = functools.partial(rows_of, run_state, services.jobs.jobs)
         with view_of(rows, console, relative(directory)) as view:
             call = functools.partial(_call, pipeline, record, directory, tasks)
-            state, error = _follow(_run_in_thread("kfp", call), tasks, board, view)
-            board.close(state)
-        failure = run_end.failure_of(board, services, error) if state == "FAILED" else None
+            state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
+            run_state.close(state)
+        failure = run_end.failure_of(run_state, services, error) if state == "FAILED" else None
         message = failure.message if failure else ""
-        content = run_summary.summarize(record, state, board, services, message)
+        content = run_summary.summarize(record, state, run_state, services, message)
         run_summary.write(content, directory)
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
             run_end.link_tensorboard(services.jobs.jobs, directory)
-    run_end.show(console, content, board, failure)
+    run_end.show(console, content, run_state, failure)
     return Run(directory, state, content)
 
 
@@ -204,7 +206,7 @@ def _call(
     )
     root = artifacts_of(record, directory) if record.root else ""
     try:
-        with kfp_patches.opened(tasks, cache=WholeCache, run_name=directory.name, root=root):
+        with kfp_patches.applied(tasks, cache=WholeCache, run_name=directory.name, root=root):
             components.load_component_from_file(str(pipeline.path))(**record.parameters)
     finally:
         # Otherwise components called later in this process would run here, too.
@@ -212,7 +214,7 @@ def _call(
 
 
 def _follow(
-    running: "Future[None]", tasks: ProcessTasks, board: Board, view: LiveView | PlainView
+    running: "Future[None]", tasks: ProcessTasks, run_state: RunState, view: LiveView | PlainView
 ) -> tuple[str, str]:
     """Show the run until it ends; return its state and kfp's exception as text, if any."""
     try:
@@ -220,7 +222,7 @@ def _follow(
             view.update()
         error = running.exception()
         why = f"{type(error).__name__}: {error}" if error else ""
-        return "FAILED" if error or board.failed else "SUCCEEDED", why
+        return "FAILED" if error or run_state.failed else "SUCCEEDED", why
     except KeyboardInterrupt:
         _cancel(tasks, running, view)
         return "CANCELLED", ""

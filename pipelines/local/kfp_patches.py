@@ -41,7 +41,7 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 
 
 @contextlib.contextmanager
-def opened(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
+def applied(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
     """Patch kfp.local to run its tasks with `tasks` and cache them in a `cache`.
 
     Args:

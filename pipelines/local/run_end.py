@@ -16,7 +16,7 @@ from pipelines.console import for_errors, print_plain, relative
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.replica_process import Replica
 from pipelines.local import failures
-from pipelines.local.run_state import Board, Task
+from pipelines.local.run_state import RunState, Task
 from pipelines.local.services import Services
 from pipelines.run_history import resume_command
 from trainer.data.storage import is_object
@@ -46,12 +46,12 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(board: Board, services: Services, error: str) -> Failure:
+def failure_of(run_state: RunState, services: Services, error: str) -> Failure:
     """Return why a run failed; `error` is kfp's own exception as text, if any."""
-    task = board.failed
+    task = run_state.failed
     failure = _reason(task, services, error) if task else Failure(error)
     said = failures.tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
-    if full := failures.full_disk([failure.message, *said], board.folder):
+    if full := failures.full_disk([failure.message, *said], run_state.folder):
         failure = Failure(full, failure.log)
     name = f"{task.display_name}: " if task else ""
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
@@ -107,17 +107,17 @@ def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
 def show(
     console: Console,
     summary: Mapping[str, Any],
-    board: Board,
+    run_state: RunState,
     failure: Failure | None,
 ) -> None:
     """Print the run's result: its state, warnings and metrics, or the failure and its log."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
-    seconds = time.monotonic() - board.started
+    seconds = time.monotonic() - run_state.started
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
         _show_failure(for_errors(console), failure)
-    for task in board.tasks.values():
+    for task in run_state.tasks.values():
         for warning in failures.warnings(task.log):
             print_plain(console, f"warning   {warning}")
     metrics = summary["metrics"]
@@ -142,9 +142,9 @@ def show(
         print_plain(console, f"report    {relative(summary['report'])}")
     if is_object(summary["artifacts"]):
         print_plain(console, f"artifacts {summary['artifacts']}")
-    print_plain(console, f"run       {relative(board.folder)}")
+    print_plain(console, f"run       {relative(run_state.folder)}")
     if state == "CANCELLED":
-        print_plain(console, f"resume    {resume_command(board.folder)}")
+        print_plain(console, f"resume    {resume_command(run_state.folder)}")
 
 
 def _wrapped(console: Console, text: str) -> str:

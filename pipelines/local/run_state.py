@@ -42,7 +42,7 @@ class Task:
         return seconds_between(self.started, self.ended)
 
 
-class Board:
+class RunState:
     """All tasks of a run, in the pipeline's order.
 
     Args:
@@ -82,17 +82,17 @@ def seconds_between(started: float, ended: float) -> float:
     return (ended or time.monotonic()) - started if started else 0.0
 
 
-def rows_of(board: Board, jobs: list[CustomJob]) -> Iterator[Row]:
+def rows_of(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
     """Yield a row for each task, followed by rows for the replicas of its jobs."""
     waiting = list(jobs)
-    for task in list(board.tasks.values()):
+    for task in list(run_state.tasks.values()):
         text = progress(task.log) or STARTING if task.state == "RUNNING" else ""
         own = [job for job in waiting if job.launched_by == task.key]
         if own:
             text = ""
         yield task.display_name, task.state, task.seconds, text
         for job in own:
-            yield from _replica_rows(job, f"{board.folder}/")
+            yield from _replica_rows(job, f"{run_state.folder}/")
 
 
 def _replica_rows(job: CustomJob, folder: str) -> Iterator[Row]:

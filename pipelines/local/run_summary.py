@@ -13,7 +13,7 @@ from pipelines.emulator import environment
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
-from pipelines.local.run_state import Board
+from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
 
@@ -31,17 +31,20 @@ _PACKAGES = (
 
 
 def summarize(
-    record: RunRecord, state: str, board: Board, services: Services, error: str
+    record: RunRecord, state: str, run_state: RunState, services: Services, error: str
 ) -> dict[str, Any]:
     """Return the content of summary.json; copy the report, if any, to the run's folder."""
-    evaluation, gate = _outputs_with(board, "report"), _outputs_with(board, "decision")
-    verdict, registration = _outputs_with(board, "verdict"), _outputs_with(board, "registered_as")
-    models = (artifact.uri for artifact in _artifacts(board, "system.Model"))
+    evaluation, gate = _outputs_with(run_state, "report"), _outputs_with(run_state, "decision")
+    verdict, registration = (
+        _outputs_with(run_state, "verdict"),
+        _outputs_with(run_state, "registered_as"),
+    )
+    models = (artifact.uri for artifact in _artifacts(run_state, "system.Model"))
     summary: dict[str, Any] = {
         "recipe": record.recipe,
         "state": state,
         "started": record.started,
-        "seconds": round(time.monotonic() - board.started, 3),
+        "seconds": round(time.monotonic() - run_state.started, 3),
         "parameters": record.parameters,
         "tasks": [
             {
@@ -50,15 +53,15 @@ def summarize(
                 "state": task.state,
                 "seconds": round(task.seconds, 3),
             }
-            for task in board.tasks.values()
+            for task in run_state.tasks.values()
         ],
         "custom_jobs": [_job(job) for job in services.jobs.jobs],
         "batch_predictions": [_batch(job.message) for job in services.batches.jobs],
         "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
-        "dataset": _dataset(board),
-        "artifacts": artifacts_of(record, board.folder),
+        "dataset": _dataset(run_state),
+        "artifacts": artifacts_of(record, run_state.folder),
         "model": next(models, None),
-        "report": _copy_report(evaluation, board.folder),
+        "report": _copy_report(evaluation, run_state.folder),
         "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
         "versions": _versions(),
     }
@@ -132,23 +135,23 @@ def _batch(message: Any) -> dict[str, Any]:
     }
 
 
-def _outputs_with(board: Board, name: str) -> dict[str, Any]:
+def _outputs_with(run_state: RunState, name: str) -> dict[str, Any]:
     """Return the outputs of the last task that has an output of a name; {} if none has."""
-    found = [task.outputs for task in board.tasks.values() if name in task.outputs]
+    found = [task.outputs for task in run_state.tasks.values() if name in task.outputs]
     return found[-1] if found else {}
 
 
-def _artifacts(board: Board, schema_title: str) -> Iterator[Any]:
+def _artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
     """Yield the artifacts of a type, those of the last task first."""
-    for task in reversed(board.tasks.values()):
+    for task in reversed(run_state.tasks.values()):
         for output in task.outputs.values():
             if getattr(output, "schema_title", "") == schema_title:
                 yield output
 
 
-def _dataset(board: Board) -> dict[str, Any] | None:
+def _dataset(run_state: RunState) -> dict[str, Any] | None:
     """Return the counts of the data set from its dataset.json; None if there is none."""
-    for artifact in _artifacts(board, "system.Dataset"):
+    for artifact in _artifacts(run_state, "system.Dataset"):
         text = run_files.read(f"{artifact.uri}/dataset.json")
         if text is None:
             continue

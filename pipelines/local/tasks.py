@@ -16,7 +16,7 @@ from pipelines.emulator.background_jobs import TASK_LABEL
 from pipelines.emulator.processes import Process
 from pipelines.local import bucket_executor
 from pipelines.local.journal import Journal
-from pipelines.local.run_state import Board
+from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.package import MAIL_MODULE, launcher_in
 from trainer.data.storage import is_object
@@ -29,15 +29,17 @@ class ProcessTasks:
     """The runner of a run's tasks, called by `kfp_patches`.
 
     Args:
-        board: records every change.
+        run_state: records every change.
         services: the Vertex AI services that tasks use.
         launcher: Google's module with which the pipeline launches jobs; empty: it launches none.
         artifacts: path or URI of the folder of the run's artifacts.
     """
 
-    def __init__(self, board: Board, services: Services, launcher: str, artifacts: str) -> None:
-        self._board, self._services, self._artifacts = board, services, artifacts
-        self._journal, self._guardian = Journal(board.folder), services.guardian
+    def __init__(
+        self, run_state: RunState, services: Services, launcher: str, artifacts: str
+    ) -> None:
+        self._run_state, self._services, self._artifacts = run_state, services, artifacts
+        self._journal, self._guardian = Journal(run_state.folder), services.guardian
         self._variables = services.emulator.environment
         self._environment = {**environment.of_component(), **self._variables}
         self._lock = threading.Lock()
@@ -52,8 +54,8 @@ class ProcessTasks:
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Run a task's container to its end; return whether it succeeded."""
-        self._board.set_state(task, "RUNNING")
-        log = self._board.tasks[task].log
+        self._run_state.set_state(task, "RUNNING")
+        log = self._run_state.tasks[task].log
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return True
@@ -72,7 +74,7 @@ class ProcessTasks:
             job.cancel()
             job.join()
         self._running.remove(process)
-        self._board.tasks[task].returncode = process.returncode
+        self._run_state.tasks[task].returncode = process.returncode
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
@@ -83,20 +85,20 @@ class ProcessTasks:
         Args:
             outputs: kfp artifacts and plain values by name.
         """
-        entry = self._board.tasks[task]
+        entry = self._run_state.tasks[task]
         entry.outputs = dict(outputs)
         error = check_size(outputs) if succeeded else ""
         if error:
             with entry.log.open("a") as log:
                 log.write(f"InputError: {error}\n")
         if error or not succeeded:
-            self._board.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
+            self._run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
         self._journal.put(task, outputs)
         if entry.state == "RUNNING":
-            self._board.set_state(task, "SUCCEEDED")
+            self._run_state.set_state(task, "SUCCEEDED")
         else:
-            self._board.set_state(task, "CACHED")
+            self._run_state.set_state(task, "CACHED")
             self._link(task, outputs)
         return True
 
@@ -137,10 +139,10 @@ class ProcessTasks:
             return containers.start(task, command, own, log)
         own = {**self._environment, **variables}
         if is_object(self._artifacts):
-            command = bucket_executor.in_place_of_kfps(command)
+            command = bucket_executor.replace_executor(command)
             own[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
-            environment.here(command),
+            environment.local_command(command),
             environment=own,
             log=log,
             guardian=self._guardian,
@@ -159,7 +161,7 @@ class ProcessTasks:
         request = {
             "endpoint": self._services.emulator.socket,
             "labels": {TASK_LABEL: task},
-            "log": str(self._board.tasks[task].log),
+            "log": str(self._run_state.tasks[task].log),
             "arguments": arguments,
         }
         process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -170,7 +172,7 @@ class ProcessTasks:
         return Process(
             [*_LAUNCHER, launcher],
             environment=self._environment,
-            log=self._board.folder / "logs" / "launcher.log",
+            log=self._run_state.folder / "logs" / "launcher.log",
             guardian=self._guardian,
             stdin=subprocess.PIPE,
         )

@@ -54,7 +54,7 @@ class _LogFile(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def kept_off_the_console(console: Console, log: pathlib.Path) -> Iterator[None]:
+def capture_output(console: Console, log: pathlib.Path) -> Iterator[None]:
     """Redirect all printed text, log records and warnings to `log`, except those of `console`."""
     stream = console.file
     with _LogFile(log.open("wb"), encoding="utf-8", line_buffering=True) as file:

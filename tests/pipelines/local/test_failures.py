@@ -1,7 +1,7 @@
 from rich.console import Console
 
 from pipelines.local import failures, run_end
-from pipelines.local.run_state import Board
+from pipelines.local.run_state import RunState
 from pipelines.run_comparison import Value
 
 TRACEBACK = """epoch 3 of 10
@@ -69,7 +69,7 @@ def test_what_rules_a_terminal_is_spelled_out(tmp_path):
 def test_a_metric_below_1_is_not_shown_as_1(tmp_path, capsys):
     metrics = {"accuracy": 1.0, "roc_auc": 0.999997}
     summary = {"state": "SUCCEEDED", "metrics": metrics, "report": "", "artifacts": str(tmp_path)}
-    run_end.show(Console(), summary, Board({}, tmp_path / "logs"), None)
+    run_end.show(Console(), summary, RunState({}, tmp_path / "logs"), None)
     assert "test set  accuracy 1.0000, roc auc 0.9999\n" in capsys.readouterr().out
     assert str(Value(0.99999, (0.98, 1.0))) == "0.9999 (0.98 to 1)"
 
@@ -82,10 +82,10 @@ def test_the_figures_are_broken_between_words_on_a_terminal_alone(tmp_path, caps
         "verdict": "accepted",
         "gate": {"reason": "better " * 9},
     }
-    board = Board({}, tmp_path / "logs")
+    run_state = RunState({}, tmp_path / "logs")
     for terminal in (True, False):
         console = Console(force_terminal=terminal, width=80, no_color=True)
-        run_end.show(console, summary, board, None)
+        run_end.show(console, summary, run_state, None)
     lines = capsys.readouterr().out.splitlines()
     split = lines.index("          expected calibration error 0.8765")
     assert lines[split - 1].startswith("test set  accuracy 0.8765, f1")

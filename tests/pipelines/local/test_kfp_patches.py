@@ -41,7 +41,7 @@ def resolve():
             pipeline_task_id="2",
         )
 
-    with kfp_patches.opened(NoTasks(), cache=WholeCache, run_name="digits-1"):
+    with kfp_patches.applied(NoTasks(), cache=WholeCache, run_name="digits-1"):
         yield call
 
 
@@ -73,8 +73,8 @@ def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_
     from components.collect_training import collect_training
 
     container = collect_training.component_spec.implementation.container
-    command = environment.here(
-        bucket_executor.in_place_of_kfps(["python3", *container.command[1:], *container.args])
+    command = environment.local_command(
+        bucket_executor.replace_executor(["python3", *container.command[1:], *container.args])
     )
     assert command[:3] == [sys.executable, "-m", "pipelines.local.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
@@ -87,7 +87,7 @@ def test_doors_are_shut_again():
 
     modules = (cache, placeholder_utils, subprocess_task_handler)
     before = [dict(vars(module)) for module in modules]
-    with kfp_patches.opened(NoTasks(), cache=WholeCache, run_name="digits-1"):
+    with kfp_patches.applied(NoTasks(), cache=WholeCache, run_name="digits-1"):
         assert cache.LocalCache is WholeCache
     assert [dict(vars(module)) for module in modules] == before
 

@@ -7,18 +7,18 @@ import types
 import pytest
 from rich.console import Console
 
-from pipelines.local.run_state import Board, rows_of
+from pipelines.local.run_state import RunState, rows_of
 from pipelines.run_view import LiveView, PlainView, view_of
 
 
 @pytest.fixture
-def board(tmp_path):
+def run_state(tmp_path):
     names = {"create-tfrecords": "Create TFRecords", "train": "Train", "register": "Register"}
-    board = Board(names, tmp_path)
-    board.set_state("create-tfrecords", "RUNNING")
-    board.set_state("create-tfrecords", "SUCCEEDED")
-    board.set_state("train", "RUNNING")
-    return board
+    run_state = RunState(names, tmp_path)
+    run_state.set_state("create-tfrecords", "RUNNING")
+    run_state.set_state("create-tfrecords", "SUCCEEDED")
+    run_state.set_state("train", "RUNNING")
+    return run_state
 
 
 def replica(folder, role, index, text="", **changes):
@@ -37,11 +37,11 @@ def job(tmp_path):
     return types.SimpleNamespace(launched_by="train", replicas=[chief], state="RUNNING")
 
 
-def drawn(board, job, **size):
+def drawn(run_state, job, **size):
     """What a terminal shows of a view that is drawn once, with the escape codes removed."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
-    view = view_of(lambda: rows_of(board, [job]), console, str(board.folder))
+    view = view_of(lambda: rows_of(run_state, [job]), console, str(run_state.folder))
     assert isinstance(view, LiveView)
     with view:
         view.update()
@@ -49,8 +49,8 @@ def drawn(board, job, **size):
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
 
 
-def test_a_terminal_gets_a_table_that_is_drawn_in_its_place(board, job, tmp_path):
-    text = drawn(board, job, width=100)
+def test_a_terminal_gets_a_table_that_is_drawn_in_its_place(run_state, job, tmp_path):
+    text = drawn(run_state, job, width=100)
     assert "Create TFRecords" in text
     assert "chief 0" in text
     assert "restart 1 of 5" in text
@@ -58,17 +58,17 @@ def test_a_terminal_gets_a_table_that_is_drawn_in_its_place(board, job, tmp_path
     assert tmp_path.parent.name in text
 
 
-def test_the_end_of_a_line_stays_free_for_what_a_key_echoes(board, job):
-    assert max(len(line.strip("\r")) for line in drawn(board, job, width=40).splitlines()) <= 37
+def test_the_end_of_a_line_stays_free_for_what_a_key_echoes(run_state, job):
+    assert max(len(line.strip("\r")) for line in drawn(run_state, job, width=40).splitlines()) <= 37
 
 
-def test_replicas_that_do_not_fit_on_the_screen_are_counted(board, job, tmp_path):
+def test_replicas_that_do_not_fit_on_the_screen_are_counted(run_state, job, tmp_path):
     job.replicas += [replica(tmp_path, "worker", index) for index in range(40)]
     job.replicas[7].state, job.replicas[9].restarts = "FAILED", 2
-    text = drawn(board, job, width=80, height=24)
+    text = drawn(run_state, job, width=80, height=24)
     assert re.findall(r"worker \d+", text) == ["worker 6", "worker 8"]
     assert "38 running" in text
-    assert "worker 39" in drawn(board, job, width=80, height=50)
+    assert "worker 39" in drawn(run_state, job, width=80, height=50)
 
 
 EPOCH = (
@@ -80,7 +80,7 @@ EPOCH = (
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 @pytest.mark.parametrize("hours", [0, 11, 160])
 def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(
-    board, job, tmp_path, width, height, hours
+    run_state, job, tmp_path, width, height, hours
 ):
     started = time.monotonic() - hours * 3600
     job.replicas = [
@@ -88,7 +88,7 @@ def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(
         *(replica(tmp_path, "worker", n, f"worker {n} serves at 127.0.0.1:8\n") for n in range(4)),
         replica(tmp_path, "evaluator", 0, "step 188: validation loss 0.19, accuracy 0.90, 0.4 s"),
     ]
-    text = drawn(board, job, width=width, height=height)
+    text = drawn(run_state, job, width=width, height=height)
     assert EPOCH in " ".join(text.split())
     assert "…" not in text
     assert len(text.splitlines()) < height
@@ -96,35 +96,35 @@ def test_all_metrics_of_an_epoch_are_seen_on_a_usual_screen(
     assert text.count("worker 3") == 1
 
 
-def test_on_a_low_screen_each_row_has_one_line(board, job, tmp_path):
+def test_on_a_low_screen_each_row_has_one_line(run_state, job, tmp_path):
     workers = [replica(tmp_path, "worker", n, f"{EPOCH}\n") for n in range(5)]
     job.replicas = [replica(tmp_path, "chief", 0, f"{EPOCH}\n"), *workers]
-    lines = drawn(board, job, width=80, height=14).splitlines()
+    lines = drawn(run_state, job, width=80, height=14).splitlines()
     assert sum("epoch 13/20" in line and "…" in line for line in lines) == 6
     assert not any("examples/s" in line for line in lines)
 
 
-def test_a_chief_that_has_not_said_anything_yet_tells_what_it_waits_for(board, job, tmp_path):
+def test_a_chief_that_has_not_said_anything_yet_tells_what_it_waits_for(run_state, job, tmp_path):
     job.replicas[0].log.write_text("")
     job.replicas[0].restarts = 0
-    assert "starting: loads TensorFlow\n" in drawn(board, job, width=100)
+    assert "starting: loads TensorFlow\n" in drawn(run_state, job, width=100)
     job.replicas.append(replica(tmp_path, "worker", 0))
-    text = " ".join(drawn(board, job, width=100).split())
+    text = " ".join(drawn(run_state, job, width=100).split())
     assert "starting: loads TensorFlow, then waits for the other one" in text
 
 
-def test_a_task_that_has_not_said_anything_yet_is_starting(board, job):
-    lines = drawn(board, types.SimpleNamespace(launched_by="", replicas=[]), width=100)
+def test_a_task_that_has_not_said_anything_yet_is_starting(run_state, job):
+    lines = drawn(run_state, types.SimpleNamespace(launched_by="", replicas=[]), width=100)
     assert re.search(r"Train +[\d.:]+( s)? starting", lines)
-    assert "starting" not in drawn(board, job, width=100)
+    assert "starting" not in drawn(run_state, job, width=100)
 
 
-def test_a_replica_that_was_stopped_has_not_succeeded(board, job, tmp_path):
+def test_a_replica_that_was_stopped_has_not_succeeded(run_state, job, tmp_path):
     job.replicas = [
         replica(tmp_path, "chief", 0, "model exported\n", state="SUCCEEDED"),
         replica(tmp_path, "ps", 0, "ps 0 serves at 127.0.0.1:8\n", state="STOPPED"),
     ]
-    lines = drawn(board, job, width=100).splitlines()
+    lines = drawn(run_state, job, width=100).splitlines()
     (chief,) = (line for line in lines if "chief 0" in line)
     (server,) = (line for line in lines if "ps 0" in line)
     assert "✓" in chief
@@ -133,17 +133,17 @@ def test_a_replica_that_was_stopped_has_not_succeeded(board, job, tmp_path):
     assert "serves at" not in server
 
 
-def test_a_pipe_gets_a_line_a_change(board, job, tmp_path, monkeypatch):
+def test_a_pipe_gets_a_line_a_change(run_state, job, tmp_path, monkeypatch):
     file = io.StringIO()
-    with view_of(lambda: rows_of(board, [job]), Console(file=file, width=40), "") as view:
+    with view_of(lambda: rows_of(run_state, [job]), Console(file=file, width=40), "") as view:
         assert isinstance(view, PlainView)
         for _ in range(3):
             view.update()
         pathlib.Path(job.replicas[0].log).write_text("chief 0: epoch 4 of 10\n")
         view.update()
         job.replicas[0].state = "SUCCEEDED"
-        board.set_state("train", "FAILED")
-        board.set_state("register", "NOT_TRIGGERED")
+        run_state.set_state("train", "FAILED")
+        run_state.set_state("register", "NOT_TRIGGERED")
     lines = [line.partition("] ")[2] for line in file.getvalue().splitlines()]
     assert lines[0].startswith("Create TFRecords SUCCEEDED in")
     assert lines[1] == "Train RUNNING"
