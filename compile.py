@@ -1,8 +1,8 @@
-"""Compiles recipes for Vertex AI.
+"""Compile recipes for Vertex AI.
 
 python compile.py                        every recipe, to build/<recipe>.yaml
-python compile.py digits --image URI     one, with the image that it will run in
-python compile.py digits --upload        the same, and into the repository of pipelines
+python compile.py digits --image URI     one recipe, with the image that it will run in
+python compile.py digits --upload        one recipe, and upload it to the repository of pipelines
 """
 
 from pipelines import startup

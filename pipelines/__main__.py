@@ -1,10 +1,10 @@
-"""python -m pipelines"""
+"""The entry point of `python -m pipelines`."""
 
 from pipelines import startup
 
 
 def main() -> None:
-    """Entry point of `python -m pipelines` and of the installed command `vertex-training`."""
+    """Run `python -m pipelines`, or the installed command `vertex-training`."""
     with startup.one_line_errors():
         from pipelines.commands import command_line
 

@@ -166,7 +166,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ("plan digits --set max_cost=0.0001", "max_cost=0.0001 pays for 0 s of machines"),
         ("status --rate foo=1 --project p", "--rate 'foo' is not a machine type"),
         ("status a/b --project p", "'a/b' is not a run's name"),
-        ("clean --older-than 999999d --project p", "is before the calendar"),
+        ("clean --older-than 999999d --project p", "is too long; give less"),
         ("clean --older-than 1d --project p --recipe ''", "--recipe '' is empty"),
         ("run digits --runs-directory here", "is for runs on this machine; add --local"),
         ("run digits --local --runs-directory ''", "--runs-directory '' is empty"),

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and the settings of Google Cloud as flags of a command."""
+"""Arguments that several commands share, and the settings of Google Cloud as flags."""
 
 import dataclasses
 import functools
@@ -22,13 +22,13 @@ _PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
 
 _RECIPE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="As `recipes` lists them.")]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One that `recipes` lists.")]
 SetOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Set a parameter, as `parameters` lists them; may be given again for others.",
+        help="Set a parameter that `parameters` lists; repeat it for others.",
     ),
 ]
 Rates = Annotated[
@@ -36,30 +36,30 @@ Rates = Annotated[
     typer.Option(
         "--rate",
         metavar="NAME=PRICE",
-        help="Price an hour of a machine type, an accelerator or a GB of a disk type.",
+        help="Price per hour of a machine type, an accelerator or a GB of a disk type.",
     ),
 ]
 
 
 def _recipe_name(value: str | None) -> str | None:
-    """Return what --recipe names, which need not be there any more; refuse what is no name."""
+    """Return the value of --recipe, which need not exist any more; refuse an invalid name."""
     if value is not None and not _RECIPE_NAME.fullmatch(value):
         raise InputError(f"--recipe {value!r} is not a recipe's name, such as 'digits'")
     return value
 
 
 Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="Only of this recipe.", callback=_recipe_name)
+    str | None, typer.Option("--recipe", help="Only this recipe.", callback=_recipe_name)
 ]
 
 
 def expanded(option: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Return the folder that an option names; `~` is the user's own, as shells leave it."""
+    """Return the folder that an option names, with `~` expanded."""
     try:
         return value and value.expanduser()
     except RuntimeError as error:
         raise InputError(
-            f"{option.opts[0]} {str(value)!r}: {error}; write the folder out"
+            f"{option.opts[0]} {str(value)!r}: {error}; give the full path of the folder"
         ) from None
 
 
@@ -67,28 +67,28 @@ RunsDirectory = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Where runs on this machine leave their folders; default: runs.",
+        help="Where runs on this machine write their folders; default: runs.",
         callback=expanded,
     ),
 ]
-ModelName = Annotated[str | None, typer.Option(help="Of another model than the recipe's.")]
+ModelName = Annotated[str | None, typer.Option(help="Model, if not the recipe's.")]
 
 
 def runs_folder(given: Path | None, *, local: bool) -> Path:
-    """Return the folder of runs of this machine; refuse --runs-directory for others."""
+    """Return the folder of runs on this machine; refuse --runs-directory without `local`."""
     if given and not local:
         raise InputError(
             f"--runs-directory {str(given)!r} is for runs on this machine; add --local, or leave "
-            "it out"
+            "out the option"
         )
     return given or RUNS
 
 
 def confirm(question: str) -> bool:
-    """Return the answer on the terminal, before something is deleted.
+    """Ask on the terminal before a deletion; return the answer.
 
     Raises:
-        InputError: there is nobody to answer.
+        InputError: the standard input is closed.
     """
     try:
         return typer.confirm(question)
@@ -96,12 +96,13 @@ def confirm(question: str) -> bool:
         if not isinstance(error.__context__, EOFError):
             raise
         raise InputError(
-            "nobody answers here, so nothing was deleted; give --yes to delete without being asked"
+            "there is no terminal to answer on, so nothing was deleted; add --yes to delete "
+            "without a question"
         ) from None
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """Return `name=value` texts as a dictionary; refuse one without `=`, and contradictions."""
+    """Parse `name=value` texts into a dictionary; refuse one without `=`, and contradictions."""
     values: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
@@ -109,8 +110,8 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
             raise InputError(f"--set {setting!r} is not NAME=VALUE, such as --set epochs=3")
         try:
             setting.encode()
-        except UnicodeEncodeError:  # No place for it in the pipeline's JSON.
-            raise InputError(f"--set {setting!r} is not UTF-8; rename what it names") from None
+        except UnicodeEncodeError:  # The pipeline's JSON can't hold it.
+            raise InputError(f"--set {setting!r} is not UTF-8; rename the file or folder") from None
         name = name.strip()
         if values.setdefault(name, value) != value:
             raise InputError(
@@ -121,7 +122,7 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class GivenSettings:
-    """The flags of a command, None where not given; called, it gathers the settings."""
+    """The flags of a command, None where not given; call it to gather the settings."""
 
     flags: Mapping[str, Any]
 
@@ -129,21 +130,21 @@ class GivenSettings:
         return load(self.flags, os.environ)
 
     def connect(self) -> "Connection":
-        """Connect to the project of the settings; raise InputError where they name none."""
+        """Connect to the project of the settings; raise InputError if there is none."""
         from pipelines.cloud.connection import Connection
 
         return Connection(self().require("project"))
 
     def options(self) -> list[str]:
-        """Return the options that were on the command line, such as --region."""
+        """Return the names of the given options, such as --region."""
         return [option_of(name) for name, value in self.flags.items() if value is not None]
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a Typer command a flag for each of the settings.
 
-    The function's argument `settings` becomes a `GivenSettings`: a command that turns out not
-    to need them never reads them.
+    The function gets a `GivenSettings` as its argument `settings`, so that a command that does
+    not need the settings never reads them.
     """
 
     @functools.wraps(function)
@@ -164,6 +165,6 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         )
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    # Typer would follow it to the function's own signature.
+    # Otherwise Typer would use the wrapped function's signature.
     del command.__wrapped__
     return command

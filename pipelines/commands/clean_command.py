@@ -1,4 +1,4 @@
-"""python -m pipelines clean: shows what would go, asks, deletes."""
+"""The command `clean`: show what would be deleted, ask, delete."""
 
 import datetime
 import re
@@ -17,18 +17,20 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 @with_settings
 def clean(
     settings: GivenSettings,
-    older_than: Annotated[str, typer.Option(help="What ended before: 30d, 12h or 4w ago.")],
+    older_than: Annotated[
+        str, typer.Option(help="Delete only what ended at least this long ago: 30d, 12h or 4w.")
+    ],
     recipe: Recipe = None,
     keep_last: Annotated[
-        int, typer.Option(min=0, help="Of each recipe, its last successful runs to keep.")
+        int, typer.Option(min=0, help="Number of last successful runs to keep of each recipe.")
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete old runs, training jobs, finished schedules, unused model versions and folders.
 
-    Only what carries this project's label; no model version with an alias, and no run that
-    one of those or another run still needs.
+    Deletes only resources with this project's label. Keeps model versions with an alias, and runs
+    that such a version or another run still needs.
     """
     from pipelines.cloud import clean as cleaning
 
@@ -42,7 +44,7 @@ def clean(
         say("nothing to delete")
         return
     if dry_run:
-        say(f"{len(items)} would be deleted; nothing was (--dry-run)")
+        say(f"{len(items)} would be deleted; nothing was deleted (--dry-run)")
         return
     if not yes and not confirm(f"Delete these {len(items)}?"):
         say("nothing was deleted")
@@ -53,7 +55,7 @@ def clean(
 
 
 def _before(age: str) -> datetime.datetime:
-    """Return the time that lies 30d, 12h or 4w back; raises InputError for anything else."""
+    """Return the time that is 30d, 12h or 4w ago; raise InputError for anything else."""
     match = _AGE.fullmatch(age)
     if not match:
         raise InputError(f"--older-than {age!r} is not an age, such as 30d, 12h or 4w")
@@ -61,4 +63,4 @@ def _before(age: str) -> datetime.datetime:
         back = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
         return datetime.datetime.now(datetime.timezone.utc) - back
     except OverflowError:
-        raise InputError(f"--older-than {age!r} is before the calendar; use less") from None
+        raise InputError(f"--older-than {age!r} is too long; give less") from None

@@ -1,7 +1,7 @@
-"""python -m pipelines: what there is to run, on which machines, and running it.
+"""The command line `python -m pipelines`.
 
-What a command needs beyond the recipes, KFP above all, is imported in it: listing
-recipes takes no second.
+Each command imports KFP and other large packages itself, so that listing recipes takes less than
+a second.
 """
 
 import errno
@@ -55,10 +55,10 @@ app = typer.Typer(
 
 
 def run(application: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run a command line; return its exit code, 2 after one line on a user's mistake."""
+    """Run a command line; return its exit code. A user's mistake prints one line and returns 2."""
     command = typer.main.get_command(application)
     try:
-        # A variable of a script that is not set makes such a value: it must not mean the default.
+        # An unset variable in a script gives an empty value, which must not mean the default.
         split = [one.split("=", 1) if one.startswith("--") else [one] for one in arguments]
         for name, value in itertools.pairwise(["argument", *itertools.chain(*split)]):
             if not value.strip():
@@ -74,16 +74,16 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     except typer.Abort:
         return INTERRUPTED
     except OSError as error:
-        # What goes wrong with a file that is named is handled where it is opened.
+        # Errors of named files are handled where the file is opened.
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
             raise
         print(f"error: the output can't be written: {error.strerror}", file=sys.stderr)
-        # Else Python tries again, when it ends, to write what is left.
+        # Otherwise Python tries again at exit to write the rest.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        # Typer's usage errors; which class they are of depends on its version.
+        # Typer's usage errors, whose class depends on its version.
         if not hasattr(error, "format_message"):
             raise
         message = error.format_message()
@@ -93,7 +93,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         message = f"{message.rstrip('.')}{end} --help shows what there is"
     line = one_line(message)
     if len(line) > _LONGEST_MESSAGE:
-        # It repeats a value of the user's, between what is wrong and the remedy.
+        # Cut out the middle, a long value of the user's; keep the error and the remedy.
         line = f"{line[:_KEPT]} … {line[-_KEPT:]}"
     print(f"error: {line}", file=sys.stderr)
     return EXIT_CODE
@@ -121,7 +121,7 @@ def list_recipes(
         replicas = str(sum(parameters.machines.replicas.values()))
         source, model = parameters.records.source, parameters.training.model
         rows.append((name, recipe.summary, model, replicas, source))
-    show_table(("Recipe", "What it makes", "Model", "Replicas", "Source"), rows)
+    show_table(("Recipe", "Summary", "Model", "Replicas", "Source"), rows)
     for message in broken:
         print(f"error: {message}", file=sys.stderr)
     return EXIT_CODE if broken else 0
@@ -133,12 +133,12 @@ def list_parameters(
         str | None,
         typer.Argument(
             metavar="[WORD]",
-            help=f"Only those that it is about: {', '.join(parameter_list.TOPICS)}, or part of a "
-            "name or of a description.",
+            help=f"Only these parameters: a topic ({', '.join(parameter_list.TOPICS)}), or part "
+            "of a name or description.",
         ),
     ] = None,
 ) -> None:
-    """List the pipeline's parameters, which --set takes."""
+    """List the pipeline's parameters, which --set sets."""
     parameter_list.show(word or "", Console())
 
 
@@ -151,18 +151,18 @@ def plan(
         typer.Option(
             min=0,
             max=_LONGEST_MINUTES,
-            help="Expected time of training; default: the recipe's.",
+            help="Expected duration of the training; default: the recipe's.",
             show_default=False,
         ),
     ] = 0.0,
     rate: Rates = None,
     batch: run_command.Batch = None,
 ) -> None:
-    """Show which machines a run would train on, their quota and their price. Asks no server."""
+    """Show the machines of a run, their quota and their price. Needs no network."""
     loaded, given = api.load(recipe), parse_settings(set_)
     if batch is not None:
         if minutes:
-            raise InputError("--minutes is for training; leave it out of --batch")
+            raise InputError("--minutes is for training; leave it out with --batch")
         from pipelines import plan as planning
         from pipelines import prediction_values
 
@@ -194,10 +194,10 @@ app.add_typer(schedule_commands.app, name="schedule")
 def main(application: typer.Typer = app) -> None:
     """Run the command line of `python -m pipelines`, or of compile.py, and exit."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that has no such sign shows another in its place.
+        # Replace characters that the terminal's encoding does not have.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # An installed command does not look for modules there: recipes name models and steps of it.
+    # Recipes name models and steps in the working folder, which an installed command lacks.
     if (here := os.getcwd()) not in sys.path and "" not in sys.path:  # noqa: PTH109
         sys.path.append(here)
     code = run(application, sys.argv[1:])

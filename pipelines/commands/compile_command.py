@@ -1,4 +1,4 @@
-"""The command that compiles recipes, of compile.py and of the installed command line."""
+"""The command `compile`, also that of compile.py."""
 
 import time
 from pathlib import Path
@@ -14,23 +14,23 @@ from pipelines.commands.arguments import GivenSettings, expanded, with_settings
 def main(
     settings: GivenSettings,
     recipes: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all of them.")
+        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all recipes.")
     ] = None,
     output_directory: Annotated[
-        Path, typer.Option(help="Where the files go.", callback=expanded)
+        Path, typer.Option(help="Folder to write the files to.", callback=expanded)
     ] = api.BUILD,
     upload: Annotated[
         bool,
         typer.Option(
             "--upload",
-            help="Store them in template_repository, tagged with version, commit and latest.",
+            help="Upload them to template_repository, tagged with version, commit and latest.",
         ),
     ] = False,
 ) -> None:
-    """Compile recipes to the YAML that Vertex AI runs, each checked against its rules.
+    """Compile recipes to the YAML that Vertex AI runs, and check it against Vertex AI's rules.
 
-    The image is that of components and replicas, as Vertex AI can pull it. Without one it is
-    that of the file which is there, else a name that only this machine knows.
+    Components and replicas run in the image, which Vertex AI must be able to pull. Default: the
+    image in the existing YAML file, else a local name.
     """
     from pipelines.cloud import upload as storing
     from pipelines.cloud.connection import Connection

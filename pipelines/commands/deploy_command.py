@@ -1,4 +1,4 @@
-"""python -m pipelines deploy: a recipe's champion at an endpoint of Vertex AI."""
+"""The command `deploy`: serve a recipe's champion at an endpoint of Vertex AI."""
 
 from typing import Annotated, Any
 
@@ -17,19 +17,19 @@ def deploy(
     recipe: RecipeName,
     traffic: Annotated[
         int | None,
-        typer.Option(metavar="PERCENT", help="Traffic of the champion.", min=0, max=100),
+        typer.Option(metavar="PERCENT", help="Share of traffic of the champion.", min=0, max=100),
     ] = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Give all traffic to the version before.")
+        bool, typer.Option("--rollback", help="Give all traffic to the previous version.")
     ] = False,
     monitor: Annotated[
-        bool, typer.Option("--monitor", help="Have Vertex AI compare requests with training data.")
+        bool, typer.Option("--monitor", help="Let Vertex AI compare requests with training data.")
     ] = False,
     undeploy: Annotated[
-        bool, typer.Option("--undeploy", help="Take all versions off the endpoint.")
+        bool, typer.Option("--undeploy", help="Remove all versions from the endpoint.")
     ] = False,
 ) -> None:
-    """Serve a recipe's champion online, beside the version before it, with a share of traffic."""
+    """Serve a recipe's champion online, with a share of traffic beside the previous version."""
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
@@ -37,17 +37,17 @@ def deploy(
 
     if (traffic is not None) + rollback + monitor + undeploy > 1:
         raise InputError(
-            "--traffic, --rollback, --monitor and --undeploy exclude each other: give one"
+            "--traffic, --rollback, --monitor and --undeploy exclude each other; give one"
         )
     loaded = check_rows(recipe, "--monitor") if monitor else recipes.load(recipe)
     model = loaded.parameters.registry.model_name
     if not model:
-        raise InputError(f"{recipe} registers no model: its model_name is empty")
+        raise InputError(f"{recipe} registers no model: its model_name is empty; set it")
     connection = settings.connect()
     endpoints = Endpoints(connection.endpoints, connection.registry)
     with translated(f"serving {model!r}"):
         if rollback:
-            say(f"{model}@{endpoints.roll_back(model)} has all of the traffic")
+            say(f"{model}@{endpoints.roll_back(model)} has all traffic")
         elif monitor:
             job = monitoring.set_up(connection, loaded, endpoints.endpoint(model))
             say(f"{model} is monitored: {job.name}", *monitoring.described(loaded))
@@ -55,7 +55,7 @@ def deploy(
         elif undeploy:
             monitoring.remove(connection, endpoints.endpoint(model))
             endpoints.remove(model)
-            say(f"{model} is served no more, and billed no more")
+            say(f"{model} is no longer served or billed")
             return
         else:
             serving = loaded.operation.serving

@@ -1,4 +1,4 @@
-"""python -m pipelines emulator: a Vertex AI of this machine, for a rehearsal without a cloud."""
+"""The command `emulator`: an emulator of Vertex AI on this machine, to practice without a cloud."""
 
 import contextlib
 import signal
@@ -14,12 +14,12 @@ _FIRE_SECONDS = 1.0
 
 
 _Folder = Annotated[
-    str, typer.Option("--folder", metavar="DIR", help="What keeps runs, models and buckets.")
+    str, typer.Option("--folder", metavar="DIR", help="Folder of its runs, models and buckets.")
 ]
 
 
 def emulator(folder: _Folder = "emulated") -> None:
-    """Start a Vertex AI on this machine, and print what leads the other commands to it."""
+    """Start an emulator of Vertex AI; print the environment that points other commands to it."""
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
@@ -94,4 +94,4 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
     }
     for name, value in settings.items():
         print(f"export {name}={value}")
-    print("# Ready; Ctrl-C ends it, and every run with it.", flush=True)
+    print("# Ready; Ctrl-C ends the emulator and all of its runs.", flush=True)

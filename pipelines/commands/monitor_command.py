@@ -1,4 +1,4 @@
-"""`monitor`: what `serve` has been asked, compared with the champion's training data."""
+"""The command `monitor`: compare requests to `serve` with the champion's training data."""
 
 from typing import Annotated
 
@@ -13,22 +13,22 @@ from trainer.errors import InputError
 
 
 def check_rows(recipe: str, what: str) -> recipes.Recipe:
-    """Return a recipe of a table; raises InputError for one of images."""
+    """Return a recipe of a table; raise InputError for one of images."""
     loaded = recipes.load(recipe)
     if not loaded.parameters.records.columns:
-        raise InputError(f"{what} is for models of tables, and {recipe} is one of images")
+        raise InputError(f"{what} is for models of tables, but {recipe} is a model of images")
     return loaded
 
 
 def monitor(
     recipe: RecipeName,
-    log: Annotated[str, typer.Argument(metavar="LOG", help="File that `serve --log` has written.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="File that `serve --log` wrote.")],
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Compare what a recipe's champion was asked with what it was trained on, column by column.
+    """Compare the requests of a recipe's champion with its training data, column by column.
 
-    Exit code 1 where a column has drifted by more than chance and the recipe's max_drift.
+    The exit code is 1 if a column has drifted by more than chance and the recipe's max_drift.
     """
     limit = check_rows(recipe, "monitor").parameters.pipeline.max_drift
     directory = runs_directory or RUNS

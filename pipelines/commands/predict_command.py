@@ -1,4 +1,4 @@
-"""`predict`: ask the champion of this machine, or a server, about files."""
+"""The command `predict`: predict files by the champion on this machine, or by a server."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
 
 Ask = Callable[[list[Any]], dict[str, Any]]
-"""Takes instances, returns the body of the answer: predictions, or an error."""
+"""A function from instances to the body of the response: predictions, or an error."""
 
 _ENDPOINT = re.compile(r"(projects/[^/]+/locations/(?P<region>[^/]+)/endpoints/)?[a-z0-9-]+")
 _BODY_BYTES = 1_500_000
-"""Of a request: what a shared public endpoint lets through."""
+"""Largest request that a shared public endpoint takes."""
 _SHOWN = 5
 _SECONDS = 60.0
 
@@ -34,19 +34,21 @@ def predict(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Images, or .csv with a header; .jsonl: an instance a line, as a server takes it.",
+            help="Images, .csv with a header, or .jsonl with an instance per line, as for a "
+            "server.",
         ),
     ],
     endpoint: Annotated[
         str | None,
         typer.Option(
             metavar="URL|ID",
-            help="Ask this server, as `serve` names it, or this endpoint of Vertex AI; default: "
-            "the champion of this machine is loaded.",
+            help="Ask this server, by the URL that `serve` prints, or this endpoint of Vertex AI; "
+            "default: load the champion on this machine.",
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON with all probabilities each.")
+        bool,
+        typer.Option("--json", help="Print a line of JSON per instance, with all probabilities."),
     ] = False,
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
@@ -55,11 +57,13 @@ def predict(
     loaded = recipes.load(recipe)
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
-        raise InputError("--endpoint says which model is asked; leave out the other options")
+        raise InputError(
+            "--endpoint already names the model; leave out --model-name and --runs-directory"
+        )
     ask = _champion(recipe, model_name, directory) if endpoint is None else _remote(endpoint)
     found = [one for file in files for one in prediction_files.read(loaded, file)]
     if not found:
-        raise InputError(f"{', '.join(files)}: there is no instance in them")
+        raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
     names = [name for name, _ in found]
     predictions: list[dict[str, Any]] = []
     for chunk in _chunks(found):
@@ -77,7 +81,7 @@ def predict(
 
 
 def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
-    """Load the champion of this machine."""
+    """Load the champion on this machine."""
     version = local_registry.champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from trainer.serving.instances import RequestError
@@ -97,7 +101,7 @@ def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
 
 
 def _remote(endpoint: str) -> Ask:
-    """Return how a server by its URL, or an endpoint of Vertex AI by its ID or name, is asked."""
+    """Return a function that asks a server at a URL, or an endpoint of Vertex AI."""
     if "://" in endpoint:
         bare = not urlsplit(endpoint).path.strip("/")
         url = f"{endpoint.rstrip('/')}{PREDICT_ROUTE}" if bare else endpoint
@@ -127,7 +131,7 @@ def _remote(endpoint: str) -> Ask:
 
 
 def _post(url: str, instances: list[Any]) -> dict[str, Any]:
-    """Ask a server that takes no credentials."""
+    """Send instances to a server that takes no credentials."""
     import requests  # type: ignore[import-untyped]
 
     from components.cloud_errors import CloudError
@@ -148,7 +152,7 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
 
 
 def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    """Cut instances into requests that a server takes."""
+    """Cut instances into requests that a server accepts."""
     from trainer.serving.instances import BATCH
 
     chunk: list[tuple[str, Any]] = []
@@ -164,12 +168,12 @@ def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]
 
 
 def _checked(body: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the predictions of an answer; raises InputError for an error, by the files' names."""
+    """Return the predictions of a response; raise InputError, with the files' names, for errors."""
     if "predictions" in body:
         return body["predictions"]
     bad = body.get("instances", [])
     if not bad:
         raise InputError(str(body.get("error", "the server answered no predictions")))
-    told = "; ".join(f"{names[one['index']]} {one['error']}" for one in bad[:_SHOWN])
+    listed = "; ".join(f"{names[one['index']]} {one['error']}" for one in bad[:_SHOWN])
     more = len(bad) - _SHOWN
-    raise InputError(told + (f"; and {more} more" if more > 0 else ""))
+    raise InputError(listed + (f"; and {more} more" if more > 0 else ""))

@@ -1,7 +1,7 @@
-"""python -m pipelines promote: which version of a model is the champion.
+"""The command `promote`: choose the version of a model that is the champion.
 
-The gate promotes by itself what is better; this is for everything else: a challenger that
-somebody has looked at, and a champion that has to go.
+The gate promotes better versions by itself. This command is for the other cases: to promote a
+challenger after a review, or to roll back a bad champion.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ def promote(
         typer.Option("--version", metavar="N", help="Make this version the champion."),
     ] = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Make the champion before this one it again.")
+        bool, typer.Option("--rollback", help="Make the previous champion the champion again.")
     ] = False,
     model_name: ModelName = None,
     local: Annotated[
-        bool, typer.Option("--local", help="In the Model Registry of this machine.")
+        bool, typer.Option("--local", help="Use the Model Registry on this machine.")
     ] = False,
     runs_directory: RunsDirectory = None,
 ) -> None:
@@ -45,10 +45,10 @@ def promote(
     if runs_directory is not None and not directory.is_dir():
         raise InputError(f"--runs-directory {str(directory)!r}: there is no such folder")
     if version and rollback:
-        raise InputError("--version and --rollback exclude each other: give one of them")
+        raise InputError("--version and --rollback exclude each other; give one")
     model = local_registry.model_of(recipe, model_name)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(translated(f"speaking to the Model Registry about {model!r}"))
+        stack.enter_context(translated(f"calling the Model Registry for {model!r}"))
         if local:
             registry = stack.enter_context(local_registry.opened(directory))
         else:

@@ -1,4 +1,4 @@
-"""`run`: a recipe on Vertex AI or on this machine, or the rest of a run."""
+"""The command `run`: run a recipe on Vertex AI or on this machine, or resume a run."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -21,18 +21,18 @@ _RunToResume = Annotated[
     str,
     typer.Argument(
         metavar="[RUN]",
-        help="With --resume: as `runs` lists them; default: the latest of the recipe.",
+        help="With --resume: a run that `runs` lists; default: the recipe's latest.",
         show_default=False,
     ),
 ]
 _Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with a run that was cancelled, failed or killed.")
+    bool, typer.Option("--resume", help="Resume a run that was cancelled, failed or killed.")
 ]
 _InContainers = Annotated[
     bool,
     typer.Option(
         "--in-containers",
-        help="With --local: components and replicas in containers of the pipeline's image.",
+        help="With --local: run components and replicas in containers of the pipeline's image.",
     ),
 ]
 Batch = Annotated[
@@ -40,7 +40,7 @@ Batch = Annotated[
     typer.Option(
         "--batch",
         metavar="INPUT",
-        help="Predict with the champion, in place of training: .jsonl, .csv or .tfrecord files, a "
+        help="Predict with the champion instead of training: .jsonl, .csv or .tfrecord files, a "
         ".txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
     ),
 ]
@@ -48,11 +48,11 @@ _Cache = Annotated[
     bool | None,
     typer.Option(
         "--cache/--no-cache",
-        help="Take over what earlier runs have left, for every step or for none; default: as "
-        "each step has it, which is for records alone.",
+        help="Reuse the outputs of earlier runs for every step, or for none; default: for the "
+        "records only.",
     ),
 ]
-_Name = Annotated[str | None, typer.Option(help="Of the run; default: <recipe>-<time>.")]
+_Name = Annotated[str | None, typer.Option(help="Name of the run; default: <recipe>-<time>.")]
 
 
 @with_settings
@@ -67,7 +67,7 @@ def run_recipe(
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for its end.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for its end.")] = False,
     runs_directory: RunsDirectory = None,
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
@@ -84,8 +84,8 @@ def run_recipe(
         return launching.resume(settings(), recipe, run, name or "", detach=detach)
     if run:
         raise InputError(
-            f"{run!r} was given beside {recipe!r}; write --set before each parameter, with quotes "
-            "around JSON, or add --resume to go on with a run"
+            f"{run!r} was given after {recipe!r}; write --set before each parameter, with quotes "
+            "around JSON, or add --resume to resume a run"
         )
     loaded, given = api.load(recipe), parse_settings(set_)
     if batch is None:
@@ -117,30 +117,30 @@ def run_recipe(
 
 
 def _check_resumed(fixed: Sequence[str], for_vertex: Sequence[str]) -> None:
-    """Refuse options that a run keeps from its start, and those that one here does not have."""
+    """Refuse options that are fixed when a run starts, and those that a local run lacks."""
     for option in fixed:
         raise InputError(
-            f"{option} can't be given with --resume: a run goes on as it was started; leave "
+            f"{option} can't be given with --resume: a run continues as it was started; leave "
             "it out, or start a new run without --resume"
         )
     if for_vertex:
         raise InputError(
-            "with --local --resume only --runs-directory can be given; leave the others out"
+            "--local --resume takes no option but --runs-directory; leave the others out"
         )
 
 
 def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
-    """Return the root of a run on this machine, unless other options `for_vertex` were given."""
+    """Return the root of a run on this machine; refuse other options that are for Vertex AI."""
     for option in for_vertex:
         if option != "--pipeline-root":
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
-    # Not from the environment or a file: what a run on this machine writes stays on it, unless
-    # this very command says otherwise.
+    # Only the flag counts, not the environment or a file: a local run writes elsewhere only if
+    # this command says so.
     root = settings.flags["pipeline_root"] or ""
     resource_names.check("pipeline_root", root)
     if root and in_containers:
         raise InputError(
-            "--pipeline-root can't be used with --in-containers, since containers have no "
-            "credentials of this machine; leave one of them out"
+            "--pipeline-root can't be used with --in-containers, as containers have no "
+            "credentials; leave one of them out"
         )
     return root

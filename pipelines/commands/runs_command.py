@@ -1,4 +1,4 @@
-"""`runs`: the runs of this machine and of Vertex AI in one list, or two of them compared."""
+"""The command `runs`: list the runs on this machine and on Vertex AI, or compare two of them."""
 
 import pathlib
 from typing import Annotated
@@ -23,7 +23,7 @@ _COLORS = {
     "RUNNING": "blue",
 }
 LISTED = 20
-"""Runs that are listed if nothing else is asked for."""
+"""Default number of runs that are listed."""
 _METRICS = ("accuracy", "roc_auc", "log_loss")
 _CHANGES = 3
 _LONGEST_VALUE = 24
@@ -37,10 +37,10 @@ def runs(
         typer.Argument(metavar="[RUN RUN]", help="Compare these two; default: list all."),
     ] = None,
     recipe: Recipe = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many are listed, the latest.")] = LISTED,
+    limit: Annotated[int, typer.Option(min=1, help="Number of latest runs to list.")] = LISTED,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """List the runs, here and on Vertex AI, the latest first; or compare two of them."""
+    """List the runs on this machine and on Vertex AI, the latest first, or compare two of them."""
     folder = runs_directory or RUNS
     if names and len(names) != 2:
         raise InputError(
@@ -57,7 +57,7 @@ def runs(
 
 
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
-    """Print the runs of a folder and of the project, where settings name one.
+    """Print the runs of a folder and of the settings' project, if any.
 
     Raises:
         CloudError, InputError: the runs of the project can't be listed, and there are no others.
@@ -88,12 +88,12 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         earlier = (one for one in found[number + 1 :] if one.recipe == run.recipe)
         _show(run, next(earlier, None), width)
     if len(found) > limit:
-        say("older runs are left out; --limit lists more, --recipe others")
+        say("older runs are left out; --limit lists more, --recipe those of one recipe")
     say(*notes)
 
 
 def _show(run: PastRun, before: PastRun | None, width: int) -> None:
-    """Print a run: its state and result, then what it was and what it changed."""
+    """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     name = next((name for name in _METRICS if name in run.metrics), "")
     metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
@@ -105,7 +105,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
     place = "" if run.place == run_history.HERE else f" on {run.place}"
     details = cell(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
-    # A file or a pipe gets a line for it, however long; a terminal's lines are wrapped.
+    # Wrap on a terminal only; in a file or a pipe it is one line.
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
@@ -113,7 +113,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
 
 
 def _changes(run: PastRun, before: PastRun | None) -> str:
-    """Say which parameters differ from those of the run before it."""
+    """Describe the parameters that differ from those of the previous run."""
     from pipelines.run_comparison import differing, shown
 
     if before is None:
@@ -128,11 +128,11 @@ def _changes(run: PastRun, before: PastRun | None) -> str:
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")
-    return "; " + (", ".join(texts) or "nothing set differently")
+    return "; " + (", ".join(texts) or "same parameters")
 
 
 def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
-    """Print the comparison, and writes the page with the curves."""
+    """Print the comparison, and write the page with the curves."""
     from pipelines import comparison_page, run_comparison
 
     compared = run_comparison.compare(first, second)
@@ -150,7 +150,7 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
 def _print_table(
     title: str, first: PastRun, second: PastRun, rows: list[tuple[str, str, str]], otherwise: str
 ) -> None:
-    """Print rows in columns, none of which is cut, and an empty line; without rows `otherwise`."""
+    """Print rows in columns at full width and an empty line; without rows, print `otherwise`."""
     table = [(title, first.name, second.name), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table if rows else ():

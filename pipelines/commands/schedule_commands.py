@@ -1,4 +1,4 @@
-"""python -m pipelines schedule: a recipe's [retraining] on Vertex AI."""
+"""The commands `schedule`: a recipe's [retraining] on Vertex AI."""
 
 from typing import Annotated
 
@@ -7,15 +7,15 @@ import typer
 from pipelines.commands.arguments import GivenSettings, RecipeName, confirm, with_settings
 from pipelines.console import say, show_table
 
-app = typer.Typer(no_args_is_help=True, help="Run a recipe again and again, as it declares.")
+app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that it declares.")
 
 
 @app.command()
 @with_settings
 def apply(settings: GivenSettings, recipe: RecipeName) -> None:
-    """Make a recipe's schedule, or change it to what the recipe declares now.
+    """Create or update a schedule as its recipe declares it.
 
-    RECIPE-batch is the schedule of its batch prediction.
+    Give RECIPE-batch for the schedule of the recipe's batch prediction.
     """
     from pipelines import prediction_values
     from pipelines import recipe as recipes
@@ -32,11 +32,11 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")
     if applied.action == "recreated":
-        say("          no update can do that: a new one, which counts its runs from 0, replaces it")
+        say("          no update can change that: a new one, which counts runs from 0, replaces it")
     say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
     uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
     say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")
-    say("          a recipe or code that changes later takes effect when it is applied again")
+    say("          later changes to recipe or code take effect when it is applied again")
 
 
 @app.command("list")
@@ -59,7 +59,7 @@ def list_schedules(settings: GivenSettings) -> None:
 @app.command()
 @with_settings
 def pause(settings: GivenSettings, recipe: RecipeName) -> None:
-    """Start no more runs until the schedule is resumed."""
+    """Pause a recipe's schedule: no run starts until it is resumed."""
     from pipelines.cloud import schedules
 
     schedules.bring_to(settings.connect(), recipe, "PAUSED")
@@ -69,7 +69,7 @@ def pause(settings: GivenSettings, recipe: RecipeName) -> None:
 @app.command()
 @with_settings
 def resume(settings: GivenSettings, recipe: RecipeName) -> None:
-    """Start runs again; those that were missed are not made up for."""
+    """Resume a recipe's schedule; missed runs are not made up for."""
     from pipelines.cloud import schedules
 
     schedules.bring_to(settings.connect(), recipe, "ACTIVE")
@@ -81,9 +81,9 @@ def resume(settings: GivenSettings, recipe: RecipeName) -> None:
 def delete(
     settings: GivenSettings,
     recipe: RecipeName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> None:
-    """Delete a recipe's schedule. Its runs stay."""
+    """Delete a recipe's schedule. Its runs are kept."""
     from pipelines.cloud import schedules
 
     connection = settings.connect()

@@ -1,4 +1,4 @@
-"""`serve`: the champion of this machine, by the server of the serving image."""
+"""The command `serve`: serve the champion on this machine, by the serving image's server."""
 
 import os
 import sys
@@ -17,25 +17,25 @@ from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 def serve(
     recipe: RecipeName,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="To listen on at 127.0.0.1; 0: any free one.")
+        int, typer.Option(min=0, max=65_535, help="Port of 127.0.0.1; 0: any free port.")
     ] = PORT,
     log: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Append what is asked, for `monitor`; 64 MB at most. Of models of tables.",
+            help="Append requests to a file for `monitor`, up to 64 MB; for models of tables.",
             show_default=False,
         ),
     ] = None,
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Serve the champion of a recipe on this machine, as the serving image does, until Ctrl-C."""
+    """Serve a recipe's champion on this machine, as the serving image does, until Ctrl-C."""
     if log is not None:
         check_rows(recipe, "--log")
     directory = runs_directory or RUNS
     version = local_registry.champion(recipe, model_name, directory)
-    say(f"loading {version.name}; Ctrl-C ends it")
+    say(f"loading {version.name}; Ctrl-C ends the server")
     environment = {
         **of_component(),
         "AIP_STORAGE_URI": version.artifact_uri,
@@ -44,5 +44,5 @@ def serve(
         LOG_VARIABLE: log or "",
     }
     sys.stdout.flush()
-    # In place of this process: the server gets its signals, and there is no child to outlive it.
+    # Replace this process: the server gets its signals, and no child can outlive it.
     os.execve(sys.executable, [sys.executable, "-m", "trainer.serving"], environment)  # noqa: S606

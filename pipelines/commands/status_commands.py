@@ -1,4 +1,4 @@
-"""Commands that look at Google Cloud: doctor, status, cancel, logs."""
+"""The commands `doctor`, `status`, `cancel` and `logs`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,8 +24,8 @@ from trainer.machines.price import machines_in
 if TYPE_CHECKING:
     from pipelines.cloud.connection import Connection
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="As `runs` lists them.")]
-_LATEST = "As `runs` lists them; latest: the one that was started last on this machine"
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="One that `runs` lists.")]
+_LATEST = "One that `runs` lists; latest: the last one started on this machine"
 
 
 @with_settings
@@ -33,13 +33,13 @@ def status(
     settings: GivenSettings,
     run: Annotated[
         str,
-        typer.Argument(metavar="[RUN]", help=f"{_LATEST}; default: list them."),
+        typer.Argument(metavar="[RUN]", help=f"{_LATEST}; default: list all."),
     ] = "",
     recipe: Recipe = None,
     rate: Rates = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """List the runs, or show one: its tasks, its training job, what it cost on Vertex AI."""
+    """List the runs, or show one: its tasks, its training job and its cost on Vertex AI."""
     from pipelines.machines import cost
 
     rates = cost.parse_rates(rate or [])
@@ -82,9 +82,9 @@ def status(
 
 @with_settings
 def cancel(settings: GivenSettings, run: RunName) -> None:
-    """Cancel a run; its training job is ended with it."""
+    """Cancel a run and its training job."""
     if run_history.is_here(RUNS, run):
-        raise InputError(f"{run} is a run on this machine; end it by Ctrl-C where it was started")
+        raise InputError(f"{run} is a run on this machine; press Ctrl-C where it was started")
     from pipelines.cloud import runs
 
     runs.cancel(_connected(run, settings, RUNS), run)
@@ -98,14 +98,14 @@ def logs(
     replica: Annotated[
         str | None,
         typer.Option(
-            help="Of this one alone, such as workerpool1-0; all: of every one; default: the one "
+            help="Only this replica, such as workerpool1-0; all: every replica; default: the one "
             "that failed."
         ),
     ] = None,
-    lines: Annotated[int, typer.Option(min=1, max=1000, help="How many, the last ones.")] = 50,
+    lines: Annotated[int, typer.Option(min=1, max=1000, help="Number of last lines.")] = 50,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Show a run's log lines: those of the replica that failed, or of the training job."""
+    """Show log lines of a run: those of the replica that failed, or of the training job."""
     from pipelines.cloud import cloud_logging as reading
     from pipelines.cloud import runs
 
@@ -126,11 +126,11 @@ def logs(
 def doctor(
     settings: GivenSettings,
     recipe: Annotated[
-        str, typer.Argument(metavar="[RECIPE]", help="Check the quota for its machines, too.")
+        str, typer.Argument(metavar="[RECIPE]", help="Also check the quota for its machines.")
     ] = "",
     set_: SetOptions = None,
 ) -> int:
-    """Check that all is ready for runs on Vertex AI, and say how to mend what is not."""
+    """Check whether the project is ready for runs on Vertex AI, and show how to fix it if not."""
     from pipelines import recipe as recipes
     from pipelines.cloud import doctor as examination
 
@@ -145,14 +145,14 @@ def doctor(
     worst = 0
     for finding in examination.examine(settings.connect(), parameters):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
-        mend = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
-        say(f"{mark} {finding.what}{mend}")
+        remedy = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
+        say(f"{mark} {finding.what}{remedy}")
         worst = max(worst, 1 if finding.ok is False else 0)
     return worst
 
 
 def _connected(run: str, settings: GivenSettings, folder: Path) -> "Connection":
-    """Connect to the project on whose Vertex AI a run is that is not here."""
+    """Connect to the project of a run on Vertex AI; raise InputError if no project is set."""
     own = settings()
     if not own.project:
         raise InputError(

@@ -1,4 +1,4 @@
-"""`tensorboard`: the curves of runs on this machine, in the TensorBoard that is installed."""
+"""The command `tensorboard`: learning curves of runs on this machine, in TensorBoard."""
 
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.report.formats import count
 
-# Its own switch to do without TensorFlow, which takes seconds to import and says much of GPUs.
+# TensorBoard's own switch to run without TensorFlow, which takes seconds to import and logs a lot.
 _PROGRAM = """
 import sys, types
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
@@ -33,7 +33,7 @@ def tensorboard(
         list[str] | None,
         typer.Argument(
             metavar="[RECIPE|RUN...]",
-            help="Show these runs, or those of these recipes; default: all of this machine.",
+            help="Show these runs, or the runs of these recipes; default: all on this machine.",
         ),
     ] = None,
     runs_directory: RunsDirectory = None,
@@ -42,10 +42,10 @@ def tensorboard(
     runs = _chosen(runs_directory or RUNS, names or [])
     with tempfile.TemporaryDirectory(prefix="tensorboard-") as folder, Guardian() as guardian:
         guardian.after_death(["rm", "-rf", folder])
-        # A tree of links, as TensorBoard advises: the runs' own folders have links to each other.
+        # A tree of symlinks, as TensorBoard advises: the runs' folders link to each other.
         for run in runs:
             pathlib.Path(folder, run.name).symlink_to(pathlib.Path(run.training, "logs").resolve())
-        say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends it")
+        say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends TensorBoard")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-c", _PROGRAM),
@@ -66,7 +66,7 @@ def tensorboard(
 
 
 def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
-    """Return the runs that are meant and have logs, each once."""
+    """Return the named runs that have logs, each once; raise InputError if there are none."""
     found: dict[str, PastRun] = {}
     for name in names:
         if run_history.is_here(folder, name):
@@ -83,5 +83,5 @@ def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:
         elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""
-        raise InputError(f"no run of the folder {folder} has TensorBoard logs{elsewhere} yet")
+        raise InputError(f"no run in the folder {folder} has TensorBoard logs{elsewhere} yet")
     return logged

@@ -87,7 +87,7 @@ def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch
         service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
         code, shown = promote("--rollback", *flags)
         assert code == 1
-        assert shown.startswith("error: speaking to the Model Registry about 'digits': 403")
+        assert shown.startswith("error: calling the Model Registry for 'digits': 403")
         assert shown.count("\n") == 1
 
 

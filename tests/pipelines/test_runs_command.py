@@ -130,10 +130,10 @@ def test_mistakes_about_runs_are_one_line(refused):
         "mnist-1 is a run of 'mnist', not of 'digits'": "run digits mnist-1 --local --resume",
         "there is no run of 'flowers' in the folder": "run flowers --local --resume",
         "--set can't be given with --resume": "run mnist --local --resume --set epochs=3",
-        "digits-1 is a run on this machine; end it by Ctrl-C": "cancel digits-1",
-        "only --runs-directory can be given": "run mnist --local --resume --name x",
-        "or add --resume to go on with a run": "run mnist mnist-1 --local",
-        "'batch_size=8' was given beside 'mnist'; write --set before each parameter": (
+        "digits-1 is a run on this machine; press Ctrl-C": "cancel digits-1",
+        "takes no option but --runs-directory": "run mnist --local --resume --name x",
+        "or add --resume to resume a run": "run mnist mnist-1 --local",
+        "'batch_size=8' was given after 'mnist'; write --set before each parameter": (
             "run mnist --local --set epochs=1 batch_size=8"
         ),
     }

@@ -81,7 +81,7 @@ def served(recipe, *arguments):
         text=True,
     )
     try:
-        assert process.stdout.readline() == f"loading {recipe}@1; Ctrl-C ends it\n"
+        assert process.stdout.readline() == f"loading {recipe}@1; Ctrl-C ends the server\n"
         yield process, process.stdout.readline().split()[-1]
     finally:
         process.kill()
@@ -200,8 +200,8 @@ def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_
     assert line.startswith("2,400 rows since the training of trips@1 have drifted: payment 0.")
     for arguments, words in (
         (["monitor", "trips", "none.jsonl"], "'none.jsonl' can't be read (No such file or direc"),
-        (["monitor", "digits", "asked.jsonl"], "monitor is for models of tables, and digits is"),
-        (["serve", "digits", "--log", "a"], "--log is for models of tables, and digits is one of"),
+        (["monitor", "digits", "asked.jsonl"], "monitor is for models of tables, but digits is"),
+        (["serve", "digits", "--log", "a"], "--log is for models of tables, but digits is a"),
     ):
         assert words in refused(*arguments)
 
@@ -220,7 +220,10 @@ def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_
         (["predict", "digits", "a.png", "--endpoint", "a b"], "neither a URL, such as"),
         (["predict", "digits", "a.png", "--endpoint", ""], "--endpoint '' is empty"),
         (["predict", "digits", "a.png", "--endpoint", "7"], "no project: give --project, set GOOG"),
-        (["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"], "leave out the o"),
+        (
+            ["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"],
+            "leave out --model-name",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
@@ -237,7 +240,7 @@ def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
         ("a.jsonl", b"\n{", "a.jsonl:2 is not JSON ("),
         ("b.jsonl", b"[[1]]\n", "b.jsonl:1 has pixels of shape [1, 1]; the model takes [8, 8, 1]"),
         ("c.jsonl", b"\xff", "'c.jsonl' is not UTF-8"),
-        ("d.jsonl", b"\n", "d.jsonl: there is no instance in them"),
+        ("d.jsonl", b"\n", "d.jsonl: no instances found; give"),
     ],
 )
 def test_a_file_that_can_not_be_used_is_named(refused, champion, tmp_path, name, content, words):

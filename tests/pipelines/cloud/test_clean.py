@@ -89,8 +89,8 @@ def test_a_dry_run_and_a_no_delete_nothing(vertex, command, run, bucket, monkeyp
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     code, _, err = command("clean", "--older-than", "30d")
     assert code == 2
-    assert err.endswith("error: nobody answers here, so nothing was deleted; give --yes to delete "
-                        "without being asked\n")  # fmt: skip
+    assert err.endswith("error: there is no terminal to answer on, so nothing was deleted; add "
+                        "--yes to delete without a question\n")  # fmt: skip
     assert deletions(vertex) == []
     assert list(vertex.pipeline_jobs) == ["old"]
     assert bucket

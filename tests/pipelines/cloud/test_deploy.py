@@ -65,7 +65,7 @@ def test_versions_are_deployed_shifted_rolled_back_and_undeployed(vertex, deploy
     assert deploy("--traffic", "100")[0] == 0
     assert traffic(vertex) == {"2": 100}
     code, shown = deploy("--rollback")
-    assert code == 0 and "digits@1 has all of the traffic" in shown
+    assert code == 0 and "digits@1 has all traffic" in shown
     assert traffic(vertex) == {"1": 100}
     assert deploy("--traffic", "100")[0] == 0
 
@@ -76,7 +76,7 @@ def test_versions_are_deployed_shifted_rolled_back_and_undeployed(vertex, deploy
     assert [one.id for one in vertex.endpoints["digits"].deployed_models] == ["2", "3"]
 
     code, shown = deploy("--undeploy")
-    assert code == 0 and "billed no more" in shown
+    assert code == 0 and "is no longer served or billed" in shown
     assert not vertex.endpoints["digits"].deployed_models
     assert not traffic(vertex)
 

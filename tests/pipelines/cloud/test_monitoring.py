@@ -133,7 +133,7 @@ def test_a_further_version_is_monitored_too_and_nothing_is_left(vertex, command,
 
 def test_what_can_not_be_monitored_is_one_line(vertex, refused, bucket, trips):
     trips("csv:gs://data/trips")
-    assert "--monitor is for models of tables, and digits is one" in refused(
+    assert "--monitor is for models of tables, but digits is a" in refused(
         "deploy", "digits", "--monitor"
     )
     assert "digits has no endpoint in projects/my-project/" in refused(

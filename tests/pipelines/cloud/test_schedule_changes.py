@@ -63,7 +63,7 @@ def test_what_no_update_takes_away_goes_with_a_new_schedule(vertex, apply, decla
     declared(line, "")
     out, schedule = apply()
     assert out.startswith(f"recreated ({field}): {schedule.name}\n")
-    assert "a new one, which counts its runs from 0, replaces it" in out
+    assert "a new one, which counts runs from 0, replaces it" in out
     assert schedule.name != before
     assert field == "start_time" or not getattr(schedule, field)
     assert apply()[0].startswith("unchanged")
