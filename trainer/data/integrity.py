@@ -49,7 +49,7 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
 
 
 def shard_problem(uri: str, shard: Shard) -> str:
-    """Return what is wrong with a shard's file; empty if nothing is."""
+    """Return what is wrong with a shard's file, or an empty text; raise as `storage.read`."""
     try:
         size = storage.size(uri)
         if size != shard.bytes and not isinstance(shard, PartialShard):

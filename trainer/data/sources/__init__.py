@@ -188,6 +188,9 @@ class ImageSource(SourceKind):
         Args:
             mapped: applies a function to items one by one, maybe in other processes or on other
                 machines; yield what it returns unchanged.
+
+        Raises:
+            InputError: the source can't be read, or a class has no examples.
         """
         raise NotImplementedError
 

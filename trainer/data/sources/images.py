@@ -80,11 +80,15 @@ class ImageFolder(ImageSource):
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """List every file under the folder, sorted by path; digest those without an MD5."""
+        """List every file under the folder, sorted by path; digest those without an MD5.
+
+        Raises:
+            InputError: the folder can't be listed, or a class has no file.
+        """
         return mapped(self._listed, self._files())
 
     def fetch(self, reference: Reference) -> bytes:
-        """Return the content of a file."""
+        """Return the content of a file; raise as `storage.read`."""
         return storage.read(join(self.location, reference.key))
 
     def digest(self, fetched: bytes) -> bytes:

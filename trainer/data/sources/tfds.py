@@ -65,7 +65,11 @@ class PreparedDataset(ImageSource):
         return info.full_name, str(info.data_dir)
 
     def examples(self, _: Any = map, /) -> Iterator[Example | Rejection]:
-        """Read every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`."""
+        """Read every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`.
+
+        Raises:
+            InputError: a file is missing or damaged.
+        """
         from trainer.data.write import records
 
         for index, (path, split) in enumerate(self._files):

@@ -46,7 +46,11 @@ class TableKind(SourceKind):
         return Table(cls(place, schema), schema, options)
 
     def blocks(self, file: int) -> Iterator[Any]:
-        """Yield the blocks, for `read`, of the file with this index, which is their `file`."""
+        """Yield the blocks, for `read`, of the file with this index, which is their `file`.
+
+        Raises:
+            InputError: the file can't be read.
+        """
         raise NotImplementedError
 
     def read(self, block: Any) -> Rows:

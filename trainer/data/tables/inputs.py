@@ -106,7 +106,7 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 
 
 def categories(dataset: Dataset) -> list[Category]:
-    """Return the categories in the order of `ids`."""
+    """Return the categories in the order of `ids`; raise InputError as `columns_of`."""
     sizes = {column.name: _size(column) for column in columns_of(dataset)}
     found = [
         Category(column.name, sizes[column.name], column.settings["embedding"], crossed=False)
@@ -127,7 +127,7 @@ def crosses_of(dataset: Dataset) -> list[Feature]:
 
 
 def number_count(dataset: Dataset) -> int:
-    """Return the width of `numbers`."""
+    """Return the width of `numbers`; raise InputError as `columns_of`."""
     return 2 * sum(column.kind == "numeric" for column in columns_of(dataset))
 
 

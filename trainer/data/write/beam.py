@@ -39,7 +39,7 @@ LOCAL_SECONDS = 0.1
 WORKERS = 1
 """Beam's workers on this machine: starting more takes longer than a local run."""
 LINE_SECONDS = 1.0
-"""Least seconds between two lines about shards."""
+"""Minimum seconds between two lines about shards."""
 
 
 class BeamEngine:

@@ -25,11 +25,11 @@ SHARD_MULTIPLE = 8
 whole files each."""
 
 PARALLEL_SHARDS = 16
-"""A split with fewer full shards is cut finer, so that all cores have work."""
+"""A split with fewer full shards than this is cut finer, so that all cores have work."""
 
 LEAST_SHARD_BYTES = 256 * 10**3
 LEAST_SHARD_EXAMPLES = 16
-"""A split is not cut finer into smaller shards than these."""
+"""The least content of shards into which a split is cut finer."""
 
 
 class Layout:

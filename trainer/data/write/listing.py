@@ -38,7 +38,7 @@ def listed(
     Args:
         lines: advanced by each example and rejection.
         count: 0 or 1 starts no process.
-        pays_seconds: the least seconds of work for which several processes pay off.
+        pays_seconds: seconds of work from which several processes pay off.
     """
     # Next to remote reads, 0.3 s are negligible.
     early = count > 1 and not storage.is_remote(source.location)
