@@ -38,7 +38,7 @@ def smooth(size: tuple[int, int], cells: int = 7) -> Image.Image:
 
 
 def noise(size: tuple[int, int]) -> Image.Image:
-    """A picture in which no pixel tells anything of its neighbors."""
+    """Return a picture in which no pixel depends on its neighbors."""
     random = np.random.default_rng(sum(size))
     return Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
 

@@ -1,4 +1,4 @@
-"""Serialized tf.Examples to what a model takes: one by one, or as a data set of batches."""
+"""Decode serialized tf.Examples to a model's inputs: tensors, or data sets of batches."""
 
 import dataclasses
 import functools
@@ -13,16 +13,16 @@ from trainer.data.tables.inputs import Encoder, parse_columns
 _PIECE = 32
 """Most JPEGs that one call decodes."""
 plain = tf.autograph.experimental.do_not_convert
-"""Decorates functions of tensors without Python's if and for: to convert each takes 50 ms."""
+"""Decorator of functions of tensors without Python's if and for: converting each takes 50 ms."""
 
 
 def decoded(
     serialized: tf.data.Dataset, dataset: Dataset, *, size: int, parts: int
 ) -> tf.data.Dataset:
-    """Cuts a worker's batches into `parts` of `size` examples, decodes them and reads ahead.
+    """Cut a worker's batches into `parts` of `size` examples, decode them and read ahead.
 
-    JPEGs are decoded in pieces of a batch: in one by one, the data set's own work for each example
-    costs a sixth of the time; in whole batches, cores wait for each other.
+    JPEGs are decoded in pieces of a batch: one by one, the data set's overhead per example takes a
+    sixth of the time; in whole batches, cores wait for each other.
 
     Args:
         serialized: of (tf.Examples, string [parts * size]; weights, float32 of that shape).
@@ -47,7 +47,7 @@ def decoded(
 
 
 def _piece(dataset: Dataset, size: int) -> int:
-    """Return how many of `size` examples one call decodes; it divides `size`."""
+    """Return the number of examples that one call decodes, a divisor of `size`."""
     if dataset.is_table or dataset.feature("image").encoding != "jpeg":
         return size
     return max(piece for piece in range(1, _PIECE + 1) if size % piece == 0)
@@ -59,10 +59,10 @@ def _joined(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
 
 
 def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
-    """Serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
+    """Decode serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
 
-    Inputs are images, uint8 [n, height, width, channels], or of a table what
-    `trainer.data.tables.inputs.Encoder` makes of its columns.
+    Inputs are images, uint8 [n, height, width, channels], or a table's columns as encoded by
+    `trainer.data.tables.inputs.Encoder`.
     """
     if dataset.is_table:
         return _table_parser(_Features(dataset, repr(dataset.features)))(serialized)
@@ -79,7 +79,7 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class _Features:
-    """A data set to which another one is equal that has the same features."""
+    """A data set that equals any other with the same features."""
 
     dataset: Dataset = dataclasses.field(compare=False)
     features: str
@@ -87,7 +87,7 @@ class _Features:
 
 @functools.lru_cache(maxsize=8)
 def _table_parser(described: _Features) -> Any:
-    """`parse` of a table, traced once: many columns are many operations, anew each epoch."""
+    """Return `parse` of a table, traced once: each epoch would trace its many operations again."""
     dataset = described.dataset
     encode = Encoder(dataset)
 
@@ -100,7 +100,7 @@ def _table_parser(described: _Features) -> Any:
 
 
 def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
-    """Stored image bytes (string [n]) to uint8 [n, height, width, channels]."""
+    """Decode stored image bytes (string [n]) to uint8 [n, height, width, channels]."""
     if image.encoding == "raw":
         size = int(np.prod(image.shape))
         flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)

@@ -1,8 +1,8 @@
-"""Records to batches: the same global batches whatever the number of workers.
+"""Read records as batches: the same global batches for any number of workers.
 
-The order of examples is fixed by seed and epoch, not by who reads them. A split is cut
-into lanes, runs of records of equal length (to one). A global batch takes examples from
-the lanes in turn, and each worker reads a block of neighboring lanes:
+The order of examples depends on seed and epoch, not on the workers. A split is cut into
+lanes, runs of records whose lengths differ by one at most. A global batch takes examples
+from the lanes in turn, and each worker reads a block of neighboring lanes:
 
     lane 0   0  4  8 ...  \\ worker 0
     lane 1   1  5  9 ...  /
@@ -10,7 +10,7 @@ the lanes in turn, and each worker reads a block of neighboring lanes:
     lane 3   3  7 11 ...  /
 
 so that every example is read once an epoch, by one worker, for any number of shards.
-Where the number of shards is a multiple of the lanes, as the writer arranges it, a worker
+If the number of shards is a multiple of the lanes, as the writer arranges it, a worker
 opens only its own files. The last batch of an epoch is filled up to full size with
 examples of weight 0: shapes stay static, and no replica is left without a batch.
 
@@ -31,7 +31,8 @@ from trainer.data.read.decoding import decoded, plain
 from trainer.data.schema import Dataset
 
 LANES = 8
-"""Lanes wanted; with batch sizes a multiple of 8, the order is one for 1, 2, 4 or 8 workers."""
+"""Lanes, if possible; with batch sizes that are multiples of 8, the order is the same for 1, 2, 4
+or 8 workers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,11 @@ class InputShare:
 
     Attributes:
         batch_size: examples of a global batch.
-        worker, workers: index of this worker, and how many there are.
+        worker, workers: index of this worker, and number of workers.
         local_replicas: devices of this worker; each gets an equal part of its batch.
+
+    Raises:
+        InputError: the replicas can't share a global batch equally.
     """
 
     batch_size: int
@@ -66,7 +70,7 @@ class InputShare:
 
 
 def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
-    """Global batches of an epoch, the partial last one included."""
+    """Return the number of global batches in an epoch, including a partial last one."""
     return math.ceil(dataset.splits[split].examples / batch_size)
 
 
@@ -82,13 +86,16 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Return this worker's batches of one epoch (from 0), in the order of seed and epoch.
 
-    Starts at step `first_step` with the very batches that a run from the beginning would
-    have there; what is skipped is read, not decoded.
+    Starts at step `first_step` with the same batches that a run from the beginning would
+    have there; skipped examples are read, but not decoded.
 
     Returns:
         A dataset of (inputs, labels, weights) per replica: inputs and labels as
-        `decoding.parse` gives them, weights float32 [replica_batch_size] (0: padding).
+        `decoding.parse` returns them, weights float32 [replica_batch_size] (0: padding).
         Successive elements belong to successive local replicas.
+
+    Raises:
+        InputError: a shard is missing or damaged.
     """
     content = dataset.splits[split]
     lanes = share.lanes // share.workers
@@ -99,7 +106,10 @@ def training_batches(
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
-    """Return this worker's batches of one pass over `split` in stored order, as in training."""
+    """Return this worker's batches of one pass over `split`, in stored order.
+
+    Returns and raises as `training_batches`.
+    """
     return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
@@ -110,7 +120,7 @@ def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Order:
-    """The order of an epoch: what it hangs on, and examples in a lane's shuffle buffer."""
+    """The order of an epoch: its seed, its number, and examples in a lane's shuffle buffer."""
 
     seed: int
     epoch: int
@@ -153,7 +163,7 @@ def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.da
     Lanes are data, so that their pipeline is traced once, not once a lane.
     """
     longest = max(len(found) for found in lanes.values())
-    # Of equal lengths, so that they are rows of tensors; nothing is taken of the last ones.
+    # Padded to equal lengths, so that they are rows of tensors; nothing is read of the padding.
     files, spans, orders = [], [], []
     for lane, found in lanes.items():
         generator = np.random.default_rng([order.seed, order.epoch, lane] if order else 0)
@@ -206,7 +216,7 @@ def _serialized_batches(
 
 
 def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fills a batch (string [n <= size]) up by its own examples, at weight 0."""
+    """Fill up a batch (string [n <= size]) with its own examples, at weight 0."""
     present = tf.shape(batch)[0]
     position = tf.range(size)
     weights = tf.cast(position < present, tf.float32)

@@ -1,9 +1,9 @@
-"""Records to batches without end, for workers that keep no step with each other.
+"""Read records as endless batches, for workers that run asynchronously.
 
-A worker of a parameter server reads every shard, in an order of its own, and starts over
-when it is through: were the shards shared out, a worker that is gone for good would take
-its share out of the training. So an epoch, the number of steps that it takes to see as
-many examples as there are, sees most of them once, some twice and some not at all.
+A worker of a parameter server reads every shard, in an order of its own, and starts over at
+the end: if each worker read only some of the shards, a lost worker's examples would be
+missing from the training. So an epoch, the number of steps that it takes to read as many
+examples as there are, reads most of them once, some twice and some never.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from trainer.data.read.decoding import decoded
 from trainer.data.schema import Dataset
 
 FILES_AT_ONCE = 4
-"""Shards that examples are taken from in turn: more mix better, and cost open files."""
+"""Shards from which examples are taken in turn: more mix better, but need more open files."""
 
 
 def endless_batches(
@@ -25,14 +25,14 @@ def endless_batches(
     shuffle_megabytes: float,
     split: str = "train",
 ) -> tf.data.Dataset:
-    """Full batches of `split` (it has an example, its shards are checked), shuffled each pass.
+    """Return full batches of `split`, which has examples and checked shards, shuffled each pass.
 
     Args:
-        seed: of the order, int64 []; may be known only where the graph runs.
+        seed: of the order, int64 []; may be known only when the graph runs.
         shuffle_megabytes: of serialized records in the shuffle buffer (10^6 bytes).
 
     Returns:
-        A dataset without end of (inputs, labels, weights); the weights are all 1.
+        An endless dataset of (inputs, labels, weights); the weights are all 1.
     """
     content = dataset.splits[split]
     shards = [shard for shard in content.shards if shard.examples]

@@ -1,6 +1,6 @@
-"""Image files to pixels of one size, and pixels to what lies in a record.
+"""Convert image files to pixels of one size, and pixels to the bytes of a record.
 
-What is done with unusual images:
+Unusual images:
 
 | image | becomes |
 |---|---|
@@ -12,8 +12,8 @@ What is done with unusual images:
 | numbers of 32 bits a pixel, whose range is unknown | Rejected |
 | over MAX_PIXELS, MAX_SIDE, truncated, damaged, other formats | Rejected |
 
-Formats go by content, whatever the file is called. Resizing (resizing.py) ignores the aspect
-ratio; every method but `nearest` averages when it shrinks, `bilinear` by powers of 2 alone.
+The content determines the format, not the file name. Resizing (resizing.py) ignores the aspect
+ratio; every method but `nearest` averages when it shrinks, `bilinear` only by powers of 2.
 """
 
 import dataclasses
@@ -37,12 +37,12 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 MAX_PIXELS = 89_478_485
-"""Pillow's own bound against decompression bombs: 256 MiB as RGB."""
+"""Pillow's own limit against decompression bombs: 256 MiB as RGB."""
 MAX_SIDE = 65_535
-"""JPEG's own bound, in pixels: an image of one column takes Pillow 20 bytes a row besides."""
+"""JPEG's own limit, in pixels. Even of a narrow image, Pillow takes 20 bytes more per row."""
 
 _MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")
-"""In a JPEG's pixels; one that restarts decoding is none."""
+"""A marker in a JPEG's pixels, except those that restart decoding."""
 _END = b"\xff\xd9"
 _ORIENTATION_TAG = 0x0112
 _TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
@@ -56,7 +56,7 @@ _UPRIGHT = {
     7: _TURN.TRANSVERSE,
     8: _TURN.ROTATE_90,
 }
-"""EXIF 2.3, table "Orientation": what turns each value upright."""
+"""EXIF 2.3, table "Orientation": the turn that makes an image with each value upright."""
 
 
 class RejectedError(Exception):
@@ -100,7 +100,7 @@ class PixelFormat:
 
         Raises:
             RejectedError: not an image, damaged, or too large.
-            MemoryError: there is too little of it.
+            MemoryError: too little memory is left.
         """
         if not data:
             raise RejectedError("empty file")
@@ -116,7 +116,7 @@ class PixelFormat:
             raise RejectedError(f"not a {FORMAT_NAMES} image") from None
         except Image.DecompressionBombError:
             raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
-        # Whatever hostile bytes make a decoder raise (OSError, SyntaxError, struct.error, ...).
+        # Hostile bytes can make a decoder raise anything: OSError, SyntaxError, struct.error, ...
         except Exception as error:
             if isinstance(error, MemoryError) or _is_out_of_memory(error, data):
                 raise MemoryError from None  # Of this machine: records must not depend on it.
@@ -132,7 +132,7 @@ class PixelFormat:
         return resized if image.mode == mode else np.dstack([resized] * 3)
 
     def encode(self, pixels: np.ndarray) -> bytes:
-        """Return what lies in the record: a JPEG, or raw row-major uint8 [size, size, channels]."""
+        """Return the record's bytes: a JPEG, or raw row-major uint8 [size, size, channels]."""
         if self.encoding == "raw":
             return pixels.tobytes()
         cv2 = resizing.opencv()
@@ -142,11 +142,11 @@ class PixelFormat:
         return jpeg.tobytes()
 
     def read(self, data: bytes, key: str, variants: int) -> list[Values]:
-        """Return features of an image file, as `values` gives them.
+        """Return features of an image file, as `values` does.
 
         Raises:
             RejectedError: as `decode`.
-            InputError: there is too little memory, which says nothing of the image.
+            InputError: there is too little memory; the image may be all right.
         """
         try:
             return self.values(self.decode(data), key, variants)
@@ -157,7 +157,7 @@ class PixelFormat:
             ) from None
 
     def values(self, pixels: np.ndarray, key: str, variants: int) -> list[Values]:
-        """Return features of what `decode` or `resize` gave, and of its copies."""
+        """Return features of pixels from `decode` or `resize`, and of their copies."""
         images = [pixels, *augmented(pixels, key, variants, self.operations)]
         return [{self.feature.name: self.encode(one)} for one in images]
 
@@ -180,7 +180,7 @@ class PixelFormat:
         return pixels if turn is None else _turned(pixels, turn)
 
     def _sampled_jpeg(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
-        """Return what `resize` makes of most JPEGs, in two thirds of the time; None of others."""
+        """Return the result of `resize` for most JPEGs, in two thirds of the time; else None."""
         if (
             self.resize_method != "bilinear"
             or image.mode not in ("L", "RGB")
@@ -196,7 +196,7 @@ class PixelFormat:
         if (scale := image.decoderconfig[0]) > 1:
             flags |= 8 * scale  # IMREAD_REDUCED_GRAYSCALE_2, 4 or 8.
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-        # None: damaged, or no memory is left; Pillow tells which.
+        # None: damaged, or no memory is left; Pillow's error then shows which.
         return None if pixels is None else resizing.sampled(pixels, self._target)
 
 
@@ -205,7 +205,7 @@ def _check_size(image: Image.Image) -> None:
         raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
     tags = getattr(image, "tag_v2", {})
     tile = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
-    if tile[0] * tile[1] > MAX_PIXELS:  # Each is unpacked as a whole, however small the image.
+    if tile[0] * tile[1] > MAX_PIXELS:  # A tile is unpacked as a whole, however small the image.
         raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
     if max(image.size) > MAX_SIDE:
         raise RejectedError(
@@ -214,7 +214,7 @@ def _check_size(image: Image.Image) -> None:
 
 
 def _is_out_of_memory(error: Exception, data: bytes) -> bool:
-    """Recognize Pillow's code for it, which of a TIFF file also means that its sizes are wrong."""
+    """Return whether Pillow ran out of memory; for TIFF, its code also means wrong sizes."""
     return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
 
 
@@ -246,7 +246,7 @@ def _opaque(image: Image.Image) -> Image.Image:
 def augmented(
     pixels: np.ndarray, key: str, variants: int, operations: Sequence[str]
 ) -> list[np.ndarray]:
-    """Turned and flipped copies of a square image: the same for the same key, never the original.
+    """Return turned and flipped copies of a square image: the same for a key, never the original.
 
     A key's copies differ from each other as long as `operations` allow: flips along one
     axis give one, quarter turns three, both together all seven symmetries of the square.
@@ -263,7 +263,7 @@ def _turned(pixels: np.ndarray, turn: Image.Transpose) -> np.ndarray:
 
 
 def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
-    """Return what `operations` can make of a square, repeated and combined, save the identity."""
+    """Return the symmetries that `operations`, repeated and combined, give, but the identity."""
     horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
     if "quarter_turn" in operations:
         if horizontal or vertical:

@@ -1,10 +1,10 @@
 """Resize images on a CPU. trainer/training/export.py does the same in a SavedModel's graph.
 
-Bilinear resizing goes as a GPU samples a texture with mipmaps: means of 2x2 pixels halve the
-image (`halvings`), and four neighboring pixels make each pixel of the rest, as
-`tf.image.resize(..., antialias=False)` does. To filter by the very factor, as Pillow does,
-takes five times as long. The other methods are Pillow's; all but `nearest` filter when they
-shrink, as `tf.image.resize(..., antialias=True)` does.
+Bilinear resizing works as a GPU samples a texture with mipmaps: means of 2x2 pixels halve the
+image (`halvings`), and each pixel of the result is interpolated from four neighbors, as
+`tf.image.resize(..., antialias=False)` does. Filtering by the exact factor, as Pillow does, takes
+five times as long. The other methods are Pillow's; all but `nearest` filter when they shrink, as
+`tf.image.resize(..., antialias=True)` does.
 """
 
 import functools
@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 ALONE = 3
-"""An axis is halved alone, where the other is short already, from this factor on: between 2 and
-3, bilinear sampling passes over a third of the pixels at most, and to halve costs more."""
+"""The least factor by which an axis is halved alone, when the other is short enough: between 2
+and 3, bilinear sampling skips a third of the pixels at most, and halving costs more."""
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -27,10 +27,10 @@ _FILTERS = {
 
 @functools.cache
 def opencv() -> Any:
-    """Return cv2, imported by processes that write images alone."""
+    """Return cv2, which only processes that write images import."""
     import cv2
 
-    # The processes that write are parallel, an image's rows need not be.
+    # Images are written in parallel processes; the rows of one need no threads.
     cv2.setNumThreads(1)
     return cv2
 
@@ -50,10 +50,10 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarr
 
 
 def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    """Return by what each axis of `size` is divided next, 2 or 1, on the way to `target`.
+    """Return the divisor, 2 or 1, of each axis of `size` in the next step to `target`.
 
-    Both while both are at least twice as long as they shall be; then one that is still
-    `ALONE` times as long. What is divided is rounded up, as `draft` of a JPEG does, too.
+    Both axes are halved while both are at least twice as long as in `target`; then one that is
+    at least `ALONE` times as long. The result is rounded up, as `draft` of a JPEG does, too.
     """
     (width, height), (target_width, target_height) = size, target
     least = 2 if width >= 2 * target_width and height >= 2 * target_height else ALONE
@@ -61,5 +61,5 @@ def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
 
 
 def sampled(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
-    """Return pixels in the size `target`, each made of four neighbors."""
+    """Return pixels in the size `target`, each interpolated from four neighbors."""
     return opencv().resize(pixels, target)
