@@ -31,8 +31,8 @@ from trainer.data.read.decoding import decoded, plain
 from trainer.data.schema import Dataset
 
 LANES = 8
-"""Lanes, if possible; with batch sizes that are multiples of 8, the order is the same for 1, 2, 4
-or 8 workers."""
+"""Preferred number of lanes; with batch sizes that are multiples of 8, the order is the same for
+1, 2, 4 or 8 workers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_S
 def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
     """Return the serialized records of the lanes in turn, each lane shuffled by its order.
 
-    Lanes are data, so that their pipeline is traced once, not once a lane.
+    Lanes are data, so that their pipeline is traced once, not once per lane.
     """
     longest = max(len(found) for found in lanes.values())
     # Padded to equal lengths, so that they are rows of tensors; nothing is read of the padding.

@@ -56,7 +56,7 @@ _UPRIGHT = {
     7: _TURN.TRANSVERSE,
     8: _TURN.ROTATE_90,
 }
-"""EXIF 2.3, table "Orientation": the turn that makes an image with each value upright."""
+"""EXIF 2.3, table "Orientation": the turn that corrects each value."""
 
 
 class RejectedError(Exception):
