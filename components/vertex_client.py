@@ -6,12 +6,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.cloud_errors import (
-    NOT_FOUND,
-    NOT_IMPLEMENTED,
     is_retryable,
     message_of,
     status_of,
-    tolerated,
 )
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
@@ -141,14 +138,8 @@ def client_class(name: str) -> Any:
 
 
 def finish(operation: Any, retry: Any, seconds: float = OPERATION_SECONDS) -> None:
-    """Wait for a long-running operation; raise its error.
-
-    A server without operations (404 or 501) has accepted the request and reports nothing more.
-    """
-    if operation.operation.done and not operation.operation.HasField("error"):
-        return
-    with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
-        retry(operation.result)(timeout=seconds)
+    """Wait for a long-running operation; raise its error."""
+    retry(operation.result)(timeout=seconds)
 
 
 def is_loopback(endpoint: str) -> bool:

@@ -100,8 +100,11 @@ class Endpoints:
             traffic_split=split,
         )
         # Retried after a lost answer, the request conflicts with the version that it deployed.
+        operation = None
         with tolerated(CONFLICT):
-            self._finish(self.client.deploy_model(request))
+            operation = self.client.deploy_model(request)
+        if operation:
+            self._finish(operation)
         return endpoint.name
 
     @contextlib.contextmanager
@@ -171,10 +174,12 @@ class Endpoints:
         if key:
             endpoint.encryption_spec.kms_key_name = key
         # Another command may have created it meanwhile.
+        operation = None
         with tolerated(CONFLICT):
             operation = self.client.create_endpoint(
                 parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
             )
+        if operation:
             self._finish(operation)
         return self._find(endpoint_id)
 
