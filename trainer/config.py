@@ -1,4 +1,4 @@
-"""Options of training: one typed config, and the file in which replicas find it."""
+"""Training options: one typed config, and the file from which replicas read it."""
 
 import dataclasses
 import hashlib
@@ -31,9 +31,9 @@ class TrainingConfig:
     )
     warm_start: str = option(
         "",
-        help="Weights to start from: champion (of model_name in the Model Registry; where there is "
-        "none, as empty), or the URI of a model.keras or of a training job's folder; empty: "
-        "random by seed.",
+        help="Weights to start from: champion (of model_name in the Model Registry; without a "
+        "champion, same as empty), or the URI of a model.keras or of a training job's folder; "
+        "empty: random by seed.",
     )
     strategy: str = option(
         "auto",
@@ -45,8 +45,8 @@ class TrainingConfig:
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
     steps_per_epoch: int = option(
         0,
-        help="Steps in an epoch, at the end of which validation runs and history is written; 0: a "
-        "whole pass over the training split.",
+        help="Steps per epoch; each epoch ends with validation and a row of history; 0: a whole "
+        "pass over the training split.",
         minimum=0,
     )
     max_train_examples: int = option(
@@ -54,8 +54,8 @@ class TrainingConfig:
     )
     batch_size: int = option(
         64,
-        help="Global batch size: examples in a step, over all replicas together; with "
-        "strategy=parameter_server, of one worker alone.",
+        help="Global batch size: examples per step over all replicas; with "
+        "strategy=parameter_server, per worker.",
         minimum=1,
     )
     optimizer: str = option("adam", help="Optimizer of the model's weights.", choices=OPTIMIZERS)
@@ -71,7 +71,7 @@ class TrainingConfig:
         "constant", help="Learning rate schedule, after the warm-up.", choices=SCHEDULES
     )
     warmup_steps: int = option(
-        0, help="Steps in which the learning rate rises linearly from 0 to its peak.", minimum=0
+        0, help="Steps over which the learning rate rises linearly from 0 to its peak.", minimum=0
     )
     decay_rate: float = option(
         0.96,
@@ -82,7 +82,7 @@ class TrainingConfig:
     )
     decay_steps: int = option(
         1000,
-        help="Steps in which the learning rate shrinks by decay_rate, with schedule=exponential.",
+        help="Steps over which the learning rate shrinks by decay_rate, with schedule=exponential.",
         minimum=1,
     )
     wide_learning_rate: float = option(
@@ -96,38 +96,37 @@ class TrainingConfig:
     )
     plateau_patience: int = option(
         0,
-        help="Epochs without progress in monitor before the learning rate is reduced by "
+        help="Epochs without improvement in monitor before the learning rate is reduced by "
         "plateau_factor; 0: never.",
         minimum=0,
     )
     plateau_factor: float = option(
         0.1,
-        help="Factor of the learning rate after plateau_patience epochs without progress.",
+        help="Factor of the learning rate after plateau_patience epochs without improvement.",
         above=0,
         below=1,
     )
     early_stopping_patience: int = option(
         0,
-        help="Epochs without progress in monitor before training stops and the best weights are "
-        "restored; 0: never.",
+        help="Epochs without improvement in monitor before training stops and the best weights "
+        "are restored; 0: never.",
         minimum=0,
     )
     monitor: str = option(
         "loss",
-        help="Validation metric that tells progress, for early_stopping_patience and "
-        "plateau_patience.",
+        help="Validation metric that early_stopping_patience and plateau_patience watch.",
         choices=MONITORS,
     )
     fine_tune_epochs: int = option(
         0,
         help="Epochs of fine-tuning, with model=transfer: a second phase, from the best weights of "
-        "the first, in which the backbone's last layers learn too; 0: no second phase.",
+        "the first, that also trains the backbone's last layers; 0: no second phase.",
         minimum=0,
     )
     fine_tune_layers: int = option(
         30,
-        help="Layers of the backbone, counted from its end, that learn in fine-tuning; BatchNorm "
-        "never does.",
+        help="Layers of the backbone, counted from its end, that fine-tuning trains; BatchNorm "
+        "stays frozen.",
         minimum=1,
     )
     fine_tune_learning_rate: float = option(
@@ -135,13 +134,13 @@ class TrainingConfig:
     )
     fine_tune_plateau_patience: int = option(
         0,
-        help="Epochs of fine-tuning without progress before the learning rate is reduced; 0: "
+        help="Epochs of fine-tuning without improvement before the learning rate is reduced; 0: "
         "never.",
         minimum=0,
     )
     fine_tune_early_stopping_patience: int = option(
         0,
-        help="Epochs of fine-tuning without progress before training stops; 0: never.",
+        help="Epochs of fine-tuning without improvement before training stops; 0: never.",
         minimum=0,
     )
     gradient_clip_norm: float = option(
@@ -182,7 +181,7 @@ class TrainingConfig:
         self._check_effects(bool(model.takes_rows))
 
     def _check_effects(self, takes_rows: bool) -> None:
-        """Raises InputError for a value that would change nothing."""
+        """Raise InputError for a value that would have no effect."""
         if takes_rows and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
@@ -195,7 +194,7 @@ class TrainingConfig:
             )
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
-                f"weight_decay={self.weight_decay} is of adamw alone, but optimizer="
+                f"weight_decay={self.weight_decay} applies only to adamw, but optimizer="
                 f"{self.optimizer!r}; set optimizer=adamw, or weight_decay=0"
             )
         if self.warmup_steps and self.schedule == "one_cycle":
@@ -206,7 +205,7 @@ class TrainingConfig:
 
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
-    """Return the config of each phase of a run; a second one fine-tunes the backbone."""
+    """Return the config of each phase of a run; a second phase fine-tunes the backbone."""
     if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
         return [config]
     names = ("epochs", "learning_rate", "plateau_patience", "early_stopping_patience")
@@ -215,7 +214,7 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
-    """Raises InputError where `replicas` devices can't share a global batch equally."""
+    """Raise InputError if `replicas` devices can't share a global batch equally."""
     if batch_size % replicas:
         below = batch_size - batch_size % replicas
         fitting = " or ".join(str(size) for size in (below, below + replicas) if size)
@@ -225,14 +224,14 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
 
 
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
-    """Digest what decides, beside the records, which model training gives: 16 hexadecimal digits.
+    """Return a digest of all that decides the trained model except the records: 16 hex digits.
 
-    Machines are left out: they decide how fast, and what only to rounding. So is which version
-    the champion is that warm_start names: it changes with each training, the last one's too, so
-    that a scheduled run would never find that nothing has changed.
+    Machines are excluded: they change the speed, and the model only by rounding. The version of
+    the champion that warm_start names is excluded too: each training changes it, so a scheduled
+    run would never find that nothing has changed.
 
     Args:
-        image_uri: of the replicas' code; it tells one code from another as far as its name does.
+        image_uri: image of the replicas' code; a change of the code counts if this name changes.
     """
     content = json.dumps([dataclasses.asdict(config), image_uri], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -7,12 +7,12 @@
     build(Options, {"epochs": "3"})  # Options(epochs=3)
     build(Options, {"epoch": 3})     # InputError: unknown parameter 'epoch' ... 'epochs'?
 
-Values may arrive as text (a command line), as floats where integers are meant
+Values may arrive as text (from a command line), as floats instead of integers
 (KFP passes every number in a list or a struct as a double), or as JSON text for
 lists and dictionaries.
 
-Every process of a run reads options as it starts, so pydantic-core is asked directly: of pydantic
-itself, the import and a TypeAdapter a field take a tenth of a second more.
+Every process of a run reads options at startup, so this module calls pydantic-core directly:
+importing pydantic and building a TypeAdapter for each field take a tenth of a second more.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# KFP carries numbers as doubles, which hold whole numbers up to here.
+# KFP passes numbers as doubles, which represent whole numbers exactly up to this one.
 _LARGEST = 2**53
-# By pydantic's names.
+# Keys are pydantic's names.
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
 _NAMES: dict[Any, str] = {
     int: "a whole number",
@@ -66,10 +66,10 @@ def option(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Return a dataclass field that knows its help text and its admissible values.
+    """Return a dataclass field with a help text, choices and bounds.
 
-    `minimum` and `maximum` are inclusive, `above` and `below` exclusive; of a list they hold for
-    each item, as choices do. Choices and bounds are added to the help text.
+    `minimum` and `maximum` are inclusive, `above` and `below` exclusive. For a list, bounds and
+    choices apply to each item. Choices and bounds are added to the help text.
     """
     given = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
     bounds = {name: value for name, value in given.items() if value is not None}
@@ -87,7 +87,7 @@ def option(
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """Return the value that a field has when nobody sets it."""
+    """Return the default value of a field."""
     if field.default is not dataclasses.MISSING:
         return field.default
     assert field.default_factory is not dataclasses.MISSING
@@ -101,14 +101,14 @@ def type_of(cls: type, name: str) -> type:
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Return `; did you mean 'x'?` for the closest of `known`, upper and lower case being one.
+    """Return `; did you mean 'x'?` for the closest of `known`, ignoring case.
 
-    Where none is close, return `otherwise`; default: the whole list.
+    If there is no close name, return `otherwise`; default: the whole list.
     """
     known = list(known)
     lowered = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    # The last part is what such a name is called by: T4 of NVIDIA_TESLA_T4.
+    # A name may be given by one of its parts: T4 for NVIDIA_TESLA_T4.
     part = [one for one in lowered if name and name.lower() in re.split("[_-]", one)]
     if close or part:
         return f"; did you mean {lowered[(close or sorted(part, key=len))[0]]!r}?"
@@ -116,22 +116,22 @@ def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """Bring `value` to `kind`, or raise InputError naming `name`, the value and the type."""
+    """Convert `value` to `kind`, or raise InputError with `name`, the value and the type."""
     from pydantic_core import SchemaValidator
 
     return _validated(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
 
 
 def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
-    """Build dataclass `cls` from `values`, every one converted and checked.
+    """Build dataclass `cls` from `values`, converting and checking each one.
 
     Args:
-        taker: whom the values are for, in the message on an unknown name; empty: the user's
-            parameters.
+        taker: name of what takes the values, for the error on an unknown name; empty: the
+            values are parameters of the user.
 
     Raises:
-        InputError: an unknown name (the nearest known one is named), a value of the wrong
-            type, or one that is out of range.
+        InputError: a name is unknown (the message suggests the nearest one), or a value has the
+            wrong type or is out of range.
     """
     known = _fields(cls)
     checked = {}
@@ -144,25 +144,22 @@ def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") 
 
 
 def check_typed(cls: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Refuse text, or a number for a truth value, where a field of `cls` has another type.
+    """Raise InputError for text in a field of another type, or a number in a boolean field.
 
-    Unlike a command line, TOML and JSON have types: what is quoted is text.
-
-    Raises:
-        InputError: there is such a value.
+    Unlike a command line, TOML and JSON have types: a quoted value is text.
     """
     for name in _fields(cls).keys() & values.keys():
         kind, value = type_of(cls, name), values[name]  # type: ignore[arg-type]
         is_text = isinstance(value, str)
         if (is_text and kind in _TYPES) or (kind is bool and not isinstance(value, bool)):
-            found = "text" if is_text else "no truth value"
+            found = "text" if is_text else "not a boolean"
             quotes = ", without quotes" if is_text else ""
             shown = json.dumps(value, default=str)
             raise InputError(f"{name} = {shown} is {found}; give {_TYPES[kind]}{quotes}")
 
 
 def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `values` that are fields of dataclass `cls`."""
+    """Return the items of `values` that are fields of dataclass `cls`."""
     return {name: value for name, value in values.items() if name in _fields(cls)}
 
 
@@ -194,7 +191,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 @functools.cache
 def _field_validator(cls: Any, name: str) -> tuple[Any, SchemaValidator]:
-    """Return the type of a field, and what checks its values."""
+    """Return the type of a field, and its validator."""
     from pydantic_core import SchemaValidator
 
     return _hints(cls)[name], SchemaValidator(_of_field(cls, name))
@@ -206,10 +203,10 @@ def _of_field(cls: Any, name: str) -> CoreSchema:
 
 
 def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any]) -> CoreSchema:
-    """Return the conversions and checks of a type."""
+    """Return the schema that converts and checks values of a type."""
     from pydantic_core import core_schema as core
 
-    if get_origin(hint) is types.UnionType:  # with None, for a table that need not be there
+    if get_origin(hint) is types.UnionType:  # with None, for an optional table
         hint = get_args(hint)[0]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         table = functools.partial(_from_table, hint)
@@ -247,7 +244,7 @@ def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> 
         problem = error.errors(include_url=False)[0]
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
-    except InputError as error:  # of a table in it, which has named its own tables
+    except InputError as error:  # from a nested table, with the names of tables in it
         inner = str(error)
         nested = f"[{name}.{inner[1:]}" if inner.startswith("[") else f"[{name}]: {inner}"
         raise InputError(nested) from None
@@ -277,7 +274,7 @@ def _check_choice(choices: tuple[Any, ...], value: Any) -> Any:
 
 
 def _from_table(cls: Callable[..., Any], value: Any) -> Any:
-    """Build a dataclass from a table of TOML, whose dates become text."""
+    """Build a dataclass from a TOML table; dates become text."""
     if not isinstance(value, dict):
         raise ValueError
     dates = {name: day.isoformat() for name, day in value.items() if isinstance(day, datetime.date)}
@@ -286,7 +283,7 @@ def _from_table(cls: Callable[..., Any], value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Refuse a truth value, and read text such as 1e3 for a whole number, too."""
+    """Reject a boolean; convert text such as 1e3, for whole numbers too."""
     if isinstance(value, bool):
         raise ValueError
     is_digits = isinstance(value, str) and value.strip().lstrip("+-").isdigit()

@@ -1,9 +1,9 @@
-"""Small files under any URI, whole or not at all.
+"""Read small files under any URI, and write them atomically.
 
-In Cloud Storage an object appears, or takes an older one's place, when all of it has come: it
-is written under its name at once. A rename would be a copy and a removal there, with a moment
-between them. In a folder, /gcs/ too, what a killed process had written stays: there a file gets
-its name last.
+An object of Cloud Storage appears, or replaces an older one, when its upload is complete, so it
+is written under its final name. A rename there is a copy and a deletion, which is not atomic. In
+a folder, also under /gcs/, a killed process leaves a partial file, so a file is written under
+another name and then renamed.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ _CHUNK = 1 << 20
 
 
 def write_text(uri: str, text: str) -> None:
-    """Writes a file that appears under its name only when it is whole."""
+    """Write a file atomically."""
     if not storage.is_object(uri):
         tf.io.gfile.makedirs(uri.rpartition("/")[0])
     storage.write_whole(uri, text.encode())
 
 
 def copy_here(file: str, uri: str) -> None:
-    """Copy a file (local or any URI) to `uri`, where it appears only when it is whole."""
+    """Copy a file (local or any URI) to `uri` atomically."""
     if storage.is_object(uri):
         tf.io.gfile.copy(file, uri, overwrite=True)
         return
@@ -41,7 +41,7 @@ def copy_here(file: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def uploaded(uri: str) -> Iterator[str]:
-    """Yield the name of a local file; what is written there then appears whole at `uri`."""
+    """Yield the name of a local file, which is copied to `uri` atomically on exit."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, uri.rpartition("/")[2]))
         yield file
@@ -49,7 +49,7 @@ def uploaded(uri: str) -> Iterator[str]:
 
 
 def write_json(uri: str, content: Any) -> None:
-    """Writes `content` as JSON, indented; NaN and infinity raise ValueError."""
+    """Write `content` as indented JSON; raise ValueError for NaN and infinity."""
     write_text(uri, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -64,17 +64,17 @@ def write_csv(uri: str, rows: list[dict[str, Any]]) -> None:
 
 
 def read_text(uri: str) -> str | None:
-    """Reads a file, or None where there is none."""
+    """Return the text of a file, or None if it does not exist."""
     try:
         with tf.io.gfile.GFile(uri, "rb") as file:
-            # To its end, not to the size that it was said to have: between the two questions
-            # another process may have replaced it.
+            # Read to the end, not to the reported size: another process may replace the file
+            # in between.
             return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
     except tf.errors.NotFoundError:
         return None
 
 
 def read_json(uri: str) -> Any:
-    """Reads a JSON file, or None where there is none."""
+    """Return the content of a JSON file, or None if it does not exist."""
     text = read_text(uri)
     return None if text is None else json.loads(text)

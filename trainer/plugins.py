@@ -1,4 +1,4 @@
-"""Classes that declare themselves: found in the files of a package, without a list of names."""
+"""Find plugin classes in the files of a package, without a list of names."""
 
 import importlib
 import pkgutil
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 def declared(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
-    """Return, by the name of its file, the subclass of `base` that each file of a package defines.
+    """Return the subclass of `base` that each file of a package defines, by file name.
 
-    Packages within it hold what such classes are made of.
+    Subpackages are skipped: they hold helpers of these classes.
     """
     names = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.ispkg]
     modules = {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}
@@ -20,7 +20,7 @@ def declared(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
 
 
 def defined(module: ModuleType, base: type[T]) -> type[T] | None:
-    """Return the last class that a module itself derives from `base`; None: there is none."""
+    """Return the last subclass of `base` that a module itself defines, or None."""
     found = None
     for one in vars(module).values():
         is_derived = isinstance(one, type) and issubclass(one, base) and one is not base
@@ -30,7 +30,7 @@ def defined(module: ModuleType, base: type[T]) -> type[T] | None:
 
 
 def installed(group: str) -> dict[str, str]:
-    """Return the values, by name, of the entry points of a group in installed packages."""
-    from importlib.metadata import entry_points  # brings the e-mail parser, for a rare case
+    """Return the values of a group's entry points in installed packages, by name."""
+    from importlib.metadata import entry_points  # slow: it imports the e-mail parser
 
     return {one.name: one.value for one in entry_points(group=group)}

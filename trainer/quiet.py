@@ -1,4 +1,4 @@
-"""TensorFlow's start where SavedModels are loaded: without Keras, and without its notes."""
+"""Start TensorFlow to load SavedModels, without Keras and without its startup messages."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ _OTHER_KERAS = "TF_USE_LEGACY_KERAS"
 def import_tensorflow() -> None:
     """Import TensorFlow and let it find devices; discard what it writes to standard error.
 
-    It imports Keras, which takes 1.5 seconds and which no SavedModel needs, unless it is told to
-    use another Keras, which is not installed.
+    TensorFlow imports Keras, which takes 1.5 seconds and which SavedModels do not need, unless
+    the environment selects legacy Keras, which is not installed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     given = os.environ.get(_OTHER_KERAS)

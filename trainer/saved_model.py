@@ -1,4 +1,4 @@
-"""Load a SavedModel by its URI, or fail with an error of one line."""
+"""Load a SavedModel by its URI, or fail with a one-line error."""
 
 from typing import Any
 

@@ -2,11 +2,15 @@
 
     python -m trainer.task --dataset=URI --base_output_directory=URI --config=URI --epochs=10 ...
 
-Flags override single values of the config, as a trial of hyperparameter tuning gives them. Role
-and strategy come from TF_CONFIG, as Vertex AI sets it. Exit codes: 0 done, 2 a
-mistake of the user's (one line says which), 134 worth another try (told to stop, a peer that did
-not come back, storage that does not answer: the same command goes on from the checkpoint), 1
-anything else.
+Flags override single values of the config; trials of hyperparameter tuning pass them. The role
+and, with strategy=auto, the strategy come from TF_CONFIG, as Vertex AI sets it.
+
+Exit codes:
+    0    success
+    1    any other error
+    2    a mistake of the user, described in one line
+    134  to be retried (SIGTERM, a peer that did not come back, storage that does not answer); the
+         same command resumes from the checkpoint
 """
 
 import os
@@ -17,9 +21,9 @@ from trainer.training import rejoin
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one replica; returns its exit code."""
+    """Run one replica and return its exit code."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # A call to a peer that is gone fails when its caller wants that, instead of never:
+    # Let callers choose that a call to a lost peer fails, instead of waiting without end:
     # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:

@@ -1,4 +1,4 @@
-"""The standard library's reader of TOML, which Python 3.10 does not have yet."""
+"""The standard library's tomllib, or its backport on Python 3.10."""
 
 import sys
 

@@ -36,7 +36,7 @@ def test_accelerators_without_an_image_for_them_end_the_step_except_on_this_mach
     gpus = {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
     assert refused(planned, tmp_path, **gpus) == (
         "accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
-        "TARGET=gpu` makes; give it as gpu_image_uri\n"
+        "TARGET=gpu` builds; give it as gpu_image_uri\n"
     )
     pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **gpus)
     assert pools[0]["container_spec"]["image_uri"] == "image:gpu"

@@ -72,7 +72,10 @@ SERVERS = {"ps_count": 1, "worker_count": 1}
             {"augmentation": "model", "augmentation_operations": []},
             "augmentation='model' with augmentation_operations=[] does nothing",
         ),
-        ({"weight_decay": 0.1}, "weight_decay=0.1 is of adamw alone, but optimizer='adam'; set op"),
+        (
+            {"weight_decay": 0.1},
+            "weight_decay=0.1 applies only to adamw, but optimizer='adam'; set op",
+        ),
         ({"warmup_steps": 5, "schedule": "one_cycle"}, "'one_cycle' warms up by itself; set warm"),
         ({**SERVERS, "strategy": "parameter_server", "xla": True}, "set xla=false"),
         ({**SERVERS, "xla": True}, "xla=true can't be used with parameter servers"),

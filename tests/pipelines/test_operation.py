@@ -77,7 +77,7 @@ parameters = {epochs = 5}
         ),
         (
             "[retraining]\ncron = '* * * * *'\nallow_queueing = 1",
-            "mine.toml: [retraining]: allow_queueing = 1 is no truth value; give true or false",
+            "mine.toml: [retraining]: allow_queueing = 1 is not a boolean; give true or false",
         ),
         ("[serving]\nmax_replicas = '2'", '[serving]: max_replicas = "2" is text; give a whole n'),
         (

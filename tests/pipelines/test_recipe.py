@@ -50,7 +50,7 @@ def test_changed_values_are_checked_with_the_recipes_others():
         ("epochs = 3", 'mine.toml names no data; add source = "images:FOLDER"'),
         ('epochs = "3"', 'mine.toml: epochs = "3" is text; give a whole number, without quotes'),
         ('xla = "true"', 'mine.toml: xla = "true" is text; give true or false, without quotes'),
-        ("xla = 1", "mine.toml: xla = 1 is no truth value; give true or false"),
+        ("xla = 1", "mine.toml: xla = 1 is not a boolean; give true or false"),
         ('labels = "{}"', 'mine.toml: labels = "{}" is text; give a table, without quotes'),
         (
             'source = "digits"\n[[fallbacks]]\nworker_count = "2"',

@@ -135,7 +135,7 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
         ),
         (
             {"chief_machine_type": "n4-standard-8", "evaluator_count": 1},
-            "every replica has the same disk: take machines that share a type of it",
+            "all replicas have the same disk type; use machines that share one",
         ),
         ({"chief_machine_type": "g2-standard-4"}, "accelerator_type=NVIDIA_L4 and"),
         (

@@ -1,4 +1,4 @@
-"""Machine types, accelerators and boot disks that custom training has: machine_types.toml.
+"""Machine types, accelerators and boot disks of custom training, read from machine_types.toml.
 
 types()["n1-standard-8"].attached      # {"NVIDIA_TESLA_T4": (1, 2, 4), ...}
 check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
@@ -23,12 +23,12 @@ class MachineType:
     """A machine type.
 
     Attributes:
-        disks: boot disks that it takes, the default first.
-        accelerator: the accelerator that it comes with; empty: none.
-        count: of that accelerator.
-        attached: how many of which accelerators it may have, where it comes with none.
-        strategies: the only scheduling strategies that provide it; (): every one.
-        quota: of its vCPUs, after custom_model_training_; empty: none is documented.
+        disks: boot disks that it supports, the default first.
+        accelerator: its built-in accelerator; empty: none.
+        count: number of built-in accelerators.
+        attached: numbers of accelerators that can be attached, by accelerator.
+        strategies: scheduling strategies that provide it; (): all.
+        quota: of its vCPUs, without the prefix custom_model_training_; empty: not documented.
         refused: why this project does not train on it; empty: it does.
     """
 
@@ -48,9 +48,10 @@ class Accelerator:
     """A kind of GPU.
 
     Attributes:
-        capability: its compute capability in CUDA's terms, by which libraries know it.
+        capability: its CUDA compute capability, by which libraries identify it.
         flex_start: Dynamic Workload Scheduler provides it.
-        quota: after custom_model_training_; quota_title: in the documentation.
+        quota: without the prefix custom_model_training_.
+        quota_title: name of the quota in the documentation.
         refused: why this project does not train on it; empty: it does.
     """
 
@@ -64,29 +65,29 @@ class Accelerator:
 
 @functools.cache
 def content() -> dict[str, Any]:
-    """Return machine_types.toml as it is."""
+    """Return the content of machine_types.toml."""
     return tomllib.loads(PATH.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def types() -> dict[str, MachineType]:
-    """Return every machine type of the documentation, by name."""
+    """Return all documented machine types, by name."""
     return {one.name: one for one in _types()}
 
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
-    """Return every accelerator of the documentation, by name."""
+    """Return all documented accelerators, by name."""
     return {line["name"]: Accelerator(**line) for line in content()["accelerators"]}
 
 
 def offered() -> tuple[str, ...]:
-    """Return the accelerators that a job can have, sorted."""
+    """Return the names of the accelerators that a job can use, sorted."""
     return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
 
 
 def types_with(accelerator: str, count: int) -> list[MachineType]:
-    """Return the machine types that can have so many of an accelerator."""
+    """Return the machine types that can have `count` of an accelerator."""
     return [
         one
         for one in types().values()
@@ -123,10 +124,10 @@ def check_type(option: str, name: str) -> MachineType:
     """Return a machine type.
 
     Args:
-        option: what names it, for messages.
+        option: the option that names it, for messages.
 
     Raises:
-        InputError: there is no such type, or this project does not train on it.
+        InputError: the type does not exist, or this project does not train on it.
     """
     found = types().get(name)
     if found is None:
@@ -142,11 +143,11 @@ def check_type(option: str, name: str) -> MachineType:
 
 
 def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
-    """Raise InputError for a machine that can't have so many of an accelerator.
+    """Raise InputError if a machine can't have `count` of an accelerator.
 
     Args:
-        option: what names the machine type, for messages.
-        accelerator: empty, with count=0: the machine is to have none.
+        option: the option that names the machine type, for messages.
+        accelerator: empty, with count=0, for a machine without accelerators.
     """
     found = check_type(option, name)
     given = f"{count} x {accelerator}" if count else "none"
@@ -173,7 +174,7 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
 
 
 def check_disk(disk: str, machines: Mapping[str, str]) -> None:
-    """Raise InputError where a machine does not take the boot disk of all replicas.
+    """Raise InputError if a machine does not support the boot disk of all replicas.
 
     Args:
         machines: machine types by the option that names them.
@@ -182,7 +183,7 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
     common = [one for one in disk_types() if all(one in disks for disks in taken)]
     for option, name in machines.items():
         if disk not in types()[name].disks:
-            remedy = "every replica has the same disk: take machines that share a type of it"
+            remedy = "all replicas have the same disk type; use machines that share one"
             if common:
                 remedy = f"use {_listed(common)}"
             raise InputError(
@@ -191,6 +192,6 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
 
 
 def _listed(names: Sequence[Any]) -> str:
-    """Return 1, 2 or 4."""
+    """Return a list for a message, such as `1, 2 or 4`."""
     *others, last = map(str, names)
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,6 +1,6 @@
-"""The machine types on which models predict, in batches and at endpoints: not those that train.
+"""Machine types for batch prediction and endpoints, which differ from those for training.
 
-Without accelerators, of Google's machine-learning/predictions/configure-compute in August 2026:
+Without accelerators, from machine-learning/predictions/configure-compute, August 2026:
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/configure-compute
 """
 
@@ -30,7 +30,7 @@ MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcp
 
 
 def check_prediction_machine(option: str, name: str) -> None:
-    """Raise InputError for a machine type on which no model predicts; `option` names it."""
+    """Raise InputError if `name`, the value of `option`, is not a machine type of prediction."""
     if name not in MACHINE_TYPES:
         hint = nearest(name, MACHINE_TYPES)
         raise InputError(f"{option}={name!r} is not a machine type of prediction{hint}")

@@ -1,4 +1,4 @@
-"""The price of worker pools for an hour, and the time that they may run for a sum of money."""
+"""The hourly price of worker pools, and how long they may run for a given cost."""
 
 import collections
 import dataclasses
@@ -14,7 +14,7 @@ _LEAST_SECONDS = 60
 
 
 class UnknownPriceError(InputError):
-    """Something that a job needs has no price."""
+    """A resource of a job has no price."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +23,8 @@ class JobPrice:
 
     Attributes:
         machines: such as "2 x n1-standard-8".
-        per_hour: of all replicas, in US dollars.
-        basis: what the price rests on, as it follows "0.93 USD an hour".
+        per_hour: price of all replicas, in US dollars.
+        basis: where the price comes from, worded to follow "0.93 USD an hour".
     """
 
     machines: str
@@ -37,11 +37,11 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
 
     Args:
         pools: worker_pool_specs.
-        rates: price an hour by name: a machine type, an accelerator, a GB of a disk type. A
-            machine type that comes with accelerators is priced with them.
+        rates: hourly price by name of a machine type, an accelerator, or a disk type (per GB).
+            The price of a machine type with built-in accelerators includes them.
 
     Raises:
-        UnknownPriceError: something has no rate; all such names are listed.
+        UnknownPriceError: a resource has no rate; the message lists all of them.
     """
     missing = [name for name in part_names(pools) if name not in rates]
     if missing:
@@ -71,10 +71,10 @@ def job_price(
     rates: Mapping[str, float],
     rates_of: str,
 ) -> JobPrice | None:
-    """Return the price of a job, for a reader; None where something has no rate.
+    """Return the price of a job for display, or None if a resource has no rate.
 
     Args:
-        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
+        price_per_hour: price of all replicas; 0: computed from `rates` and `pools`.
         rates_of: region and date of `rates`.
     """
     basis = f"at the list prices of {rates_of}, without discounts"
@@ -88,7 +88,7 @@ def job_price(
 
 
 def machines_in(pools: Sequence[Mapping[str, Any]]) -> str:
-    """Return 1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each."""
+    """Return `1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each`."""
     replicas: collections.Counter[str] = collections.Counter()
     for pool in pools:
         machine = pool["machine_spec"]
@@ -110,15 +110,15 @@ def affordable_timeout(
     pools: Sequence[Mapping[str, Any]],
     rates: Mapping[str, float],
 ) -> str:
-    """Return `timeout`, shortened so that a job which runs that long costs `max_cost` at most.
+    """Return `timeout`, shortened so that a job that runs so long costs at most `max_cost`.
 
     Args:
-        timeout: seconds, as "3600s".
+        timeout: in seconds, such as "3600s".
         max_cost: 0 for no limit.
-        price_per_hour: of all replicas; 0: what `rates` make of `pools`.
+        price_per_hour: price of all replicas; 0: computed from `rates` and `pools`.
 
     Raises:
-        InputError: the money buys less than a minute, or something has no rate.
+        InputError: `max_cost` pays for less than a minute, or a resource has no rate.
     """
     if not max_cost:
         return timeout
@@ -130,13 +130,13 @@ def affordable_timeout(
     if whole < _LEAST_SECONDS:
         raise InputError(
             f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price:.2f} an hour; "
-            "raise it, or take smaller machines"
+            "raise it, or use smaller machines"
         )
     return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
 
 
 def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return what a replica consists of: names and amounts."""
+    """Return the names and amounts of the priced resources of a replica."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]
     known = types().get(machine["machine_type"])

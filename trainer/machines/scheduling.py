@@ -1,4 +1,4 @@
-"""Strategies by which Vertex AI provides a training job's machines, and their conditions."""
+"""Scheduling strategies of Vertex AI for a training job's machines, and their requirements."""
 
 import re
 from decimal import Decimal
@@ -12,18 +12,18 @@ SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COS
 _FLEXIBLE = tuple(sorted(name for name, one in accelerators().items() if one.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _LONGEST_SECONDS = 7 * 24 * 3600
-"""A pipeline's task is cancelled after 7 days, of which its job may spend some in a queue.
+"""Vertex AI cancels a pipeline task after 7 days, which include its job's time in a queue.
 
 "Maximum running time for a pipeline task" in machine-learning/quotas.
 """
 
 
 def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
-    """Raises InputError for no duration, or a job that may outlive the pipeline's task.
+    """Raise InputError for an invalid duration, or a job that may outlive the pipeline's task.
 
     Args:
-        timeout: seconds, as "3600s".
-        max_wait: the same; of FLEX_START, 0s waits for ever.
+        timeout: in seconds, such as "3600s".
+        max_wait: likewise; with FLEX_START, 0s waits without limit.
     """
     for name, value in (("timeout", timeout), ("max_wait_duration", max_wait)):
         if not _DURATION.fullmatch(value):
@@ -33,7 +33,7 @@ def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
     wait = Decimal(max_wait.removesuffix("s"))
     if strategy == "FLEX_START" and not wait:
         raise InputError(
-            f"max_wait_duration={max_wait!r} waits for machines without an end, but a pipeline's "
+            f"max_wait_duration={max_wait!r} waits for machines without limit, but a pipeline's "
             "task ends after 7 days; set it to '86400s', for example"
         )
     left = _LONGEST_SECONDS - wait
@@ -52,7 +52,7 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     worker pools.
     https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#requirements
 
-    Spot machines may be of any type that training has.
+    SPOT provides all machine types of training.
     https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
     """
     for role in machines.replicas:

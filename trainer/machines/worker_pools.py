@@ -1,14 +1,14 @@
-"""Machines of a training job: options, and the worker_pool_specs that they amount to.
+"""Machines of a training job: the options, and their conversion to worker_pool_specs.
 
     worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
 
-gives the list that a CustomJob takes, each pool at the place that Vertex AI has for its
-role: 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
+returns the list for a CustomJob. Vertex AI derives the role of a pool from its position:
+0 chief, 1 workers, 2 parameter servers, 3 evaluators.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 
-The launcher of CustomTrainingJobOp drops an empty pool, and with it the place. So an
-evaluator without parameter servers before it comes to stand where Vertex AI has workers or
-parameter servers; every replica is told, by --evaluator_pool, to take it for what it is.
+The launcher of CustomTrainingJobOp drops empty pools, which shifts later ones. Without parameter
+servers, the evaluator therefore gets the position of workers or parameter servers. The flag
+--evaluator_pool gives its position to every replica.
 """
 
 import dataclasses
@@ -27,21 +27,21 @@ from trainer.machines.machine_types import (
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 IMAGE = "vertex-tensorflow-training:latest"
-"""Image of components and replicas where none was named: what the project builds, unpushed."""
+"""Default image of components and replicas: the one that the project builds, not pushed."""
 GPU_IMAGE = "vertex-tensorflow-training:gpu"
-"""The same of steps with an accelerator."""
+"""Default image of steps with an accelerator."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """Machines of the training job; each is a parameter of the pipeline.
+    """Machine options of the training job; each is a parameter of the pipeline.
 
-    Names are those of the REST API's WorkerPoolSpec, with a role before them.
+    Names are those of the REST API's WorkerPoolSpec, prefixed with a role.
     """
 
     chief_machine_type: str = option("n1-standard-4", help="Machine type of the chief.")
     worker_count: int = option(
-        0, help="Number of workers beside the chief; 0: the chief trains alone.", minimum=0
+        0, help="Number of workers besides the chief; 0: the chief trains alone.", minimum=0
     )
     worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
     ps_count: int = option(
@@ -60,8 +60,8 @@ class MachineOptions:
     evaluator_machine_type: str = option("n1-standard-4", help="Machine type of the evaluator.")
     accelerator_type: str = option(
         "",
-        help="Accelerator type of the chief and of each worker; empty: none. Parameter servers, "
-        "and a chief beside them, have none.",
+        help="Accelerator type of the chief and of each worker; empty: none. Parameter servers "
+        "have none, nor does the chief of a job with parameter servers.",
         choices=("", *offered()),
     )
     accelerator_count: int = option(
@@ -72,8 +72,8 @@ class MachineOptions:
     )
     boot_disk_type: str = option(
         "pd-ssd",
-        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines take "
-        "hyperdisk-balanced alone.",
+        help="Boot disk type of every replica; N4, G4, A4 and a3-ultragpu machines support only "
+        "hyperdisk-balanced.",
         choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
@@ -121,34 +121,33 @@ class MachineOptions:
 
     @property
     def replicas(self) -> dict[str, int]:
-        """How many replicas, by role, in the order of their worker pools."""
+        """Return the number of replicas by role, in the order of their worker pools."""
         counts = (1, self.worker_count, self.ps_count, self.evaluator_count)
         return {role: count for role, count in zip(ROLES, counts, strict=True) if count}
 
     @property
     def batch_shares(self) -> int:
-        """Devices that share a batch; with parameter servers each worker has one of its own."""
+        """Return the number of devices that share a batch: 1 with parameter servers."""
         if self.ps_count:
             return 1
         return max(1, self.accelerator_count) * (1 + self.worker_count)
 
     def machine_type(self, role: str) -> str:
-        """Return the machine type of the replicas of a role; workers may share the chief's."""
+        """Return the machine type of a role's replicas; workers default to the chief's."""
         own = getattr(self, f"{role}_machine_type")
         return own or (self.chief_machine_type if role == "worker" else "")
 
     def has_accelerators(self, role: str) -> bool:
-        """Return whether replicas of `role` compute gradients, and so get accelerators."""
+        """Return whether replicas of `role` compute gradients, and therefore get accelerators."""
         return role == "worker" or (role == "chief" and not self.ps_count)
 
 
 def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Plans the worker pools of a CustomJob.
+    """Return the worker pools of a CustomJob.
 
     Args:
-        machines: how many of which.
-        flags: command line of trainer.task, the same for every replica; with an evaluator,
-            --evaluator_pool is added, and --accelerator_count where a replica has some.
+        flags: command line of trainer.task, the same for every replica. --evaluator_pool is
+            added if there is an evaluator, --accelerator_count if a replica has accelerators.
 
     Returns:
         A list of WorkerPoolSpec as JSON, keys as in the protos.
@@ -161,28 +160,28 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> li
 def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
     """Raise InputError for an accelerator without an image whose TensorFlow uses it.
 
-    In another image the work is done, silently, on the CPU of a machine with billed GPUs.
+    Any other image silently computes on the CPU of a machine with billed GPUs.
 
     Args:
         accelerator_type: empty: none.
         image: empty: none.
-        remedy: where such an image can be named.
+        remedy: how to set such an image.
     """
     if accelerator_type and not image:
         raise InputError(
             f"accelerator_type={accelerator_type!r} needs an image for GPUs, which `make push "
-            f"TARGET=gpu` makes; {remedy}"
+            f"TARGET=gpu` builds; {remedy}"
         )
 
 
 def check_strategy(
     strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
 ) -> None:
-    """Raise InputError where a strategy (of config.STRATEGIES) does not fit the replicas.
+    """Raise InputError if a strategy (one of config.STRATEGIES) does not fit the replicas.
 
     Args:
-        replicas: how many, by role.
-        accelerator_count: accelerators of each.
+        replicas: number of replicas by role.
+        accelerator_count: accelerators of each replica.
     """
     servers = replicas.get("ps", 0)
     trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
@@ -190,18 +189,18 @@ def check_strategy(
     if strategy == "parameter_server" and missing:
         raise InputError(
             "strategy='parameter_server' needs a chief, workers and parameter servers, but there "
-            f"is no {missing[0]}; set worker_count and ps_count to 1 or more, or take another "
+            f"is no {missing[0]}; set worker_count and ps_count to 1 or more, or use another "
             "strategy"
         )
     if servers and strategy not in ("auto", "parameter_server"):
         raise InputError(
-            f"strategy={strategy!r} has no use for parameter servers, but ps_count={servers}; "
+            f"strategy={strategy!r} does not use parameter servers, but ps_count={servers}; "
             "use parameter_server, or ps_count=0"
         )
     if servers and accelerator_count > 1:
         raise InputError(
             f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
-            f"{accelerator_count}: a worker beside parameter servers computes on one; set "
+            f"{accelerator_count}: a worker uses only one with parameter servers; set "
             "accelerator_count=1 and a larger worker_count"
         )
     if xla and (servers or strategy == "parameter_server"):

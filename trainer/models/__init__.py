@@ -1,7 +1,7 @@
-"""The registry of models: each file of this folder with a `Model` is one, named as the file is.
+"""The registry of models: each file of this folder that defines a `Model`, by file name.
 
-Beside these models, MODULE:FUNCTION names one of the user's own (own.py), and so does the name of
-an entry point of the group vertex_training.models, whose value is MODULE:FUNCTION.
+MODULE:FUNCTION names a model of the user (own.py), as does the name of an entry point of the
+group vertex_training.models, whose value is MODULE:FUNCTION.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 MODELS = plugins.declared(sys.modules[__name__], Model)
-"""By name, the class that declares the model."""
+"""Classes of models, by name."""
 ENTRY_POINTS = "vertex_training.models"
-"""Group by which installed packages name models."""
+"""Group of entry points by which installed packages declare models."""
 
 
 def model_class(name: str) -> type[Model]:
-    """Return the class that declares a model; raise InputError where there is none."""
+    """Return the class of a model; raise InputError if there is none."""
     if ":" in name:
         return own.model_class(name)
     if name in MODELS:
@@ -43,10 +43,10 @@ def model_class(name: str) -> type[Model]:
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:
-    """Return a model with its options read, without TensorFlow.
+    """Return a model with these options, without importing TensorFlow.
 
     Raises:
-        InputError: no such model, or an option that it does not take, or not with this value.
+        InputError: the model does not exist, or does not take an option or its value.
     """
     cls = model_class(name)
     try:
@@ -57,10 +57,10 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
 
 
 def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
-    """Judge, without TensorFlow, whether a model takes a dataset; return it with options read.
+    """Return a model with these options, without importing TensorFlow.
 
     Raises:
-        InputError: it does not.
+        InputError: as `open_model`, or the model does not take the dataset.
     """
     model = open_model(name, options)
     if model.takes_rows is not None and dataset.is_table != model.takes_rows:
@@ -73,29 +73,31 @@ def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
 
 
 def build_model(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
-    """Build model `name` for the features of `dataset`; raises as `check_model` and `Model.build`.
+    """Build model `name` for the features of `dataset`.
 
     Args:
         name: a key of `MODELS`, or MODULE:FUNCTION.
         dataset: gives the input's shape and dtype and the number of classes.
-        options: as `open_model` takes them.
+
+    Raises:
+        InputError: as `check_model` and `Model.build`.
     """
     return check_model(name, dataset, options).build(dataset)
 
 
 def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], directory: str) -> Model:
-    """Fetch to `directory` (URI) what model `name` needs from elsewhere, once; return it prepared.
+    """Fetch the files that model `name` needs to `directory` (URI), once; return the model.
 
-    One process must have returned from this before others call it.
+    The first call must have returned before other processes call this.
 
     Raises:
-        InputError: the model does not take the dataset, or what it needs is unavailable.
+        InputError: the model does not take the dataset, or a file is unavailable.
     """
     return check_model(name, dataset, options).prepare(dataset, directory)
 
 
 def options_in_short() -> str:
-    """Return the names of every model's options, in a line."""
+    """Return the names of all models' options, in one line."""
     return "; ".join(
         f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
         for name, options in MODELS.items()

@@ -1,8 +1,8 @@
-"""The backbones of keras.applications: what is known of each before Keras is imported.
+"""Properties of the backbones of keras.applications, available without importing Keras.
 
     CATALOG["InceptionV3"].least_size   # 75
 
-A test compares it with Keras itself.
+A test compares them with Keras itself.
 """
 
 import dataclasses
@@ -13,12 +13,12 @@ from trainer.fields import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoOptions:
-    """A backbone that comes as it is."""
+    """A backbone without options."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MobileNetV2Options:
-    """Arguments of MobileNetV2, under Keras' names, as are those below."""
+    """Arguments of MobileNetV2; all names here are Keras's."""
 
     alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
 
@@ -28,7 +28,7 @@ class MobileNetOptions(MobileNetV2Options):
     """Arguments of MobileNet."""
 
     depth_multiplier: int = option(
-        1, help="Filters that a depthwise convolution has for each channel.", minimum=1
+        1, help="Filters of a depthwise convolution for each channel.", minimum=1
     )
     dropout: float = option(1e-3, help="Share of features dropped in training.", minimum=0, below=1)
 
@@ -49,10 +49,10 @@ class Backbone(NamedTuple):
     """The properties of a backbone without its top.
 
     Attributes:
-        layers: as Keras' summary counts them; a minimalistic MobileNetV3 has fewer.
-        tail: how many of them, at the end, have no weights to train, BatchNorm's apart.
-        least_size: smallest height and width of the images that it takes.
-        options: dataclass of the arguments that it takes and others do not.
+        layers: their number, as in Keras's summary; a minimalistic MobileNetV3 has fewer.
+        tail: number of layers at the end without weights to train, other than BatchNorm's.
+        least_size: smallest height and width of images.
+        options: dataclass of the arguments that are specific to it.
     """
 
     layers: int
@@ -103,4 +103,4 @@ CATALOG = {
     "VGG19": Backbone(22, tail=1),
     "Xception": Backbone(132, least_size=71),
 }
-"""By its name in keras.applications. Whichever Keras adds is taken once it is listed here."""
+"""Backbones by name in keras.applications. A new one of Keras must be listed here to be used."""

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlowersCnn(Model):
-    """Convolutions, each before a pooling, and a dense layer."""
+    """Convolutions, each followed by pooling, and a dense layer."""
 
     filters: list[int] = option(
         [16, 32, 64],
-        help="Filters of each convolution, one before each pooling, as a list.",
+        help="Filters of each convolution, as a list; pooling follows each one.",
         minimum=1,
     )
     units: int = option(128, help="Units of the dense layer.", minimum=1)

@@ -1,8 +1,8 @@
-"""The network of the tutorials on training with several workers, for MNIST.
+"""The MNIST network of the tutorials on training with several workers.
 
-One convolution with pooling and one dense layer, as in
+One convolution and one dense layer, as in
 https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras, with the pooling that
-most of its copies have. Test accuracy 0.99; see pipelines/recipes/mnist.toml.
+most of its copies add. Test accuracy 0.99; see pipelines/recipes/mnist.toml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MnistCnn(Model):
     units: int = option(128, help="Units of the dense layer.", minimum=1)
 
     def check_images(self, size: int, channels: int) -> None:
-        # The convolution takes a pixel off each side, and the pooling halves the rest.
+        # The convolution removes a pixel from each side, and pooling halves the rest.
         if size < 4:
             raise InputError(
                 f"image_size={size} is too small for model='mnist_cnn'; set image_size=4 or more"

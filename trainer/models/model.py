@@ -1,4 +1,4 @@
-"""Base of models: a model declares its options, its inputs, and how it is built and trained."""
+"""Base class of models, which declare their options, inputs, construction and training."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ if TYPE_CHECKING:
     from trainer.data.schema import Dataset
 
 WIDE_LAYER = "wide_weights"
-"""Name of the layer whose variables are the wide part of a model, for FTRL to learn."""
+"""Name of the layer whose variables are the wide part of a model, which FTRL trains."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """Options of a model, judged when they are read, and the model that they describe.
+    """Options of a model, checked when they are read, and the model that they describe.
 
-    A subclass is a file of this folder, whose name is the model's. Its methods import Keras, not
-    its module: a recipe is read without TensorFlow.
+    Each subclass has a file of this folder, named after the model. Keras is imported in methods,
+    not in the module, so that a recipe is read without TensorFlow.
     """
 
     takes_rows: ClassVar[bool | None] = False
     """True for rows of a table, False for images, None for either."""
     has_backbone: ClassVar[bool] = False
-    """Tells if the model has a backbone, to be fetched and, in a second phase, fine-tuned."""
+    """True if the model has a backbone, to be fetched and, in a second phase, fine-tuned."""
     has_wide_part: ClassVar[bool] = False
-    """Tells if weights of WIDE_LAYER learn by an optimizer of their own."""
+    """True if an optimizer of its own trains the weights of WIDE_LAYER."""
 
     @classmethod
     def register_layers(cls) -> None:
-        """Import what Keras needs to load a model that was saved."""
+        """Import the layers that Keras needs to load a saved model."""
 
     def check_images(self, size: int, channels: int) -> None:
-        """Raise InputError where images of `size` x `size` x `channels` can't be used."""
+        """Raise InputError if images of `size` x `size` x `channels` can't be used."""
 
     def check_fine_tuned(self, layers: int) -> None:
-        """Raise InputError where the backbone's last `layers` layers can't be fine-tuned."""
+        """Raise InputError if the backbone's last `layers` layers can't be fine-tuned."""
 
     def local_files(self) -> dict[str, str]:
-        """Return the files (URIs) that options name, by option."""
+        """Return the URIs of files among the options, by option."""
         return {}
 
     def downloads(self) -> str:
-        """Return the backbone whose ImageNet weights Keras would download; empty: none."""
+        """Return the name of the backbone whose ImageNet weights Keras downloads; empty: none."""
         return ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Model:
-        """Fetch to `directory` (URI), once, what the model needs from elsewhere.
+        """Fetch the files that the model needs to `directory` (URI), once.
 
         Returns:
-            Options that name what was fetched.
+            Options with the fetched files.
 
         Raises:
-            InputError: it is unavailable, or does not fit.
+            InputError: a file is unavailable, or does not fit.
         """
         return self
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Build a model from what `trainer.data.read.decoding.parse` gives to logits.
+        """Build a model that maps the inputs of `trainer.data.read.decoding.parse` to logits.
 
-        Images are uint8 [n, height, width, channels], unscaled; logits float32 [n, classes].
+        Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
 
         Raises:
             InputError: weights are unavailable, or do not fit.
@@ -71,12 +71,12 @@ class Model:
         raise NotImplementedError
 
     def unfreeze(self, model: keras.Model, layers: int) -> None:
-        """Let the last `layers` layers of the backbone learn, too."""
+        """Make the last `layers` layers of the backbone trainable."""
         raise NotImplementedError
 
 
 def image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:
-    """Return a model of images whose `layers` lie between the scaling of pixels and the logits."""
+    """Return a model of images with `layers` between the scaling of pixels and the logits."""
     import keras
 
     image = dataset.feature("image")
@@ -92,7 +92,7 @@ def image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> 
 
 
 def check_halvings(filters: list[int], size: int) -> None:
-    """Raise InputError where images of `size` pixels do not survive a pooling a filter size."""
+    """Raise InputError if images of `size` pixels are too small for one pooling per filter size."""
     least = 2 ** len(filters)
     if size < least:
         raise InputError(

@@ -1,9 +1,9 @@
-"""Models of the user's own: a function of a module of theirs, named as MODULE:FUNCTION.
+"""Models of the user: a function in a module of the user, named as MODULE:FUNCTION.
 
     def build(dataset: Dataset, *, units: int = 64) -> keras.Model: ...
 
-Its first argument is the Dataset; each other one is an option of the model. The signature is
-read from the module's text: a recipe is judged without running the user's code.
+The first argument is the Dataset; all others are options of the model. The signature is read
+from the module's source, so that a recipe is checked without running the user's code.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def module_file(what: str, name: str) -> str:
     """Return the file of the module in `name`, MODULE:FUNCTION, without importing the module.
 
     Args:
-        what: that names it, for messages: "model".
+        what: the option that names it, for messages, such as "model".
 
     Raises:
-        InputError: no such module, or one that this project's own packages hide.
+        InputError: the module does not exist, or a package of this project hides it.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -59,8 +59,8 @@ def module_file(what: str, name: str) -> str:
         found = None
     if not found or not found.origin or not found.origin.endswith(".py"):
         raise InputError(
-            f"{what}={name!r}: there is no module {module}; it must lie in the working folder or "
-            "be installed, and in the image be copied to /app"
+            f"{what}={name!r}: there is no module {module}; put it into the working folder or "
+            "install it, and copy it to /app in the image"
         )
     return found.origin
 
@@ -69,7 +69,7 @@ def model_class(name: str) -> type[Model]:
     """Return the class of a model whose options are the arguments of its function.
 
     Raises:
-        InputError: no such function, or a signature that is none of a model's.
+        InputError: the function does not exist, or its signature is not a model's.
     """
     members, required = _signature(name)
 
@@ -100,7 +100,7 @@ def _module(name: str) -> Any:
 
 
 def _call(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
-    """Call the model's function; raise InputError unless it returns a model of the classes."""
+    """Call the model's function; raise InputError unless its model has logits of the classes."""
     import keras
 
     model = getattr(_module(name), name.partition(":")[2])(dataset, **options)
@@ -118,7 +118,7 @@ def _call(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
 
 
 def _signature(name: str) -> tuple[dict[str, Any], set[str]]:
-    """Return the types of the function's options, and the names of those without a default."""
+    """Return the types of the function's options, and the names of the required ones."""
     file = module_file("model", name)
     function = name.partition(":")[2]
     try:

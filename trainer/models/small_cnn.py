@@ -1,4 +1,4 @@
-"""A small convolutional network for small pictures, such as digits.
+"""A small convolutional network for small images, such as digits.
 
 8x8 scans of digits: test accuracy 0.98 after 12 epochs; see pipelines/recipes/digits.toml.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallCnn(Model):
-    """Convolutions in pairs, each pair before a pooling, and a dense layer."""
+    """Pairs of convolutions, each followed by pooling, and a dense layer."""
 
     filters: list[int] = option(
         [32, 64], help="Filters of the two convolutions before each pooling, as a list.", minimum=1

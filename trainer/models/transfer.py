@@ -1,8 +1,8 @@
-"""Transfer learning: a backbone of keras.applications with a head of its own.
+"""Transfer learning: a backbone of keras.applications with a new head.
 
-Trains in one phase, the backbone frozen, or in two: in the second, `unfreeze` lets the last
-layers of the backbone learn too. BatchNorm stays as it was trained, in both: its statistics
-are of millions of pictures, and updates by the few at hand would wreck the layers after it
+Training has one phase, with the backbone frozen, or two: in the second, `unfreeze` makes the last
+layers of the backbone trainable. BatchNorm stays frozen in both: its statistics come from
+millions of images, and updates from a small data set would damage the layers after it
 (https://keras.io/guides/transfer_learning).
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IMAGENET, NO_WEIGHTS = "imagenet", "none"
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
-"""By which Keras tells files of weights."""
+"""Suffixes by which Keras recognizes weights files."""
 WEIGHTS_FILE = "backbone.weights.h5"
 
 
@@ -47,8 +47,8 @@ class Transfer(Model):
         help="Weights of the backbone: imagenet, none (random), or the URI of a weights file of "
         "Keras.",
     )
-    # Smaller than the backbone was trained at costs accuracy, some larger gains a little
-    # (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
+    # A size below that of the backbone's training reduces accuracy; a somewhat larger one improves
+    # it a little (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
     input_size: int = option(
         0,
         help="Height and width, in pixels, that the model resizes images to; 0: as in the records.",
@@ -74,11 +74,11 @@ class Transfer(Model):
 
     @property
     def weights_file(self) -> str:
-        """Return the URI of the backbone's weights; empty where they are no file."""
+        """Return the URI of the backbone's weights file; empty: none."""
         return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
     def backbone_arguments(self) -> dict[str, Any]:
-        """Return `backbone_options` with their types: JSON has one kind of number."""
+        """Return `backbone_options` with each value's type, since JSON has one type of number."""
         cls: type[Any] = CATALOG[self.backbone].options
         try:
             read = build(cls, self.backbone_options, taker=self.backbone)
@@ -125,7 +125,7 @@ class Transfer(Model):
         return self.backbone if self.weights == IMAGENET else ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Transfer:
-        # One process does so before training; then every replica reads the weights from there.
+        # One process does this before training; then every replica reads this copy of the weights.
         if self.weights == NO_WEIGHTS:
             return self
         from trainer import files
@@ -154,18 +154,18 @@ class Transfer(Model):
         features = base(features, training=False)
         features = keras.layers.GlobalAveragePooling2D()(features)
         features = keras.layers.Dropout(self.dropout)(features)
-        # From zero, an epoch or two of a few hundred pictures are enough; random weights of a size
-        # that fits no feature take most of a short phase 1 to unlearn.
+        # Starting from zeros, an epoch or two of a few hundred images are enough. Random weights,
+        # whose scale fits no feature, take most of a short phase 1 to unlearn.
         head = keras.layers.Dense(
             len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
         )
         return keras.Model(inputs, head(features), name="transfer")
 
     def unfreeze(self, model: keras.Model, layers: int) -> None:
-        """Let the last `layers` layers of the backbone learn, but for BatchNorm, as the head does.
+        """Make the backbone's last `layers` layers trainable, except for BatchNorm.
 
         Raises:
-            InputError: the backbone has fewer, as a minimalistic one than the catalog says.
+            InputError: the backbone has fewer; a minimalistic one has fewer than in the catalog.
         """
         import keras
 
@@ -182,12 +182,12 @@ class Transfer(Model):
                 part.trainable = position >= count - layers and not normalizes
 
     def _shape(self, dataset: Dataset) -> tuple[int, int, int]:
-        """Return the shape of what the backbone gets."""
+        """Return height, width and channels of the backbone's input."""
         height, width, channels = dataset.feature("image").shape
         return self.input_size or height, self.input_size or width, channels
 
 
 def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Return the layers that a layer is nested of, or itself."""
+    """Return the innermost layers of a nested layer, or the layer itself."""
     inner = getattr(layer, "layers", None)
     return [part for one in inner for part in _parts(one)] if inner else [layer]

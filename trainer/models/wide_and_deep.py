@@ -1,8 +1,8 @@
-"""Wide and deep: a linear model of categories and crosses beside a network of embeddings.
+"""Wide and deep: a linear model of categories and crosses, and a network of embeddings.
 
 Cheng et al. (2016), "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792. As
-there, the wide part learns by FTRL and the deep part by the optimizer of the run:
-trainer/training/optimization.py tells them by the variables' paths.
+there, FTRL trains the wide part; the optimizer of the run trains the deep part.
+trainer/training/optimization.py distinguishes them by the variables' paths.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class WideAndDeep(Model):
     )
     first_units: int = option(
         0,
-        help="Units of the first hidden layer, in place of hidden_units; 0: as listed there.",
+        help="Units of the first hidden layer, instead of hidden_units; 0: use hidden_units.",
         minimum=0,
     )
     scale_factor: float = option(
         0.7,
-        help="Units of a hidden layer as a multiple of the layer before, with first_units.",
+        help="Units of a hidden layer as a multiple of the previous layer's, with first_units.",
         above=0,
     )
     layers: int = option(4, help="Number of hidden layers, with first_units.", minimum=1)
@@ -49,14 +49,14 @@ class WideAndDeep(Model):
     wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Build the sum of both parts' logits.
+        """Build a model that adds the logits of both parts.
 
-        Columns go to the parts by what they are: numeric ones to the deep part, categories and
-        buckets to both, crosses to the wide part, and to the deep one too with an embedding.
+        Numeric columns go to the deep part, categories and buckets to both parts, and crosses to
+        the wide part, and also to the deep part if they have an embedding.
 
         Returns:
-            A model from {"numbers", "ids"}, as `trainer.data.tables.inputs.Encoder` makes
-            them of raw columns, to logits, float32 [n, classes].
+            A model that maps {"numbers", "ids"}, which `trainer.data.tables.inputs.Encoder`
+            computes from raw columns, to logits, float32 [n, classes].
         """
         import keras
 
@@ -84,7 +84,7 @@ class WideAndDeep(Model):
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
 
     def _sizes(self) -> list[int]:
-        """Return the units of each hidden layer."""
+        """Return the number of units of each hidden layer."""
         if not self.first_units:
             return self.hidden_units
         return [
@@ -96,9 +96,9 @@ class WideAndDeep(Model):
 def _deep_inputs(
     found: list[inputs.Category], numbers: keras.KerasTensor, ids: keras.KerasTensor
 ) -> list[keras.KerasTensor]:
-    """Return what the first hidden layer takes: numbers, indicators and embeddings, [n, k] each.
+    """Return the inputs of the first hidden layer: numbers, indicators, embeddings; [n, k] each.
 
-    Categories of one embedding dimension lie in one table: one gather serves them all.
+    Categories with the same embedding dimension share one table, for a single gather.
     """
     import keras
 
@@ -125,13 +125,13 @@ def _embedded(
     ids: keras.KerasTensor,
     dimension: int,
 ) -> keras.KerasTensor:
-    """Return [n, places, dimension]: rows of one table that holds the categories one by one."""
+    """Look up the categories in one concatenated table; return [n, places, dimension]."""
     import keras
     import numpy as np
 
     *offsets, total = itertools.accumulate((found[place].size for place in places), initial=0)
     start = "zeros" if name == WIDE_LAYER else "uniform"
     table = keras.layers.Embedding(total, dimension, embeddings_initializer=start, name=name)
-    # NumPy's, not tensors: those would be the chief's, and out of a remote worker's reach.
+    # NumPy arrays, because a remote worker can't read tensors of the chief.
     chosen = keras.ops.take(ids, np.array(places, np.int32), axis=1)
     return table(keras.ops.add(chosen, np.array([offsets], np.int32)))

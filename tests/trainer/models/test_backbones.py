@@ -31,7 +31,7 @@ def test_a_backbones_own_preprocessing_is_part_of_the_model(backbone):
         ({"backbone_options": {"depth_multiplier": 1.5}}, "=1.5 is not a whole number"),
         ({"weight": "none"}, "transfer takes no 'weight'; did you mean 'weights'"),
         ({"weights": "imagenett"}, "weights='imagenett' is neither imagenet, none nor the URI of"),
-        ({"weights": "nowhere.weights.h5"}, "weights='nowhere.weights.h5' is no file; give imag"),
+        ({"weights": "nowhere.weights.h5"}, "weights='nowhere.weights.h5' is not a file; give"),
     ],
 )
 def test_options_that_can_not_be_used_are_named(colors, options, message):

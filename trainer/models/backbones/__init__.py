@@ -1,4 +1,4 @@
-"""Backbones: the networks of keras.applications, and where their weights come from.
+"""Backbones: create networks of keras.applications and load their weights.
 
 options = Transfer(backbone="MobileNet", backbone_options={"alpha": 0.25}, weights="none")
 backbone = create(options, (224, 224, 3))
@@ -20,18 +20,18 @@ from trainer.errors import InputError, first_line
 from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
-"""How long a server may stay silent; a dead one else holds a download for minutes."""
+"""Timeout of a silent server; without it a dead one blocks a download for minutes."""
 
 
 @keras.saving.register_keras_serializable("trainer")
 class Preprocessing(keras.layers.Layer):
-    """The scaling that a backbone's authors trained it with: its module's preprocess_input.
+    """The scaling with which a backbone was trained: its module's preprocess_input.
 
-    Takes [n, height, width, 3] of any dtype, values 0 to 255, in RGB; returns float32.
+    Takes RGB images [n, height, width, 3] of any dtype, values 0 to 255; returns float32.
     """
 
     def __init__(self, module: str, **kwargs: Any) -> None:
-        # Half precision would round pixels before they are centered.
+        # float32, since half precision would round pixels before they are centered.
         super().__init__(**{"dtype": "float32", **kwargs})
         self.module = module
 
@@ -50,13 +50,16 @@ def preprocessing(name: str) -> Preprocessing:
 
 
 def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
-    """Create the backbone of `options` without its top, with their weights.
+    """Create the backbone of `options` without its top, and load its weights.
 
     Weights are "imagenet", which Keras downloads unless they are in its cache, "none" for
-    random ones, or the URI of a file that Keras' save_weights wrote.
+    random ones, or the URI of a file written by Keras's save_weights.
 
     Args:
         shape: height, width and channels of images.
+
+    Raises:
+        InputError: the backbone can't be built, or its weights are unavailable or do not fit.
     """
     name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
     arguments = {
@@ -66,16 +69,16 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
         "weights": weights,
     }
     try:
-        with _impatience():
+        with _socket_timeout():
             backbone = getattr(keras.applications, name)(**arguments)
-    # What it dislikes it says by ValueError; what it can't download by a bare Exception.
+    # Keras raises ValueError for bad arguments, and a bare Exception for a failed download.
     except Exception as error:
         reason = first_line(error)
         if weights and not isinstance(error, (ValueError, TypeError)):
             raise InputError(
-                f"model_options: weights='imagenet': those of {name} can't be downloaded "
-                f"({reason}); fetch that file where there is a network, and give its URI, gs:// "
-                "or local, as weights"
+                f"model_options: weights='imagenet': the weights of {name} can't be downloaded "
+                f"({reason}); download the file on a machine with a network, and give its URI, "
+                "gs:// or local, as weights"
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
     if options.weights_file:
@@ -86,7 +89,7 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
 def _load(backbone: keras.Model, name: str, uri: str) -> None:
     place = f"model_options: weights={uri!r}"
     if not tf.io.gfile.exists(uri) or tf.io.gfile.isdir(uri):
-        raise InputError(f"{place} is no file; give imagenet, none or the URI of a weights file")
+        raise InputError(f"{place} is not a file; give imagenet, none or the URI of a weights file")
     suffix = next(suffix for suffix in WEIGHTS_SUFFIXES if uri.endswith(suffix))
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, f"backbone{suffix}"))
@@ -95,14 +98,14 @@ def _load(backbone: keras.Model, name: str, uri: str) -> None:
             backbone.load_weights(file)
         except (ValueError, KeyError, OSError) as error:
             raise InputError(
-                f"{place} does not fit {name} ({first_line(error)}); give the weights of just "
-                "that backbone without its top, and its backbone_options"
+                f"{place} does not fit {name} ({first_line(error)}); give the weights of this "
+                "backbone without its top, and its backbone_options"
             ) from None
 
 
 @contextlib.contextmanager
-def _impatience() -> Iterator[None]:
-    """Give a server that does not answer up after DOWNLOAD_TIMEOUT_SECONDS."""
+def _socket_timeout() -> Iterator[None]:
+    """Set the default timeout of sockets to DOWNLOAD_TIMEOUT_SECONDS."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_SECONDS)
     try:
