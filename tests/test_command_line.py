@@ -117,7 +117,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         (
             "plan cats_vs_dogs",
             "accelerator_type='NVIDIA_TESLA_V100' needs an image for GPUs, which `make push "
-            "TARGET=gpu` builds; give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu",
+            "TARGET=gpu` builds; give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write",
         ),
         ("run DIGITS --local", "no recipe 'DIGITS'; did you mean 'digits'?"),
         ("run digits", "no project: give --project, set GOOGLE_CLOUD_PROJECT"),

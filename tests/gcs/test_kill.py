@@ -86,7 +86,7 @@ def test_a_job_that_ends_early_and_is_started_again_learns_the_same(
             end(chief, faulty)
             assert said in cluster.tails()
             assert cluster.start("chief").wait(150) == 0, cluster.tails()
-            assert "going on" in cluster.tails()
+            assert "resuming from" in cluster.tails()
     weights, metrics = left_by(name, server, tmp_path)
     assert weights.keys() == whole[0].keys()
     for variable, value in whole[0].items():

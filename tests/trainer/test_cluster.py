@@ -51,5 +51,5 @@ def test_a_master_is_a_chief():
     ],
 )
 def test_a_tf_config_that_makes_no_sense_is_refused(text):
-    with pytest.raises(InputError, match="TF_CONFIG can't be understood"):
+    with pytest.raises(InputError, match="TF_CONFIG can't be parsed"):
         from_environment({"TF_CONFIG": text})

@@ -52,7 +52,7 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
             assert cluster.processes[role, 0].wait(240) == 0, cluster.tails()
         # The others are shut down by whoever has started them.
         assert [cluster.processes[one].poll() for one in (("worker", 0), ("ps", 0))] == [None] * 2
-    assert "/task:1 is gone; the others go on" in (tmp_path / "logs/chief-0.log").read_text()
+    assert "/task:1 is gone; the others continue" in (tmp_path / "logs/chief-0.log").read_text()
 
     metrics = json.loads((run / "metrics.json").read_text())
     assert (metrics["epochs"], metrics["steps"], metrics["replicas"]) == (epochs, epochs * steps, 2)
@@ -83,7 +83,9 @@ def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
         cluster.start_all()
         _wait_for(lambda: _position(run, steps) > 0, cluster)
         cluster.processes["worker", 1].send_signal(signal.SIGSTOP)
-        _wait_for(lambda: "worker 1 does not answer; the others go on" in log.read_text(), cluster)
+        _wait_for(
+            lambda: "worker 1 does not answer; the others continue" in log.read_text(), cluster
+        )
         assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
     assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
 
@@ -150,7 +152,7 @@ def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
     assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
     assert [int(row["epoch"]) for row in _rows(run / "history.csv")] == [*range(1, epochs + 1)]
     assert float(_rows(run / "history.csv")[-1]["validation_accuracy"]) > 0.8
-    assert log.read_text().count("going on from the checkpoint at epoch") == 3
+    assert log.read_text().count("resuming from the checkpoint at epoch") == 3
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_a_damaged_list_is_made_from_the_files(tmp_path, capfd, folder, damage):
     checkpoint.mend_lists(str(tmp_path))
     assert checkpoint.listed(str(tmp_path / folder)) == saved
     assert tf.train.latest_checkpoint(tmp_path / folder) == saved[-1]
-    said = f"{names} does not name the newest checkpoint; going on from {saved[-1]}\n"
+    said = f"{names} does not name the newest checkpoint; resuming from {saved[-1]}\n"
     assert capfd.readouterr().out == said
 
 

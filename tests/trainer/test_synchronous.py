@@ -115,7 +115,7 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
         assert [process.wait(600) for process in cluster.processes.values()] == [0, 0]
     said = (logs / "chief-0.log").read_text() + (logs / "worker-0.log").read_text()
     assert said.count("; waiting for it") >= 2
-    assert said.count("going on from the checkpoint") >= kills
+    assert said.count("resuming from the checkpoint") >= kills
 
     assert _position(killed) == _position(tmp_path / "whole") == (epochs, 0)
     ours, theirs = (replicas.newest_checkpoint(tmp_path / run) for run in ("killed", "whole"))

@@ -150,8 +150,8 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(trained, tmp_path, r
     newest.write_bytes(content)
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path)
     said = (tmp_path / "chief-0.log").read_text()
-    assert "ckpt-6000000000 is damaged; going on from" in said
-    assert "going on from the checkpoint at epoch 6, step 0" in said
+    assert "ckpt-6000000000 is damaged; resuming from" in said
+    assert "resuming from the checkpoint at epoch 6, step 0" in said
     for name, value in replicas.newest_checkpoint(run).items():
         np.testing.assert_array_equal(value, learned[name], err_msg=name)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))

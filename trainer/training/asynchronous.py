@@ -1,20 +1,21 @@
-"""Asynchronous training: workers take steps one by one, parameter servers hold the weights.
+"""Asynchronous training: workers compute steps independently, parameter servers hold the weights.
 
-The chief schedules steps. A worker takes one, reads the weights from the parameter servers,
-computes the gradient of a batch of its own (`batch_size` examples) and applies it there at once.
+The chief schedules steps. A worker takes a step, reads the weights from the parameter servers,
+computes the gradient of its own batch (`batch_size` examples) and applies it there immediately.
 
-The number of steps is exact: the chief counts those that are reported done. When one dies:
+The number of steps is exact: the chief counts those that are reported done. If a replica dies:
 
-* a worker: its step goes to another one; restarted, it joins again once all that are gone are
-  there. A step that it had applied but not reported is done twice and counted once. One that is
-  frozen is taken for gone (trainer/training/liveness.py).
-* a parameter server: the chief restarts itself, waits for the server and resumes from the newest
-  checkpoint. A frozen one ends the try.
-* the chief: restarted, it resumes from the newest checkpoint.
+* A worker: its step is rescheduled on another worker. A restarted worker rejoins when all lost
+  workers are back. A step that was applied but not reported is done twice and counted once. A
+  frozen worker is treated as lost (trainer/training/liveness.py).
+* A parameter server: the chief restarts itself, waits for the server and resumes from the newest
+  checkpoint. A frozen parameter server ends this attempt of the job.
+* The chief: after its restart it resumes from the newest checkpoint.
 
-Each example is not seen exactly once an epoch, and a seed does not fix the result. Variables must
-exist before the first step; hash tables would live on the chief, out of a worker's reach (look
-strings up while reading the records); a worker uses one accelerator.
+An example may be seen more or less than once per epoch, and a seed does not make the result
+reproducible. Variables must exist before the first step. Hash tables would be placed on the chief,
+where workers can't read them, so strings are looked up while records are read. A worker uses one
+accelerator.
 """
 
 import collections
@@ -37,21 +38,21 @@ from trainer.training.run import Run, TerminatedError
 from trainer.training.strategies import create_strategy
 
 STEPS_AHEAD = 2
-"""Steps a worker that are handed out before the first is done: none waits for the chief."""
+"""Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
 
 EVALUATOR_SECONDS = 30.0
-"""How long the chief waits at the end for the evaluator, before it validates by itself."""
+"""Time that the chief waits at the end for the evaluator before it validates by itself."""
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train as `job` says, as the chief, resuming from the newest checkpoint; return the run.
+    """Train `job` as the chief, resuming from the newest checkpoint; return the run.
 
     Raises:
         InputError: the data set, the model or an option can't be used.
-        TerminatedError: SIGTERM came.
+        TerminatedError: the process received SIGTERM.
     """
     tf.get_logger().setLevel(logging.INFO)
-    tf.get_logger().addFilter(_tell_of_workers)
+    tf.get_logger().addFilter(_print_lost_workers)
     dataset = load_to_train(job.dataset)
     liveness.watch("ps", cluster.addresses["ps"])
     strategy = create_strategy("parameter_server", cluster)
@@ -60,12 +61,12 @@ def train(job: Job, cluster: Cluster) -> Run:
 
 
 def serve(cluster: Cluster) -> NoReturn:
-    """Serve the chief as a worker or a parameter server, until the process is ended."""
-    # One accelerator is what a worker's step computes on.
+    """Run a worker or a parameter server for the chief until the process is ended."""
+    # A worker's step uses one accelerator.
     gpus = tf.config.list_physical_devices("GPU")
     tf.config.set_visible_devices(gpus[:1] if cluster.role == "worker" else [], "GPU")
     options = tf.compat.v1.ConfigProto()
-    # Each worker may hold a thread in a blocking call; fewer threads than that never end.
+    # Each worker may occupy a thread with a blocking call; fewer threads would deadlock.
     threads = len(cluster.addresses["worker"]) + 1
     options.inter_op_parallelism_threads = max(threads, multiprocessing.cpu_count())
     server = tf.distribute.Server(
@@ -80,15 +81,15 @@ def serve(cluster: Cluster) -> NoReturn:
     raise AssertionError("a server never returns")
 
 
-def _tell_of_workers(record: logging.LogRecord) -> bool:
-    """Filter TensorFlow's log: print in a line who is gone and who is back; keep real errors.
+def _print_lost_workers(record: logging.LogRecord) -> bool:
+    """Filter TensorFlow's log: print a line for each lost or recovered worker, keep other errors.
 
-    The rest warns that each checkpoint's function is retraced, and repeats the errors of steps,
-    which come to the chief as its own where they matter.
+    The rest warns that each checkpoint's function is retraced, and repeats errors of steps, which
+    are raised in the chief if they matter.
     """
     text = record.msg if isinstance(record.msg, str) else ""
     if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
-        print(f"{record.args[0]} is gone; the others go on", flush=True)
+        print(f"{record.args[0]} is gone; the others continue", flush=True)
         return False
     if text.startswith("Worker %s has been recovered"):
         print(f"{record.getMessage().split()[1]} is back", flush=True)
@@ -98,10 +99,10 @@ def _tell_of_workers(record: logging.LogRecord) -> bool:
 
 
 class AsynchronousRun(Run):
-    """The chief's part of a run, whose workers take steps as they come.
+    """The chief's part of an asynchronous run.
 
-    `model` and the optimizer live on the parameter servers. `twin`, the same model on the
-    chief's own device, takes its weights over to be validated and exported.
+    The variables of `model` and of the optimizer are on the parameter servers. `local_model` is
+    the same model on the chief's own device; it receives their weights for validation and export.
     """
 
     def __init__(
@@ -109,16 +110,16 @@ class AsynchronousRun(Run):
     ) -> None:
         self.base = job.base_output_directory
         super().__init__(job, cluster, strategy, dataset)
-        self.twin = self.prepared.build(self.dataset)
+        self.local_model = self.prepared.build(self.dataset)
         own_device = create_strategy("one_device", Cluster())
-        self.validation = steps.validation(own_device, self.twin, self.dataset, self.share)
+        self.validation = steps.validation(own_device, self.local_model, self.dataset, self.share)
 
     def set_share(self) -> None:
         self.replicas = len(self.cluster.addresses["worker"])
         self.share = reader.InputShare(batch_size=self.config.batch_size)
 
     def prepare_steps(self) -> None:
-        # Before workers read: where their input is traced, an error becomes a stack trace.
+        # Check before workers read: an error while their input is traced prints a stack trace.
         check_shards(self.dataset, self.dataset.splits["train"].shards)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self.worker_step = self._worker_step()
@@ -126,13 +127,16 @@ class AsynchronousRun(Run):
 
     def run(self) -> Run:
         super().run()
-        self._update_twin()
+        self._update_local_model()
         self._complete_history()
-        self.model = self.twin
+        self.model = self.local_model
         return self
 
     def _worker_step(self) -> Any:
-        """Return a function of a worker's iterator to float32 [4]: its sums, seconds of waiting."""
+        """Return a step function of a worker's iterator; it returns float32 [4].
+
+        Its values are those of `steps.sums` and the seconds of waiting for input.
+        """
         variables = self.network.trainable_variables
         compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
         examples = float(self.config.batch_size)
@@ -156,21 +160,21 @@ class AsynchronousRun(Run):
         return step
 
     def _worker_batches(self) -> tf.data.Dataset:
-        """Traced once, run on each worker, and again on one that was restarted."""
-        # With a graph's seed of 0, tf.data takes no seed that is only known on the worker.
+        """Return a worker's input; traced once, run on each worker and each restarted worker."""
+        # With a graph seed of 0, tf.data does not accept a seed that is only known on the worker.
         tf.compat.v1.set_random_seed(1)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        # By the step too: who starts again does not begin with what was seen at first.
+        # The seed depends on the step, too: a restarted worker gets another order of examples.
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
         seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
         megabytes = self.config.shuffle_megabytes
         return endless_batches(self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes)
 
     def train_epoch(self) -> None:
-        """Hands out the steps that are left of the epoch, and takes their reports.
+        """Schedule the remaining steps of the epoch, and collect their reports.
 
-        Before a checkpoint all steps that were handed out are waited for: what it holds are
-        the weights after exactly as many steps as it says.
+        A checkpoint is saved when no scheduled step is running, so that it holds the weights
+        after exactly the number of steps that it records.
         """
         if self.batches is None:
             self.batches = iter(self.coordinator.create_per_worker_dataset(self._worker_batches))
@@ -197,51 +201,51 @@ class AsynchronousRun(Run):
         self._count_steps()
 
     def _next_checkpoint(self) -> int:
-        """Return the step of this epoch before which the next checkpoint is due."""
+        """Return the number of steps of this epoch after which the next checkpoint is due."""
         every = self.config.checkpoint_steps
         if not every:
             return self.steps
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
     def _take(self, report: Any) -> None:
-        """Waits for a step and adds what it reports."""
+        """Wait for a step and add its report to the progress."""
         try:
             loss, correct, examples, waited = report.fetch().tolist()
         except tf.errors.CancelledError:
-            self.coordinator.join()  # Raises what all others were cancelled for.
+            self.coordinator.join()  # Raises the error that cancelled the steps.
             raise
         self.progress.sums.add(loss, correct, examples)
         self.progress.waited += waited / self.replicas
         self.progress.step += 1
 
     def _count_steps(self) -> None:
-        """Gives the optimizer the number of steps that are done.
+        """Set the optimizer's count to the number of steps that are done.
 
-        Its own count comes from workers that read and write it without a lock.
+        Workers update its own count without a lock.
         """
         phase_start = self.progress.phase_start * self.steps
         self.optimizer.iterations.assign(self.optimizer_step - phase_start)
 
-    def _update_twin(self) -> None:
-        for mine, theirs in zip(self.twin.variables, self.model.variables, strict=True):
-            mine.assign(theirs.numpy())
+    def _update_local_model(self) -> None:
+        for local, remote in zip(self.local_model.variables, self.model.variables, strict=True):
+            local.assign(remote.numpy())
 
     def validate(self) -> dict[str, float]:
-        """Return the validation split's metrics; none where the evaluator's come in time."""
+        """Return the validation split's metrics; empty if the evaluator computes them."""
         if self.cluster.has_evaluator and not self._decides_by_validation:
             return {}
-        self._update_twin()
+        self._update_local_model()
         return self.validation()
 
     @property
     def _decides_by_validation(self) -> bool:
-        """Return whether an epoch's metrics are waited for, since what follows depends on them."""
+        """Return whether the run must have an epoch's metrics before it continues."""
         return bool(self.keeps_best or self.phase.plateau_patience)
 
     def _complete_history(self) -> None:
-        """Add the evaluator's metrics to the epochs that it has scored, and the last one's.
+        """Add validation metrics to the last epoch and all epochs that the evaluator has scored.
 
-        The evaluator is shut down with the job: its last row is waited for.
+        The evaluator is shut down with the job, so this waits for its last row.
         """
         progress, history = self.progress, self.progress.history
         awaited = self.cluster.has_evaluator and self.dataset.splits["validation"].examples

@@ -1,4 +1,4 @@
-"""Augmentation as Keras layers: drawn anew each time, active in training alone."""
+"""Augmentation as Keras layers: random on each call, active only in training."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 from trainer.data.record_options import OPERATIONS
 
 SHIFT = 0.04
-"""How far a shift goes at most, as a share of the picture: one pixel of 28, nine of 224."""
+"""Largest shift as a share of the image's size: one pixel of 28, nine of 224."""
 
 
 class _Random(keras.layers.Layer):
-    """A layer that draws from a seed of its own, and does so in training alone.
+    """A layer that changes images at random, from its own seed, and only in training.
 
     Takes and returns [n, height, width, channels] of any dtype.
     """
@@ -26,7 +26,7 @@ class _Random(keras.layers.Layer):
         return self.changed(images) if training else images
 
     def changed(self, images: tf.Tensor) -> tf.Tensor:
-        """Return `images`, each changed by what is drawn for it."""
+        """Return `images`, each with a random change."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class _Random(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("trainer")
 class RandomQuarterTurn(_Random):
-    """Turns each image, a square, by 0, 90, 180 or 270 degrees; no pixel is interpolated."""
+    """Rotate each square image by 0, 90, 180 or 270 degrees, without interpolation."""
 
     def changed(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
@@ -51,7 +51,7 @@ class RandomQuarterTurn(_Random):
 
 @keras.saving.register_keras_serializable("trainer")
 class RandomShift(_Random):
-    """Moves each image by whole pixels, up to `SHIFT` each way; black comes in."""
+    """Shift each image by whole pixels, up to `SHIFT` each way, and fill with black."""
 
     def changed(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
@@ -80,6 +80,6 @@ def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Mod
     for number, name in enumerate(OPERATIONS, 1):
         if name in operations:
             features = layers[name](seed + number)(features)
-    # Flips may hand on floats: the model takes what it was built for.
+    # Flips may return floats: cast to the dtype that the model was built for.
     features = keras.ops.cast(features, model.inputs[0].dtype)
     return keras.Model(inputs, model(features), name=f"augmented_{model.name}")

@@ -1,6 +1,6 @@
-"""Checkpoints: written whole by the chief, read by all, trusted only by the run that made them.
+"""Checkpoints: written by the chief, read by all replicas, valid only for the run that made them.
 
-Keras' BackupAndRestore begins an interrupted epoch anew: a resumed run would end in other weights.
+Keras's BackupAndRestore restarts an interrupted epoch, so a resumed run would get other weights.
 """
 
 import dataclasses
@@ -22,24 +22,24 @@ from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
 _LIST = "checkpoint"
-"""TensorFlow's list of those that are whole."""
+"""TensorFlow's list of complete checkpoints."""
 
 KEPT = 2
-"""Checkpoints kept: should the newest be damaged, a run goes on from the one before."""
+"""Number of checkpoints kept: if the newest is damaged, a run resumes from the previous one."""
 
 _DAMAGED = (
     tf.errors.DataLossError,
     tf.errors.NotFoundError,
     tf.errors.OutOfRangeError,
-    IndexError,  # A short file, to TensorFlow's reader.
+    IndexError,  # TensorFlow's reader raises it for a truncated file.
 )
 
 
 class Checkpoints:
     """The checkpoints of a run, under `<base_output_directory>/checkpoints`.
 
-    Every replica calls `save`, as tf.distribute asks; what the others write goes to a
-    temporary folder of theirs.
+    Every replica calls `save`, as tf.distribute requires; replicas other than the chief write to
+    a temporary folder.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Checkpoints:
         )
 
     def restore(self) -> bool:
-        """Restore variables and progress from the newest checkpoint; False without one."""
+        """Restore variables and progress from the newest checkpoint; return False without one."""
         newest = _newest(self._directory)
         if newest is None:
             return False
@@ -80,36 +80,36 @@ class Checkpoints:
         return True
 
     def save(self) -> None:
-        """Keep variables and progress, from which a restarted job resumes."""
+        """Save variables and progress, from which a restarted job resumes."""
         self._factor.assign(self._progress.factor)
         done = self._progress
         self._save(self._latest, done.epoch * 10**9 + done.phase * 10**8 + done.step)
         rejoin.end_wait()
 
     def save_best(self) -> None:
-        """Keep the model's variables as the best of the run."""
+        """Save the model's variables as the best of the run."""
         self._save(self._best, self._progress.epoch)
 
     def _save(self, manager: tf.train.CheckpointManager, number: int) -> None:
         manager.save(checkpoint_number=number)
-        # A copy of a replica that is not the chief goes at once: it may be killed any time.
+        # Replicas other than the chief delete their copy now, since they may be killed any time.
         if self._temporary:
             shutil.rmtree(self._target)
 
     def restore_best(self) -> None:
-        """Give the model's variables the values that `save_best` kept last."""
+        """Restore the model's variables from the last `save_best`."""
         best = _newest(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
 
 
 def mend_lists(directory: str) -> None:
-    """Make the lists of checkpoints, of the run and of its best, end in one that can be read.
+    """Repair the lists of checkpoints, of the run and of its best, to end in a readable one.
 
-    The chief calls this before any replica reads a list: all must go on from the same one. The
-    files decide, since a list may be damaged, too.
+    The chief calls this before any replica reads a list: all must resume from the same checkpoint.
+    The files are checked, since a list may be damaged, too.
 
     Raises:
-        InputError: there is a list, and no checkpoint beside it can be read.
+        InputError: there is a list, but no checkpoint in its folder can be read.
     """
     for folder in (directory, join(directory, "best")):
         if not tf.io.gfile.exists(join(folder, _LIST)):
@@ -129,27 +129,27 @@ def mend_lists(directory: str) -> None:
         found = f"{paths[-1]} is damaged"
         if whole == paths:
             found = f"{join(folder, _LIST)} does not name the newest checkpoint"
-        print(f"{found}; going on from {whole[-1]}", flush=True)
+        print(f"{found}; resuming from {whole[-1]}", flush=True)
 
 
 def _present(directory: str) -> list[str]:
-    """Return the checkpoints whose index is in a folder, the oldest first."""
+    """Return the checkpoints whose index is in a folder, oldest first."""
     found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory)]
     numbers = sorted(int(match[1]) for match in found if match)
     return [join(directory, f"ckpt-{number}") for number in numbers]
 
 
 def _is_whole(path: str) -> bool:
-    """Return whether each value of a checkpoint can be read, which checks its checksum."""
+    """Return whether all values of a checkpoint can be read; reading verifies the checksum."""
 
     def restore(name: str, dtype: tf.DType) -> None:
-        # The reader's own get_tensor tells a checksum from no other error.
+        # The reader's own get_tensor does not distinguish a bad checksum from other errors.
         tf.raw_ops.RestoreV2(
             prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
         )
 
     try:
-        # Before the reader, whose error of a damaged index is of no kind.
+        # Before the reader, whose error for a damaged index has no specific type.
         restore("_CHECKPOINTABLE_OBJECT_GRAPH", tf.string)
         for name, dtype in tf.train.load_checkpoint(path).get_variable_to_dtype_map().items():
             restore(name, dtype)
@@ -159,21 +159,21 @@ def _is_whole(path: str) -> bool:
 
 
 def progress_in(directory: str) -> Progress:
-    """Return the progress in the newest checkpoint of `directory`, or that of a new run."""
+    """Return the progress in the newest checkpoint of `directory`, or a new run's progress."""
     progress = Progress()
     newest = _newest(directory)
     if newest is not None:
-        # By it the run knows of which variables the rest of the checkpoint is.
+        # The progress determines which variables the rest of the checkpoint holds.
         tf.train.Checkpoint(progress=progress).restore(newest).expect_partial()
     return progress
 
 
 def _newest(directory: str) -> str | None:
-    """Return the newest checkpoint of `directory`; None where none was ever saved.
+    """Return the newest checkpoint of `directory`, or None if none was ever saved.
 
     Raises:
-        RuntimeError: what is there can't be read. TensorFlow logs that and goes on as if there
-            were none, so that one replica might begin anew while the others go on.
+        RuntimeError: the checkpoints can't be read. TensorFlow logs this and continues as if there
+            were none, so one replica might start from scratch while the others resume.
     """
     newest = _newest_listed(directory)
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
@@ -182,7 +182,7 @@ def _newest(directory: str) -> str | None:
 
 
 def _newest_listed(directory: str) -> str | None:
-    """Return the newest checkpoint that a list names and that is there."""
+    """Return the newest checkpoint that a list names, if it exists; otherwise None."""
     try:
         return tf.train.latest_checkpoint(directory)
     except ValueError:  # The list is damaged.
@@ -190,7 +190,7 @@ def _newest_listed(directory: str) -> str | None:
 
 
 def listed(directory: str) -> list[str]:
-    """Return the checkpoints that `directory` lists, which are whole, the oldest first."""
+    """Return the complete checkpoints that `directory` lists, oldest first."""
     try:
         state = tf.train.get_checkpoint_state(directory)
     except (tf.errors.OpError, ValueError):  # Replaced while it was read, or damaged.
@@ -199,28 +199,28 @@ def listed(directory: str) -> list[str]:
 
 
 def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
-    """Give the network's variables the values of a checkpoint, outside of the run.
+    """Load a checkpoint into the network's variables, outside of the run.
 
     Returns:
-        The progress at the checkpoint; None where it was removed, before or meanwhile.
+        The progress at the checkpoint; None if it was removed before or during the read.
     """
     progress = Progress()
     values = [variable.value for variable in variables]
     content = tf.train.Checkpoint(variables=values, progress=progress)
     try:
         status = content.restore(path)
-    except (tf.errors.OpError, IndexError):  # A short file is an IndexError to its reader.
+    except (tf.errors.OpError, IndexError):  # IndexError: a truncated file.
         return None
     status.assert_existing_objects_matched().expect_partial()
     return progress
 
 
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
-    """Check that checkpoints in `directory` are this run's; the chief signs a new one.
+    """Check that `directory` belongs to this run; the chief writes the signature of a new run.
 
     Raises:
-        InputError: they come from another configuration, data set or topology, from which
-            this run could not go on to the result that it would have had from the start.
+        InputError: the checkpoints come from another configuration, data set or topology, so
+            resuming from them would not give the result of this run from the start.
     """
     signature = {
         **dataclasses.asdict(config),

@@ -1,8 +1,8 @@
-"""Read TF_CONFIG: this replica's role, and the others'.
+"""Read TF_CONFIG: the roles of this replica and of the others.
 
-Vertex AI sets it on each replica of a job with several, with the keys chief, worker and ps (in
-older images master stands for chief), and on a single replica not at all. Elsewhere it often has
-no chief: then worker 0 is the chief.
+Vertex AI sets it on each replica of a job with several, with the keys chief, worker and ps (older
+images use master for chief). It is not set on a single replica. Outside Vertex AI it often has no
+chief: then worker 0 is the chief.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
@@ -20,10 +20,10 @@ class Cluster:
 
     Attributes:
         role: "chief", "worker", "ps" or "evaluator".
-        index: of this replica among those of its role, from 0.
-        addresses: by role, "host:port" of each replica; empty for a single one, and never
-            an evaluator's.
-        has_evaluator: whether an evaluator scores the checkpoints.
+        index: index of this replica in its role, from 0.
+        addresses: "host:port" of each replica, by role, without evaluators; empty for a single
+            replica.
+        has_evaluator: true if an evaluator scores the checkpoints.
     """
 
     role: str = "chief"
@@ -33,19 +33,19 @@ class Cluster:
 
     @property
     def trainers(self) -> int:
-        """Replicas that compute gradients: the chief and the workers."""
+        """Return the number of replicas that compute gradients: the chief and the workers."""
         return max(1, len(self.addresses.get("chief", [])) + len(self.addresses.get("worker", [])))
 
     @property
     def is_chief(self) -> bool:
-        """True for the one replica that writes model, checkpoints and logs."""
+        """Return whether this is the one replica that writes model, checkpoints and logs."""
         if self.role == "worker":
             return "chief" not in self.addresses and self.index == 0
         return self.role == "chief"
 
     @property
     def trainer_index(self) -> int:
-        """Position among the replicas that compute gradients, the chief first."""
+        """Return the position among the replicas that compute gradients, chief first."""
         return self.index + (self.role == "worker") * len(self.addresses.get("chief", []))
 
     @property
@@ -54,23 +54,22 @@ class Cluster:
 
 
 def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) -> Cluster:
-    """Read TF_CONFIG; without it, take this process for a single replica.
+    """Read TF_CONFIG; if it is not set, return a cluster of a single replica.
 
     Args:
-        environment: of the process.
         evaluator_pool: position of the evaluator's worker pool; 0: there is none. Without
-            parameter servers it is not the place where Vertex AI knows evaluators: it then
+            parameter servers this is not the evaluator's position on Vertex AI, which then
             calls the evaluator a worker or a ps.
 
     Raises:
-        InputError: it is not what Vertex AI or TensorFlow would set.
+        InputError: TF_CONFIG is not in the format of Vertex AI and TensorFlow.
     """
     text = environment.get("TF_CONFIG", "")
     try:
         cluster = _parsed(text) if text else Cluster()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"TF_CONFIG can't be understood ({error!r}): {text[:200]}; it must be JSON with "
+            f"TF_CONFIG can't be parsed ({error!r}): {text[:200]}; it must be JSON with "
             "the keys cluster and task"
         ) from None
     if not evaluator_pool:
@@ -95,7 +94,7 @@ def _parsed(text: str) -> Cluster:
     role = "chief" if task.get("type") in (None, "master") else task["type"]
     index = int(task.get("index", 0))
     if role not in ROLES:
-        raise ValueError(f"task type {role!r} is none of {', '.join(ROLES)}")
+        raise ValueError(f"task type {role!r} is not one of {', '.join(ROLES)}")
     if addresses and role != "evaluator" and index >= len(addresses[role]):
         raise ValueError(f"task index {index}, but {len(addresses[role])} replicas of {role!r}")
     if len(addresses.get("chief", [])) > 1:

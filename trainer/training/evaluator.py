@@ -1,13 +1,12 @@
 """The evaluator: a replica that scores each checkpoint on the validation split.
 
-It trains nothing and is no member of the cluster: it sees the checkpoints that the chief
-leaves, in any strategy, and writes
+It does not train and is not a member of the cluster: it reads the chief's checkpoints, with any
+strategy, and writes
 
-    evaluations.csv    a row a checkpoint: epoch (finished), step, loss, accuracy, seconds
+    evaluations.csv    one row per checkpoint: finished epochs, step, loss, accuracy, seconds
     logs/evaluator     the same for TensorBoard
 
-A checkpoint that is gone before it was read, because newer ones have taken its place, is
-passed over.
+A checkpoint that newer ones have replaced before it was read is skipped.
 """
 
 import csv
@@ -33,14 +32,14 @@ _WAIT_SECONDS = 0.2
 
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
-    """Scores checkpoints as they come, until the chief's `results` are there and all is scored."""
-    # A checkpoint that goes while it is read would be deplored variable by variable.
+    """Score new checkpoints until the chief's `results` exist and all checkpoints are scored."""
+    # TensorFlow logs a warning per variable when a checkpoint is removed while it is read.
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
     scorer, seen = None, set()
     while True:
-        # Read first: whatever was saved before the results is among the checkpoints below.
+        # Check first: the list below then holds all checkpoints saved before the results.
         done = tf.io.gfile.exists(results)
         new = [path for path in checkpoint.listed(checkpoints) if path not in seen]
         for path in new:
@@ -53,7 +52,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
 
 
 def scored(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, Any]]:
-    """Return the rows of evaluations.csv by step; wait `seconds` at most for that of `step`."""
+    """Return the rows of evaluations.csv by step; wait at most `seconds` for that of `step`."""
     deadline = time.monotonic() + seconds
     while True:
         text = files.read_text(join(base, FILE_NAME)) or ""
@@ -66,7 +65,7 @@ def scored(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, 
 
 
 class _Scorer:
-    """The model, to be scored with the weights of one checkpoint after the other."""
+    """A model that is scored with the weights of successive checkpoints."""
 
     def __init__(self, job: Job, dataset: Dataset) -> None:
         config = job.config
@@ -75,7 +74,7 @@ class _Scorer:
         a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self._steps = config.steps_per_epoch or a_pass
         strategy = create_strategy("one_device", Cluster())
-        # Where there is a checkpoint, what the model needs from elsewhere is there too.
+        # The files that the model needs were fetched before the first checkpoint.
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
         model, network = build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
@@ -85,7 +84,7 @@ class _Scorer:
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
     def score(self, path: str) -> None:
-        """Score a checkpoint, unless that was done before or a newer one has taken its place."""
+        """Score a checkpoint, unless it has been scored before or is removed."""
         started = time.monotonic()
         progress = checkpoint.read(path, self._variables)
         if progress is None:

@@ -1,9 +1,9 @@
-"""A trained Keras model to a SavedModel that takes what the world has: unscaled inputs.
+"""Export a trained Keras model to a SavedModel that takes unscaled inputs.
 
-Signatures, each from a batch to `probabilities` (float32 [n, classes]) and `label` (string
-[n], the most probable class):
+Each signature maps a batch to `probabilities` (float32 [n, classes]) and `label` (string [n], the
+most probable class):
 
-    serving_default    image: uint8 [n, height, width, channels]; of a table each column by its
+    serving_default    image: uint8 [n, height, width, channels]; for a table, each column by its
                        name, float32, int64 or string [n], missing values NaN, -1 or ""
     serving_bytes      image_bytes: string [n], encoded images (JPEG, PNG, BMP, GIF) of any size
     serving_examples   examples: string [n], serialized tf.Examples as in the records
@@ -23,7 +23,7 @@ from trainer.training import preprocessing
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
-    """Writes `model`, from what decoding.parse gives to logits, as a SavedModel to folder `uri`."""
+    """Write `model`, which maps inputs of decoding.parse to logits, as a SavedModel to `uri`."""
     classes = tf.constant(dataset.classes)
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
@@ -36,7 +36,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     add = _add_of_table if dataset.is_table else _add_of_images
     add(archive, predict, dataset)
     archive.write_out(uri, verbose=False)
-    # TensorFlow's folder for files that it does not read: what the model was trained on.
+    # TensorFlow's folder for files that it does not read holds the model's data set description.
     folder = join(uri, EXTRA_ASSETS)
     storage.make_folder(folder)
     storage.write_whole(join(folder, FILE_NAME), dataset.to_json().encode())

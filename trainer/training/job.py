@@ -1,4 +1,4 @@
-"""The command line of a replica: where to read and write, and the config."""
+"""Parse the command line of a replica: where to read and write, and the config."""
 
 import argparse
 import dataclasses
@@ -14,10 +14,10 @@ from trainer.errors import InputError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A replica's whole command line: where to read and write, and the config.
+    """A replica's parsed command line.
 
     Attributes:
-        evaluator_pool: the worker pool, by its position, that holds the evaluator; 0: none.
+        evaluator_pool: position of the evaluator's worker pool; 0: none.
         accelerator_count: accelerators of this replica's machine.
     """
 
@@ -29,11 +29,11 @@ class Job:
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
-    """Read a replica's command line.
+    """Parse a replica's command line.
 
     Args:
         arguments: flags, without the program's name.
-        environment: where AIP_MODEL_DIR stands in for --base_output_directory, as Vertex AI
+        environment: gives AIP_MODEL_DIR as a default of --base_output_directory; Vertex AI
             sets it to `<base_output_directory>/model/`.
 
     Raises:
@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         "--accelerator_count",
         default=0,
         type=int,
-        help="Accelerators of this replica's machine, fewer of which are an error.",
+        help="Accelerators of this replica's machine; it is an error if there are fewer.",
     )
     parser.add_argument(
         "--config",
@@ -77,7 +77,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     own = {one.name: values.pop(one.name) for one in dataclasses.fields(Job) if one.name in values}
     if not own["base_output_directory"]:
         raise InputError(
-            "nowhere to write: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
+            "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
     given = {**(_read(config) if config else {}), **values}
     return Job(config=fields.build(TrainingConfig, given), **own)
@@ -91,7 +91,7 @@ def _read(uri: str) -> dict[str, Any]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are InputErrors."""
+    """An argument parser that raises InputError."""
 
     def error(self, message: str) -> Any:
         raise InputError(message)

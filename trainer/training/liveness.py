@@ -1,10 +1,10 @@
-"""Notices replicas that are frozen: a gRPC server that takes connections and answers nothing.
+"""Detect frozen replicas: gRPC servers that accept connections but do not answer.
 
-A process that is stopped, or whose machine hangs, keeps its connections open, so that a call to
-it never ends. A worker's connections are then closed here, which ends the calls like those to a
-worker that is gone: ClusterCoordinator gives its step to another worker. Without a parameter
-server nothing goes on, and nobody restarts one that has not ended: this process, the chief, then
-exits so that the whole job is tried again, from the checkpoint.
+A process that is stopped, or whose machine hangs, keeps its connections open, so a call to it
+never returns. For a frozen worker, the chief closes its connections. Its calls then fail as for a
+lost worker, and ClusterCoordinator reschedules the step on another worker. A frozen parameter
+server blocks training, and Vertex AI does not restart a process that has not ended. The chief
+therefore exits, so that the whole job is retried from the checkpoint.
 """
 
 import os
@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from trainer.errors import RETRY_EXIT_CODE
 
 PATIENCE_SECONDS = 60.0
-"""Time that a replica has to answer: its server does at once, even while it computes a step."""
+"""Time that a replica has to answer; its server answers at once, even while it computes a step."""
 
 _PERIOD_SECONDS = 10.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""What opens an HTTP/2 connection, with empty settings (RFC 9113, section 3.4)."""
+"""HTTP/2 connection preface with empty settings (RFC 9113, section 3.4)."""
 
 
 def watch(role: str, addresses: Sequence[str]) -> None:
@@ -37,17 +37,17 @@ def _watch_worker(index: int, address: str) -> None:
     while True:
         time.sleep(_PERIOD_SECONDS)
         before, frozen = frozen, _is_frozen(address)
-        # TensorFlow connects again and again to a worker that is gone.
+        # TensorFlow keeps reconnecting to a lost worker.
         if frozen and _close_connections(address) and not before:
-            print(f"worker {index} does not answer; the others go on", flush=True)
+            print(f"worker {index} does not answer; the others continue", flush=True)
 
 
 def _watch_server(index: int, address: str) -> None:
     while not _is_frozen(address):
         time.sleep(_PERIOD_SECONDS)
     print(
-        f"error: ps {index} does not answer, and no step can do without its weights; the job is "
-        "to be tried again, from the last checkpoint",
+        f"error: ps {index} does not answer, and every step needs its weights; retry the job "
+        "from the last checkpoint",
         file=sys.stderr,
         flush=True,
     )
@@ -55,7 +55,7 @@ def _watch_server(index: int, address: str) -> None:
 
 
 def _is_frozen(address: str) -> bool:
-    """Return whether a server accepts a connection and says nothing; False if it is gone."""
+    """Return whether a server accepts a connection but sends nothing; False if it is gone."""
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
@@ -73,7 +73,7 @@ def _is_frozen(address: str) -> bool:
 
 
 def _close_connections(address: str) -> int:
-    """Closes this process's connections to `address`; returns how many there were."""
+    """Close this process's connections to `address`; return their number."""
     host, _, port = address.rpartition(":")
     peers = {found[4][:2] for found in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
     closed = 0
@@ -83,10 +83,10 @@ def _close_connections(address: str) -> int:
                 continue
             with socket.socket(fileno=os.dup(int(entry.name))) as connection:
                 peer, *rest = connection.getpeername()
-                # gRPC's sockets are IPv6, which spells an IPv4 address ::ffff:10.0.0.2.
+                # gRPC's sockets are IPv6, where an IPv4 address is written ::ffff:10.0.0.2.
                 if (str(peer).removeprefix("::ffff:"), *rest[:1]) in peers:
                     connection.shutdown(socket.SHUT_RDWR)
                     closed += 1
-        except (OSError, ValueError):  # Closed meanwhile, or without a peer.
+        except (OSError, ValueError):  # Already closed, or without a peer.
             continue
     return closed

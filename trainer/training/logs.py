@@ -1,4 +1,4 @@
-"""Log a run: one line an epoch, history.csv and TensorBoard, by the chief alone."""
+"""Log a run: one line per epoch, history.csv and TensorBoard. Only the chief logs."""
 
 import time
 from typing import Any
@@ -12,11 +12,11 @@ from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Within an epoch, a line of progress no more often than this."""
+"""Least time between two progress lines within an epoch."""
 
 
 class Log:
-    """Prints, and writes `<base>/history.csv` and `<base>/logs`; silent where not the chief's."""
+    """Print and write `<base>/history.csv` and `<base>/logs`; do nothing unless on the chief."""
 
     def __init__(self, base: str, cluster: Cluster, steps: int, config: TrainingConfig) -> None:
         self._is_chief = cluster.is_chief
@@ -38,7 +38,7 @@ class Log:
             self._last_line = time.monotonic()
 
     def step(self, progress: Progress, optimizer_step: int) -> None:
-        """Note that a step was taken."""
+        """Log the progress after a step, if a line is due."""
         self._first_step = self._first_step or (time.monotonic(), optimizer_step)
         is_due = time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
         if not (self._is_chief and is_due and progress.sums.examples):
@@ -55,7 +55,7 @@ class Log:
             tf.summary.scalar("loss_within_epoch", means["loss"])
 
     def epoch(self, progress: Progress, optimizer_step: int) -> None:
-        """Note that an epoch has ended; its row is the last of progress.history."""
+        """Log the end of an epoch, whose row is the last of progress.history."""
         if not self._is_chief:
             return
         row = progress.history[-1]
@@ -76,12 +76,12 @@ class Log:
             f"{row['images_per_second']:,.0f} examples/s{left}"
         )
         if progress.stopped:
-            which = f"phase {progress.phase + 1} " if len(self._phases) > 1 else ""
+            prefix = f"phase {progress.phase + 1} " if len(self._phases) > 1 else ""
             best = progress.best_epoch
-            self.line(f"{which}stopped early: {progress.stopped}; the best epoch is {best}")
+            self.line(f"{prefix}stopped early: {progress.stopped}; the best epoch is {best}")
 
     def history(self, progress: Progress) -> None:
-        """Write the rows of progress.history anew."""
+        """Rewrite history.csv from progress.history."""
         files.write_csv(self._history_uri, progress.history)
 
     def _summarize(self, row: dict[str, Any], optimizer_step: int) -> None:
@@ -99,14 +99,14 @@ class Log:
             writer.flush()
 
     def _epochs(self, progress: Progress) -> int:
-        """Return the epochs of the whole run, should no phase from now on stop early."""
+        """Return the epochs of the whole run, if no phase from now on stops early."""
         return progress.phase_start + sum(one.epochs for one in self._phases[progress.phase :])
 
     def _time_left(self, progress: Progress, optimizer_step: int) -> str:
-        """Return the time left by the pace so far, after a comma; empty while it is not known.
+        """Return the estimated time left, after a comma; empty while it is unknown.
 
-        The newest epochs' pace where there are any, else that since the first step of this
-        process, which holds the tracing of the graph.
+        Based on the pace of the newest epochs. Before the first one ends, based on the pace since
+        the first step of this process, which includes tracing the graph.
         """
         seconds = [row["seconds"] for row in progress.history[-3:]]
         if seconds:

@@ -13,10 +13,11 @@ from trainer.training.augmentation import augmented
 def build_network(
     config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
 ) -> tuple[keras.Model, keras.Model]:
-    """Build the model of `config`, and what learns: the model, perhaps behind augmentation.
+    """Build the model of `config`, and the network that is trained.
 
-    Sets the process's random seed and dtype policy: each process with these arguments gets
-    the same weights, those of config.warm_start where it names any.
+    The network is the model, preceded by augmentation if config.augmentation is "model". This
+    function sets the process's random seed and dtype policy, so that each process with these
+    arguments gets the same weights: those of config.warm_start, if set.
     """
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates that hold under tf.distribute."""
+"""Optimizers and learning rate schedules that work under tf.distribute."""
 
 import math
 from typing import Any
@@ -17,16 +17,16 @@ _CLASSES = {
 }
 
 ONE_CYCLE_WARMUP = 0.3
-"""Share of a one-cycle run that the learning rate rises for (Smith & Topin, 2018)."""
+"""Share of a one-cycle run in which the learning rate rises (Smith & Topin, 2018)."""
 ONE_CYCLE_START = 0.04
-"""Learning rate, as a share of its peak, that a one-cycle run starts from: 1/25."""
+"""Initial learning rate of a one-cycle run as a share of its peak: 1/25."""
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate by optimizer step: a warm-up, a curve, and a factor for plateaus.
 
     Attributes:
-        factor: float32 variable [] that the whole curve is multiplied with.
+        factor: float32 variable [] that multiplies the whole curve.
     """
 
     def __init__(self, config: TrainingConfig, total_steps: int) -> None:
@@ -59,16 +59,16 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
-    """Half a cosine wave from `start` to `end` over `progress` 0 to 1."""
+    """Return a half cosine wave from `start` to `end` at `progress`, from 0 to 1."""
     progress = tf.clip_by_value(progress, 0.0, 1.0)
     return end + (start - end) * 0.5 * (1.0 + tf.cos(math.pi * progress))
 
 
 def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
-    """Creates the optimizer, to be called in the strategy's scope.
+    """Create the optimizer; call this in the strategy's scope.
 
-    Its `apply` wants gradients that are summed over all replicas already: so that they are
-    clipped by the norm of the sum, and that loss scaling sees an overflow of any replica.
+    Its `apply` takes gradients that are already summed over all replicas, so that they are
+    clipped by the norm of the sum, and loss scaling detects an overflow on any replica.
     """
     options: dict[str, Any] = {"learning_rate": schedule}
     wide = model_class(config.model).has_wide_part
@@ -89,7 +89,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
 
 
 def _ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
-    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"), whose rate plateaus reduce."""
+    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus reduce its rate, too."""
     return _takes_reduced_gradients(keras.optimizers.Ftrl)(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
@@ -100,8 +100,8 @@ def _ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimi
 class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
     """Two optimizers as one: variables of the layer WIDE_LAYER go to `wide`, others to `deep`.
 
-    Gradients are clipped by their norm over both parts. To what handles it (loss scaling,
-    checkpoints) it is one optimizer, whose steps are those of `deep`.
+    Gradients are clipped by their norm over both parts. Loss scaling and checkpoints treat this as
+    one optimizer, whose steps are those of `deep`.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
 def _takes_reduced_gradients(cls: type) -> type:
     """Return a subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
 
-    Keras 3 sums gradients over the replicas after it has clipped them, which clips each
-    replica's share by its own norm, and offers no public switch.
+    Keras 3 sums gradients over the replicas after clipping, which clips each replica's share by
+    its own norm. It has no public option to change this.
     """
 
     def _all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Check and fetch what training needs, once there are records, before a machine costs anything."""
+"""Check and fetch what training needs, after records are written and before machines are billed."""
 
 import json
 from collections.abc import Collection
@@ -12,11 +12,11 @@ from trainer.machines.worker_pools import MachineOptions, check_strategy
 from trainer.models import prepare_model
 
 MOST_PADDING = 0.9
-"""Share of a batch from which it is no batch for so few examples, but a mistake."""
+"""Share of padding in a batch from which the batch size is an error, not a warning."""
 
 
 def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
-    """Raise InputError where these machines can't train with this config."""
+    """Raise InputError if these machines can't train with this config."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
     check_batch_size(config.batch_size, machines.batch_shares)
@@ -30,29 +30,29 @@ def prepare(
     class_floors: Collection[str],
     start: str = "",
 ) -> str:
-    """Check that a job can train, and leave in `directory` what its replicas share.
+    """Check that a job can train, and write the files that its replicas share to `directory`.
 
     Args:
         dataset_uri: folder of the records.
         directory: the job's base_output_directory.
-        class_floors: names of classes that the model will be judged by.
+        class_floors: names of classes that the gate checks.
         start: URI of the weights to start from; empty: none.
 
     Returns:
         The URI of the job's copy of these weights; empty: none.
 
     Raises:
-        InputError: the records, the model or its weights can't be trained with.
+        InputError: the records, the model or its weights can't be used.
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)
-    # A parameter server's worker reads on from the start where a batch is not full.
+    # With parameter servers, workers fill a batch from the start of the split.
     if not machines.ps_count:
         _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
     prepared = prepare_model(config.model, dataset, config.model_options, directory)
     if not start:
         return ""
-    # Only here: they import TensorFlow, which takes seconds.
+    # Imported here, since it imports TensorFlow, which takes seconds.
     from trainer.training import weights
 
     copy = weights.keep(start, directory)
@@ -61,9 +61,9 @@ def prepare(
 
 
 def started_from(directory: str) -> str | None:
-    """Return the warm_start of a job that has begun in `directory`; None where none has.
+    """Return the warm_start of a job that has begun in `directory`, or None if none has.
 
-    A resumed job keeps what was decided when it began, whoever is champion by now.
+    A resumed job keeps its initial weights, even if the champion has changed since.
     """
     try:
         signature = storage.read(join(directory, "checkpoints", "run.json"))
@@ -73,10 +73,10 @@ def started_from(directory: str) -> str | None:
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
-    """Warn of a batch that is larger than the split; refuse one that is mostly padding.
+    """Warn of a batch that is larger than the split; raise InputError if it is mostly padding.
 
-    A batch always has its full size, for `replicas` to share: what is missing is filled up
-    with padding, which is computed, too.
+    A batch always has its full size, for `replicas` to share: missing examples are replaced by
+    padding, which is computed, too.
     """
     left = min(examples, config.max_train_examples or examples)
     padding = 1 - left / config.batch_size

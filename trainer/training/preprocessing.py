@@ -1,8 +1,8 @@
-"""Encoded images to the pixels that records hold, in a SavedModel's graph.
+"""Convert encoded images to the pixels of the records, in a SavedModel's graph.
 
-What trainer/data/write/pixels.py and resizing.py do on a CPU, to one level of 255: a JPEG is
-scaled while it is decoded, the rest halved by means of 2x2 pixels and then sampled. But TensorFlow
-knows neither EXIF orientation nor alpha: images are taken as they lie, and without alpha.
+The result is that of trainer/data/write/pixels.py and resizing.py, within one level of 255: a JPEG
+is scaled while it is decoded, other images are halved by means of 2x2 pixels and then sampled. But
+TensorFlow supports neither EXIF orientation nor alpha: both are ignored.
 """
 
 import tensorflow as tf
@@ -10,15 +10,15 @@ import tensorflow as tf
 from trainer.data.write.resizing import ALONE
 
 _RATIOS = (1, 2, 4, 8)
-"""By what libjpeg can scale an image down while it decodes."""
+"""Factors by which libjpeg can downscale an image while it decodes."""
 
 
 def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
-    """Return an encoded image (string []; JPEG, PNG, BMP or GIF) as uint8 `shape`.
+    """Decode and resize an image (string []; JPEG, PNG, BMP or GIF); return uint8 `shape`.
 
     Args:
         shape: height, width and channels.
-        method: of trainer.data.record_options.RESIZE_METHODS.
+        method: one of trainer.data.record_options.RESIZE_METHODS.
     """
     *target, channels = shape
     image = tf.cond(
@@ -35,14 +35,14 @@ def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
 
 
 def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
-    """Decode a JPEG at its size, or `scaled` down to no less than `shape`, as Pillow's draft does.
+    """Decode a JPEG; return uint8 [h, w, channels].
 
-    Returns uint8 [h, w, channels].
+    If `scaled`, downscale it to no less than `shape`, as Pillow's draft does.
     """
     *target, channels = shape
 
     def decode(ratio: int) -> tf.Tensor:
-        # Accurate, as Pillow does it; TensorFlow's default is fast, and off by a level.
+        # Accurate, as in Pillow; TensorFlow's default is fast, and off by one level.
         return tf.io.decode_jpeg(encoded, channels, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
     if not scaled:
@@ -53,7 +53,7 @@ def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.T
 
 
 def _halved(image: tf.Tensor, target: list[int]) -> tf.Tensor:
-    """Halve as trainer.data.write.resizing does, to the bit, towards `target`, (height, width).
+    """Halve towards `target` (height, width), bit for bit as trainer.data.write.resizing does.
 
     Takes uint8 [h, w, channels], returns whole numbers as float32.
     """
@@ -66,7 +66,7 @@ def _halved(image: tf.Tensor, target: list[int]) -> tf.Tensor:
 
     def halve(image: tf.Tensor) -> tf.Tensor:
         rows, columns = tf.unstack(factors(image))
-        # An odd last row or column is a block by itself.
+        # An odd last row or column is a block on its own.
         rest = [[0, -tf.shape(image)[0] % rows], [0, -tf.shape(image)[1] % columns], [0, 0]]
         even = tf.pad(image, rest, "SYMMETRIC")
         size = tf.shape(even)

@@ -1,4 +1,4 @@
-"""The progress of a run: what a checkpoint keeps beside the weights, and what follows from it.
+"""The progress of a run: its state in a checkpoint besides the weights, and early stopping.
 
 progress = Progress()
 progress.add(sums)                  # after each step
@@ -18,7 +18,7 @@ from trainer.config import TrainingConfig
 
 @dataclasses.dataclass(kw_only=True)
 class Sums:
-    """Sums over examples: cross-entropy (nats), right predictions, and how many there were."""
+    """Sums over examples: cross-entropy (nats), correct predictions, number of examples."""
 
     loss: float = 0.0
     correct: float = 0.0
@@ -30,31 +30,31 @@ class Sums:
         self.examples += examples
 
     def means(self) -> dict[str, float]:
-        """Mean loss and accuracy; not finite where a step's loss was not."""
+        """Return mean loss and accuracy; not finite if the loss of a step was not."""
         count = max(1.0, self.examples)
         return {"loss": self.loss / count, "accuracy": self.correct / count}
 
 
 @dataclasses.dataclass(kw_only=True)
 class Progress(tf.train.experimental.PythonState):
-    """State of a run, all of it in the checkpoint.
+    """State of a run, saved completely in each checkpoint.
 
-    Keras' EarlyStopping and ReduceLROnPlateau lose their counts when a run is killed.
+    Keras's EarlyStopping and ReduceLROnPlateau lose their counts when a run is killed.
 
     Attributes:
-        epoch, step: the next step to take, both from 0, the step within its epoch.
-        phase: of the run, from 0.
+        epoch, step: the next step and its epoch; both from 0, step within the epoch.
+        phase: current phase of the run, from 0.
         phase_start: epochs finished before this phase.
-        sums: of the unfinished epoch.
-        seconds, waited: spent in the unfinished epoch, and of that on waiting for input.
+        sums: sums over the unfinished epoch.
+        seconds, waited: time spent in the unfinished epoch, and its part spent waiting for input.
         history: a row for each finished epoch.
-        best_epoch, best_value: of the run, by the monitored metric; best_epoch is None before
-            the first.
-        stale_epochs: of this phase, finished since the best one.
-        plateau_epochs: without progress since the best one or the last reduction.
-        factor: of the learning rate, reduced at plateaus.
+        best_epoch, best_value: best epoch of the run and its monitored metric; best_epoch is None
+            before the first.
+        stale_epochs: epochs of this phase finished since the best one.
+        plateau_epochs: epochs since the best one or the last reduction of the learning rate.
+        factor: factor of the learning rate, reduced at plateaus.
         stopped: why the phase ended before its last epoch; empty: it did not.
-        stops: the same of each finished phase.
+        stops: `stopped` of each finished phase.
     """
 
     epoch: int = 0
@@ -81,7 +81,7 @@ class Progress(tf.train.experimental.PythonState):
             setattr(self, name, Sums(**value) if name == "sums" else value)
 
     def begin_phase(self) -> None:
-        """Leaves the phase: patience and rate start anew, what is best stays."""
+        """Start the next phase: reset patience and learning rate, keep the best epoch."""
         self.phase += 1
         self.stops.append(self.stopped)
         self.phase_start = self.epoch
@@ -90,14 +90,14 @@ class Progress(tf.train.experimental.PythonState):
         self.stopped = ""
 
     def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
-        """Takes an epoch's row of history, and decides what its metrics mean.
+        """Add an epoch's row to the history; update the best epoch, early stopping and plateaus.
 
         Args:
             row: has the monitored metric as validation_<name>, or <name> without validation.
             config: of the phase; gives the metric and the patience.
 
         Returns:
-            True where this epoch is the best so far.
+            True if this epoch is the best so far.
         """
         self.history.append(row)
         self.epoch += 1

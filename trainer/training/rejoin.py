@@ -1,12 +1,12 @@
-"""A replica that lost a peer starts again in its own place and waits there for the peer.
+"""Restart a replica that lost a peer, in place, to wait for the peer.
 
-Vertex AI restarts a replica that was lost, but a replica that exits with a failure may end the
-whole job ("Understand the training service"). TensorFlow can't take a peer back into a running
-cluster. So a survivor does not exit: a fresh interpreter replaces its process, under the same
-process id, waits until all peers have done the same, and goes on from the checkpoint.
+Vertex AI restarts a lost replica, but a replica that exits with a failure may end the whole job
+("Understand the training service"). TensorFlow can't readmit a peer to a running cluster. A
+surviving replica therefore does not exit: a new interpreter replaces its process, under the same
+process id, waits until all peers have done the same, and resumes from the checkpoint.
 
-Where the service ends the whole job instead, the fresh process ends with it, and the job's next
-try goes on from the same checkpoint.
+If the service ends the whole job instead, the new process ends with it, and the job's next
+attempt resumes from the same checkpoint.
 """
 
 import os
@@ -17,16 +17,16 @@ WAITED_SINCE = "PEER_GONE_SINCE"
 """Environment variable of a process that waits for a peer: the time of the loss, in seconds."""
 
 PATIENCE_SECONDS = 1800.0
-"""Time after a loss in which a replica starts again: a new virtual machine takes minutes.
+"""Time after a loss in which a replica restarts: a new virtual machine takes minutes.
 
-The last start may wait longer: TensorFlow gives up on a peer after an hour.
+The last restart may wait longer: TensorFlow gives up on a peer after an hour.
 """
 
 _PAUSE_SECONDS = 1.0
 
 
 def restart(arguments: list[str]) -> None:
-    """Replaces this process by a fresh one; returns only where the peer was waited for too long.
+    """Replace this process by a new one; return only if `PATIENCE_SECONDS` have passed.
 
     Args:
         arguments: of `python -m trainer.task`.
@@ -35,7 +35,7 @@ def restart(arguments: list[str]) -> None:
     since = float(os.environ.setdefault(WAITED_SINCE, str(now)))
     if now - since > PATIENCE_SECONDS:
         return
-    time.sleep(_PAUSE_SECONDS)  # Attempts may fail at once until the peer is back.
+    time.sleep(_PAUSE_SECONDS)  # An attempt may fail immediately until the peer is back.
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "trainer.task", *arguments]
@@ -43,5 +43,5 @@ def restart(arguments: list[str]) -> None:
 
 
 def end_wait() -> None:
-    """Forgets the loss: all peers are back and training has gone on."""
+    """Clear the time of the loss: all peers are back and training has continued."""
     os.environ.pop(WAITED_SINCE, None)
