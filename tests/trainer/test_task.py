@@ -187,7 +187,7 @@ def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records, refused)
 def test_a_model_that_xla_can_not_compile_is_one_line(tmp_path, digit_records):
     flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
     error = refuse(*flags, "--xla=true")
-    assert "xla=true: XLA has no deterministic form of what model='small_cnn' needs (" in error
+    assert "xla=true: XLA has no deterministic form of an operation of model='small_cnn' (" in error
     assert error.endswith("); set xla=false")
 
 

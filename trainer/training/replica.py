@@ -1,4 +1,4 @@
-"""Run one replica, by its role."""
+"""Run one replica according to its role."""
 
 import os
 import platform
@@ -24,22 +24,22 @@ PEER_GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,  # A start waits an hour for all to be there.
+    tf.errors.DeadlineExceededError,  # At the start, peers are awaited for an hour.
 )
 
 REPLACED = "Unable to find the relevant tensor remote_handle"
-"""Of an InvalidArgumentError: a parameter server was restarted before its loss was noticed."""
+"""Text of an InvalidArgumentError if a parameter server restarted before its loss was noticed."""
 
 
 class PeerGoneError(Exception):
-    """Another replica is gone; a fresh process can wait for it and go on from the checkpoint."""
+    """Another replica is gone; a new process can wait for it and resume from the checkpoint."""
 
 
 def run(job: Job) -> int:
-    """Train, serve or evaluate, and as the chief export; return the process's exit code.
+    """Train, serve or evaluate; the chief also exports. Return the process's exit code.
 
     Raises:
-        InputError: a mistake of the user's.
+        InputError: a mistake of the user.
         PeerGoneError: another replica is gone.
     """
     strategies.check_accelerators(job.accelerator_count, os.environ)
@@ -59,7 +59,7 @@ def run(job: Job) -> int:
     except (*PEER_GONE, tf.errors.InvalidArgumentError) as error:
         if isinstance(error, tf.errors.InvalidArgumentError) and REPLACED not in str(error):
             raise
-        # The client of Cloud Storage gives up with an error of the same kind.
+        # The Cloud Storage client raises an error of the same type when its retries fail.
         if RETRIED not in str(error):
             raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
         print(f"error: storage does not answer: {first_line(error)}", file=sys.stderr)
@@ -68,25 +68,25 @@ def run(job: Job) -> int:
         if not job.config.xla:
             raise
         raise InputError(
-            f"xla=true: XLA has no deterministic form of what model={job.config.model!r} needs "
-            f"({first_line(error)}); set xla=false"
+            f"xla=true: XLA has no deterministic form of an operation of model="
+            f"{job.config.model!r} ({first_line(error)}); set xla=false"
         ) from None
     except tf.errors.ResourceExhaustedError as error:
         if "No space left" in str(error):
             raise InputError(
-                f"no room to write to {job.base_output_directory} ({first_line(error)}); free "
-                "some space and run it again: it goes on from the last whole checkpoint"
+                f"no room to write to {job.base_output_directory} ({first_line(error)}); "
+                "free some space and run it again: it resumes from the last complete checkpoint"
             ) from None
         raise InputError(
             f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
             f"the memory of {cluster.name} ({first_line(error)}); make one of them smaller, or "
-            "take another machine"
+            "use a larger machine"
         ) from None
     return 0
 
 
 def _train(job: Job, cluster: Cluster) -> None:
-    """Train, or serve the chief that does; the chief writes the results."""
+    """Train, or serve a chief that trains; the chief writes the results."""
     strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     has_servers = strategy == "parameter_server"
     if has_servers and not cluster.is_chief:
@@ -99,8 +99,8 @@ def _train(job: Job, cluster: Cluster) -> None:
         _write_results(trained, job, strategy, time.monotonic() - started)
     if has_servers:
         return
-    # No replica may leave while another still needs it for a collective. In this last one a peer
-    # may be gone as soon as it has what it waited for: that is no failure any more.
+    # No replica may exit while another still needs it for a collective. A peer may exit as soon as
+    # it has passed this last barrier: once the results are written, its loss is not a failure.
     try:
         strategies.barrier(trained.strategy)
     except PEER_GONE:
@@ -109,13 +109,13 @@ def _train(job: Job, cluster: Cluster) -> None:
 
 
 def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> None:
-    """Write model.keras, model/, and last metrics.json, by which a later step knows the rest."""
+    """Write model.keras, model/, and last metrics.json, which marks the results as complete."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
     export(trained.model, trained.dataset, join(base, "model"))
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
-    # The first epoch holds the tracing of the step.
+    # The first epoch includes tracing of the step.
     steady = [epoch["images_per_second"] for epoch in history[1:] or history]
     metrics = {
         "epochs": len(history),

@@ -1,7 +1,7 @@
-"""A run on one replica: phases of epochs, each of them validated and kept in a checkpoint.
+"""A run on one replica: phases of epochs, with validation and a checkpoint after each epoch.
 
-Every way of training goes this way. How the steps of an epoch are taken is what they differ
-in: trainer/training/synchronous.py and trainer/training/asynchronous.py.
+Subclasses implement the steps of an epoch: trainer/training/synchronous.py and
+trainer/training/asynchronous.py.
 """
 
 import abc
@@ -26,25 +26,25 @@ from trainer.training.strategies import barrier, resolve
 
 
 class TerminatedError(Exception):
-    """This replica was told to stop (SIGTERM) and has saved a checkpoint to go on from."""
+    """This replica has received SIGTERM and has saved a checkpoint from which to resume."""
 
 
 class PeerTerminatedError(Exception):
-    """Another replica was told to stop; all have saved a checkpoint to go on from."""
+    """Another replica has received SIGTERM; all have saved a checkpoint from which to resume."""
 
 
 class Run(abc.ABC):
-    """One replica's part of a run; what a way of training adds is abstract.
+    """One replica's part of a run; subclasses implement how steps are computed.
 
     Attributes:
-        replicas: devices that compute gradients.
-        share: what this process reads for those of its own.
-        pass_steps: of a pass over the training split.
-        steps: of an epoch.
-        model: from the records' inputs to logits.
-        network: what learns: the model, perhaps behind augmentation.
-        phase: the config of the phase that the run is in.
-        kept_epoch: from 1, whose weights the model has at the end.
+        replicas: number of devices that compute gradients.
+        share: the part of the input that this process reads for its own devices.
+        pass_steps: steps of a pass over the training split.
+        steps: steps of an epoch.
+        model: maps the records' inputs to logits.
+        network: the model, or the model preceded by augmentation; this is trained.
+        phase: config of the current phase.
+        kept_epoch: epoch, from 1, whose weights the model has at the end.
         validation: scores the validation split; set by `prepare_steps`.
     """
 
@@ -68,7 +68,7 @@ class Run(abc.ABC):
         base = job.base_output_directory
         if cluster.is_chief:
             checkpoint.mend_lists(self.directory)
-            # Fetches what the model needs, for all replicas to read.
+            # Fetch the files that the model needs, for all replicas to read.
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
         self.progress = checkpoint.progress_in(self.directory)
@@ -81,26 +81,26 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def set_share(self) -> None:
-        """Sets `replicas` and `share`."""
+        """Set `replicas` and `share`."""
 
     @abc.abstractmethod
     def prepare_steps(self) -> None:
-        """Makes what `train_epoch` and `validate` need, for the phase's optimizer."""
+        """Create the functions that `train_epoch` and `validate` use, for the phase's optimizer."""
 
     @abc.abstractmethod
     def train_epoch(self) -> None:
-        """Takes the steps that are left of the epoch, and counts them in `progress`.
+        """Run the remaining steps of the epoch, and count them in `progress`.
 
         Raises:
-            TerminatedError: `told_to_stop`; a checkpoint is saved.
+            TerminatedError: `told_to_stop` is set; a checkpoint is saved.
         """
 
     def validate(self) -> dict[str, float]:
-        """Return the metrics of the validation split; empty where there are none."""
+        """Return the metrics of the validation split; empty if there are none."""
         return self.validation()
 
     def run(self) -> "Run":
-        """Resume from the newest checkpoint, if there is one, and train to the last phase's end."""
+        """Resume from the newest checkpoint, if any, and train to the end of the last phase."""
         self._announce(self.checkpoints.restore())
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
@@ -118,12 +118,12 @@ class Run(abc.ABC):
 
     @property
     def optimizer_step(self) -> int:
-        """Steps of the whole run so far."""
+        """Return the number of steps of the whole run so far."""
         return self.progress.epoch * self.steps + self.progress.step
 
     @property
     def keeps_best(self) -> bool:
-        """Return whether the best weights are wanted: at the end, or by the phase that follows."""
+        """Return whether the best weights are needed, at the end or by the next phase."""
         return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
 
     def _on_sigterm(self, *_: Any) -> None:
@@ -138,13 +138,13 @@ class Run(abc.ABC):
         )
         if restored:
             self.log.line(
-                f"going on from the checkpoint at epoch {self.progress.epoch + 1}, "
+                f"resuming from the checkpoint at epoch {self.progress.epoch + 1}, "
                 f"step {self.progress.step}"
             )
         self.log.line("compiling the first step")
 
     def _epochs(self) -> None:
-        """Takes the epochs that are left of the phase."""
+        """Run the remaining epochs of the phase."""
         progress = self.progress
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
@@ -155,7 +155,7 @@ class Run(abc.ABC):
             self.log.epoch(progress, self.optimizer_step)
 
     def _row(self) -> dict[str, Any]:
-        """Return the epoch's row of history.csv; raises InputError where training has diverged."""
+        """Return the epoch's row of history.csv; raise InputError if training has diverged."""
         progress = self.progress
         row = {
             "epoch": progress.epoch + 1,
@@ -175,7 +175,7 @@ class Run(abc.ABC):
         return row
 
     def _enter_phase(self) -> None:
-        """Makes all that progress.phase needs: an optimizer of what learns in it, and steps."""
+        """Create the optimizer, the steps and the checkpoints of the phase progress.phase."""
         phase = self.phase = self.phases[self.progress.phase]
         if self.progress.phase:
             self.prepared.unfreeze(self.model, phase.fine_tune_layers)
@@ -198,7 +198,7 @@ class Run(abc.ABC):
         self.checkpoints.restore_best()
 
     def _next_phase(self) -> None:
-        """Goes on with the best weights so far; killed from here on, a run restarts here."""
+        """Start the next phase from the best weights, and save a checkpoint of its start."""
         self._restore_best()
         self.progress.begin_phase()
         self._enter_phase()
@@ -206,5 +206,5 @@ class Run(abc.ABC):
         self.log.line(
             f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
             f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
-            f"{len(self.model.variables)} variables learn"
+            f"{len(self.model.variables)} variables are trained"
         )

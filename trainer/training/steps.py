@@ -1,7 +1,7 @@
-"""The steps that every way of training takes: gradients of a batch, and sums over it.
+"""Training and validation steps for all strategies: gradients of a batch, and sums over it.
 
-Sums are float32 [3]: cross-entropy in nats, right predictions, examples. Neither label
-smoothing nor class weights enter them, so that training and validation compare.
+Sums are float32 [3]: cross-entropy in nats, correct predictions, examples. They exclude label
+smoothing and class weights, so that training and validation can be compared.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def gradients(
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
     It returns the gradient of each trainable variable of `network`, scaled as `optimizer`
-    wants it and divided by the examples of the global batch, and the sums of this part.
+    requires and divided by the examples of the global batch, and the sums of this part.
     """
     variables = network.trainable_variables
     class_weights = _class_weights(dataset, config)
@@ -42,7 +42,7 @@ def gradients(
             objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
             objective = scale(objective / examples)
         found = tape.gradient(objective, variables)
-        # Of embeddings they come as rows, which neither clipping nor FTRL take alike.
+        # Gradients of embeddings are IndexedSlices, which clipping and FTRL treat differently.
         return [tf.convert_to_tensor(one) for one in found], sums(logits, labels, weights)
 
     return compute
@@ -58,7 +58,7 @@ def training_step(
     """Return a function of (inputs, labels, weights, examples of the global batch, stop flag).
 
     It returns float32 [4], the same on every replica: the sums over the global batch, and
-    the number of replicas that have been told to stop.
+    the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
     compute = gradients(network, optimizer, dataset, config)
@@ -85,9 +85,9 @@ def validation(
     dataset: Dataset,
     share: reader.InputShare,
 ) -> Callable[[], dict[str, float]]:
-    """Return a function that scores the validation split with the weights that `model` has then.
+    """Return a function that scores the validation split with the current weights of `model`.
 
-    Its loss and accuracy are the same on every replica; none where the split has no example.
+    It returns loss and accuracy, the same on every replica; empty if the split has no examples.
     """
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
@@ -113,11 +113,11 @@ def validation(
 
 
 def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
-    """Hand the elements of `batches` to this worker's replicas.
+    """Distribute the elements of `batches` to this worker's replicas.
 
-    The number of steps is known, so the data set is called infinite: otherwise each step
-    of a multi-worker job would begin with a collective that asks who still has data.
-    A lone CPU takes them as they are: handing them over costs half a step of a small model.
+    The number of steps is known, so the data set is declared infinite: otherwise each step of a
+    multi-worker job would begin with a collective that asks which workers still have data.
+    A single CPU uses `batches` directly: distribution costs half a step of a small model.
     """
     devices = strategy.extended.worker_devices
     if len(devices) == 1 and "CPU:" in devices[0]:
@@ -127,7 +127,7 @@ def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> A
 
 
 def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sum over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    """Return the sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
     return tf.stack(
@@ -138,8 +138,8 @@ def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def _class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
     """Return the weight of each class in the objective.
 
-    balanced is scikit-learn's rule: examples / (classes x examples of the class). Plain
-    numbers, which a step that runs on another machine can hold as its own constant.
+    "balanced" is scikit-learn's rule: examples / (classes x examples of the class). The weights
+    are Python numbers, which become constants of a step that runs on another machine.
     """
     counts = dataset.splits["train"].class_counts
     if config.class_weights == "none":

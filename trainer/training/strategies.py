@@ -11,14 +11,14 @@ from trainer.machines.worker_pools import check_strategy
 from trainer.training.cluster import Cluster
 
 LOGICAL_CPUS = "LOGICAL_CPUS"
-"""Environment variable with the number of devices that the CPU stands in for."""
+"""Environment variable with the number of logical devices into which the CPU is divided."""
 
 
 def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
-    """Return the strategy that `name` (a value of config.STRATEGIES) means for the cluster.
+    """Return the strategy for `name` (one of config.STRATEGIES) on this cluster; resolves auto.
 
     Raises:
-        InputError: it does not fit the replicas that there are.
+        InputError: the strategy does not fit the cluster's replicas.
     """
     if name == "auto" and cluster.addresses.get("ps"):
         name = "parameter_server"
@@ -35,10 +35,13 @@ def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
 
 
 def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
-    """Create the tf.distribute strategy `name` (a value of config.STRATEGIES).
+    """Create the tf.distribute strategy `name` (one of config.STRATEGIES).
 
-    Must run before any other TensorFlow operation of the process where the strategy spans
-    several replicas, and returns only when all of them have been reached. Raises as `resolve`.
+    If the strategy spans several replicas, call this before any other TensorFlow operation of the
+    process; it returns when all replicas have been reached.
+
+    Raises:
+        InputError: as `resolve`.
     """
     name = resolve(name, cluster)
     gpus = tf.config.list_physical_devices("GPU")
@@ -53,7 +56,7 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
                 tf.train.ClusterSpec(cluster.addresses), task_type="chief", task_id=0
             )
         )
-    # TensorFlow reads the variable by itself, and would count an evaluator among the workers.
+    # TensorFlow itself reads TF_CONFIG, and would count an evaluator as a worker.
     os.environ.pop("TF_CONFIG", None)
     if cluster.addresses:
         task = {"type": cluster.role, "index": cluster.index}
@@ -62,10 +65,14 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
 
 
 def divide_cpu(environment: Mapping[str, str]) -> None:
-    """Divide the CPU into as many devices as LOGICAL_CPUS says, where there is no GPU.
+    """Divide the CPU into LOGICAL_CPUS devices, if there is no GPU.
 
-    A run on a machine without the accelerators that it asks for sets it, so that MirroredStrategy
-    spans as many devices as on Vertex AI. Must run before any other TensorFlow operation.
+    The variable is set for runs on a machine without the accelerators of the job, so that
+    MirroredStrategy spans as many devices as on Vertex AI. Call this before any other TensorFlow
+    operation.
+
+    Raises:
+        InputError: the variable is not a positive number.
     """
     text = environment.get(LOGICAL_CPUS, "")
     if not text or tf.config.list_physical_devices("GPU"):
@@ -79,9 +86,9 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
 
 
 def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
-    """Raise InputError where TensorFlow sees fewer than `count` GPUs, which are billed unused, too.
+    """Raise InputError if TensorFlow sees fewer than `count` GPUs, since unused ones are billed.
 
-    LOGICAL_CPUS in the environment stands in for GPUs.
+    With LOGICAL_CPUS in the environment, nothing is checked.
     """
     if environment.get(LOGICAL_CPUS):
         return
@@ -94,7 +101,7 @@ def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Returns when every worker of a multi-worker job has called this; else at once."""
+    """Wait until every worker of a multi-worker job has called this; otherwise do nothing."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
 

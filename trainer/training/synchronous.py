@@ -1,9 +1,9 @@
 """Synchronous training: one loop for one device, several GPUs and several workers.
 
-Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so the step is
-written out: each replica computes the gradient of its part of the global batch, divided by
-the size of the whole; one all-reduce sums the gradients and, in the same message, the
-metrics and a flag that says whether any replica has been told to stop.
+Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so this module has its own
+training step: each replica computes the gradient of its part of the global batch, divided by the
+size of the global batch. One all-reduce sums the gradients and, in the same message, the metrics
+and a flag of replicas that have received SIGTERM.
 """
 
 import functools
@@ -22,21 +22,21 @@ from trainer.training.strategies import create_strategy
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train as `job` says, resuming from its newest checkpoint if there is one; return the run.
+    """Train `job`, resuming from its newest checkpoint, if any; return the run.
 
     Every replica that computes gradients calls this, and gets the same weights.
 
     Raises:
         InputError: the data set, the model or the batch size can't be used.
-        TerminatedError: SIGTERM came; all replicas have stopped at the same step.
-        PeerTerminatedError: SIGTERM came to another replica.
+        TerminatedError: the process received SIGTERM; all replicas stopped at the same step.
+        PeerTerminatedError: another replica received SIGTERM.
     """
     strategy = create_strategy(job.config.strategy, cluster)
     return SynchronousRun(job, cluster, strategy, load_to_train(job.dataset)).run()
 
 
 class SynchronousRun(Run):
-    """A run whose replicas take every step together, each on its part of the global batch."""
+    """A run whose replicas compute each step together, each on its part of the global batch."""
 
     def set_share(self) -> None:
         cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
@@ -55,10 +55,10 @@ class SynchronousRun(Run):
         self.validation = steps.validation(self.strategy, self.model, self.dataset, self.share)
 
     def train_epoch(self) -> None:
-        """Takes the steps that are left of the epoch.
+        """Run the remaining steps of the epoch.
 
-        A step's metrics are read while the next one runs, so that an accelerator never
-        waits for the host; a stop therefore takes effect one step later, everywhere alike.
+        A step's metrics are read while the next one runs, so that an accelerator never waits for
+        the host. A stop therefore takes effect one step later, on all replicas.
         """
         progress = self.progress
         batches = iter(self.training_input())
@@ -90,19 +90,19 @@ class SynchronousRun(Run):
             progress.seconds += time.monotonic() - started
 
     def _finish(self, step: tf.Tensor) -> bool:
-        """Adds a step's metrics; True where a replica has been told to stop."""
+        """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
         loss, correct, examples, stop = step.numpy().tolist()
         self.progress.sums.add(loss, correct, examples)
         return stop > 0
 
     def examples_at(self, step: int) -> float:
-        """Real examples of the epoch's global batch `step`: all but in the last one of a pass."""
+        """Return the number of examples, without padding, in the epoch's global batch `step`."""
         total = self.dataset.splits["train"].examples
         position = (self.progress.epoch * self.steps + step) % self.pass_steps
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
     def training_input(self) -> Any:
-        """Return what is left of the epoch for this worker's replicas: parts of some passes."""
+        """Return the input of the remaining steps of the epoch for this worker's replicas."""
         left = self.steps - self.progress.step
         number, position = divmod(self.optimizer_step, self.pass_steps)
         parts = []

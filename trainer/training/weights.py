@@ -1,4 +1,4 @@
-"""A trained model as a file of Keras beside its SavedModel, and training that starts from one.
+"""Save a trained model as a Keras file, and start training from its weights.
 
 save(model, "gs://bucket/job/model.keras")
 start = keep("gs://bucket/job/model", "gs://bucket/next")   # gs://bucket/next/warm_start.keras
@@ -24,7 +24,7 @@ _MISMATCH = re.compile(
 
 
 def save(model: keras.Model, uri: str) -> None:
-    """Write a model, from the records' inputs to logits, whole or not at all."""
+    """Write a model, which maps the records' inputs to logits, atomically."""
     with files.uploaded(uri) as file:
         model.save(file)
 
@@ -33,14 +33,14 @@ def keep(start: str, directory: str) -> str:
     """Copy weights into a job's directory, from which its replicas read them at every start.
 
     Args:
-        start: URI of a file of Keras, or of a folder: a training job's, or its model/.
+        start: URI of a Keras file, or of a folder: a training job's, or its model/.
         directory: the job's base_output_directory.
 
     Returns:
         The copy's URI.
 
     Raises:
-        InputError: there are no weights.
+        InputError: the file or folder does not exist, or the folder has no weights.
     """
     folder = start.rstrip("/")
     candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
@@ -50,7 +50,7 @@ def keep(start: str, directory: str) -> str:
     if not found:
         raise InputError(
             f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained "
-            "before such files were kept must be trained once more"
+            "before such files were written must be trained again"
         )
     suffix = next(suffix for suffix in _SUFFIXES if found[0].endswith(suffix))
     copy = join(directory, f"warm_start{suffix}")
@@ -60,10 +60,10 @@ def keep(start: str, directory: str) -> str:
 
 
 def load(model: keras.Model, uri: str) -> None:
-    """Give a model the weights of a file.
+    """Load the weights of a file into a model.
 
     Raises:
-        InputError: they are of a model of another shape.
+        InputError: the weights do not fit the model.
     """
     try:
         model.load_weights(uri)
@@ -74,23 +74,21 @@ def load(model: keras.Model, uri: str) -> None:
             reason = f"{found[1]!r} has weights of the shape {found[2]}, there {found[3]}"
         raise InputError(
             f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
-            "train with the model, the options and the classes that they are of"
+            "train with the model, the options and the classes of these weights"
         ) from None
 
 
 def load_model(directory: str, name: str) -> keras.Model:
-    """Return the model that a training job left in `directory`, its base_output_directory.
+    """Return the model that a training job wrote to `directory`, its base_output_directory.
 
     Args:
-        name: the job's parameter model; the module that builds it defines its layers.
+        name: the job's parameter `model`; the module that builds it defines its layers.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no model.
     """
     model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
-        raise InputError(
-            f"there is no {uri}: the training did not finish, or was before such files"
-        )
+        raise InputError(f"there is no {uri}: the training did not finish, or predates such files")
     return keras.saving.load_model(uri)
