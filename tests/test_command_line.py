@@ -77,7 +77,7 @@ def test_the_options_of_each_model_are_listed(capsys):
 def test_the_options_of_each_type_of_column_are_listed(capsys):
     assert run(app, ["parameters", "columns"]) == 0
     *_, hashed, crosses = capsys.readouterr().out.split("\n\n")
-    assert hashed.startswith("type hashed: text or numbers as names")
+    assert hashed.startswith("type hashed: text, or numbers used as names")
     names = [line.split()[0] for line in hashed.splitlines() if ", default " in line]
     assert names == ["buckets", "embedding"]
     assert "columns  list, default []" in crosses

@@ -91,7 +91,7 @@ def test_a_component_that_writes_to_the_mount_fails_instead_of_losing_its_data(s
     result, shown = start(to_path=True)
     assert result.state == "FAILED"
     assert "make-records/records was written, but on this machine no bucket is mounted" in shown
-    assert "let the component write to artifact.uri" in shown
+    assert "change the component to write to artifact.uri" in shown
 
 
 def test_a_root_without_a_bucket_is_one_line_and_leaves_nothing(start, tmp_path):
@@ -106,7 +106,7 @@ def test_a_root_without_credentials_is_one_line_and_leaves_nothing(start, tmp_pa
     for name in ("HOME", "CLOUDSDK_CONFIG"):
         monkeypatch.setenv(name, str(tmp_path / "nobody"))
     with pytest.raises(
-        InputError, match=r"no credentials .* gcloud auth application-default login"
+        InputError, match=r"no Google Cloud credentials; sign in: gcloud auth application-default login"
     ):
         start()
     assert list((tmp_path / "runs").iterdir()) == []

@@ -156,7 +156,7 @@ def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
     code, out, err = command("doctor", "digits", "--project", "my-project")
     assert (code, err) == (1, "")
     first, second = out.splitlines()
-    assert first.startswith("✗ credentials: signing in: no credentials")
+    assert first.startswith("✗ credentials: signing in: no Google Cloud credentials")
     assert first.endswith("gcloud auth application-default login")
     assert second.startswith("? not checked without credentials: Vertex AI, API aiplatform.goog")
     for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
