@@ -1,4 +1,4 @@
-"""The project from Python, for notebooks and programs: what the command line does, in functions.
+"""The Python API of the project, for notebooks and programs: the command line as functions.
 
     from pipelines import api
 
@@ -40,7 +40,7 @@ RUNS = Path("runs")
 
 
 def load(name: str) -> Recipe:
-    """Return the recipe `name`, of the project or of recipes/ in the working folder."""
+    """Return the recipe `name`, from the project or from recipes/ in the working folder."""
     return recipes.load(name)
 
 
@@ -55,11 +55,11 @@ def plan(
     """Print the machines, quota and price of a run; return its worker_pool_specs.
 
     Args:
-        recipe: as `load` returned it.
-        values: of parameters, in place of the recipe's.
-        minutes: expected time of training; 0: the recipe's.
-        rates: prices an hour in place of the table's, such as "n1-standard-4=0.2".
-        place: that `values` come from, for messages.
+        recipe: a recipe that `load` returned.
+        values: parameter values that override the recipe's.
+        minutes: expected duration of the training; 0: the recipe's.
+        rates: prices per hour that override the table's, such as "n1-standard-4=0.2".
+        place: where `values` come from, for messages.
     """
     from pipelines import plan as planning
     from pipelines.cloud import settings
@@ -85,13 +85,13 @@ def compile(
     """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
 
     Args:
-        recipe: as `load` returned it.
-        image: of components and replicas, as Vertex AI can pull it; empty: that of the file
-            which is there, else a name that only this machine knows.
-        gpu_image: of a step with an accelerator, where the recipe has no gpu_image_uri; empty:
-            that of the file, else `image`.
-        directory: made where it is missing.
-        batch: compile its batch prediction, to `<directory>/<recipe>-batch.yaml`.
+        recipe: a recipe that `load` returned.
+        image: image of components and replicas, which Vertex AI must be able to pull; empty: the
+            image in the existing file, else a local name.
+        gpu_image: image of a step with an accelerator, if the recipe has no gpu_image_uri; empty:
+            the one in the existing file, else `image`.
+        directory: folder of the file; created if missing.
+        batch: compile the recipe's batch prediction, to `<directory>/<recipe>-batch.yaml`.
     """
     from pipelines import compilation
 
@@ -108,22 +108,22 @@ def run(
     root: str = "",
     place: str = "values",
 ) -> PastRun:
-    """Compile a recipe, run it on this machine to its end, and return what it has left.
+    """Compile a recipe, run it on this machine to its end, and return its results.
 
-    Shows the run's progress. A run that fails or is interrupted raises nothing: see `state` and
-    `error` of what is returned.
+    Shows the run's progress. A run that fails or is interrupted raises no exception; check `state`
+    and `error` of the result.
 
     Args:
-        recipe: as `load` returned it.
-        values: of parameters, in place of the recipe's.
-        runs_directory: where runs leave their folders.
-        cache: take over records of earlier runs.
+        recipe: a recipe that `load` returned.
+        values: parameter values that override the recipe's.
+        runs_directory: folder of all runs; the run gets a folder in it.
+        cache: reuse the records of earlier runs.
         in_containers: run components and replicas in containers of the pipeline's image.
-        root: gs:// URI below which artifacts lie; empty: in the run's folder.
-        place: that `values` come from, for messages.
+        root: gs:// URI to write artifacts below; empty: the run's folder.
+        place: where `values` come from, for messages.
     """
     parameters = recipe.with_values(values or {}, place=place)
-    # What is imported takes seconds, more on a busy machine.
+    # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines import compilation, sources
         from pipelines import plan as planning
@@ -159,10 +159,10 @@ def predict(
     root: str = "",
     place: str = "values",
 ) -> PastRun:
-    """Predict many instances by a recipe's champion on this machine, as `run` runs its training.
+    """Run batch prediction by a recipe's champion on this machine; return its results.
 
     Args:
-        values: of the parameters of batch prediction: input, output, batch_size, ...
+        values: parameters of batch prediction: input, output, batch_size, ...
     """
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally
@@ -183,11 +183,11 @@ def predict(
 
 
 def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastRun:
-    """Go on with a run of this machine that was cancelled, failed or killed, to its end.
+    """Resume a run on this machine that was cancelled, failed or killed; return its results.
 
     Args:
-        recipe: whose latest run is meant, or the name of a run.
-        name: of the run; empty: see `recipe`.
+        recipe: a recipe, whose latest run is resumed, or the name of a run.
+        name: name of the run; empty: see `recipe`.
 
     Raises:
         InputError: there is no such run, or it can't be resumed.
@@ -204,9 +204,9 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
                 "`python -m pipelines runs` lists the runs"
             )
         found = runs[0]
-    from pipelines.local.resumption import resume as go_on
+    from pipelines.local.resumption import resume as resume_locally
 
-    return run_history.load(go_on(Path(found.link)).directory)
+    return run_history.load(resume_locally(Path(found.link)).directory)
 
 
 def results(
@@ -215,12 +215,12 @@ def results(
     runs_directory: Path = RUNS,
     settings: Callable[[], Settings] | None = None,
 ) -> PastRun:
-    """Return what a run has left: state, parameters, metrics, verdict.
+    """Return the results of a run: state, parameters, metrics, verdict.
 
     Args:
-        name: of a run on this machine, "latest", or of a run on Vertex AI.
-        runs_directory: where runs of this machine are kept.
-        settings: by which Vertex AI is found; default: of vertex.toml and the environment.
+        name: name of a run on this machine or on Vertex AI, or "latest".
+        runs_directory: folder of the runs on this machine.
+        settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
     if not run_history.is_here(runs_directory, name):
         from pipelines.cloud import past_runs
@@ -234,9 +234,9 @@ def results(
 
 
 def load_model(run: PastRun) -> keras.Model:
-    """Return the model of a run, from the records' inputs to logits.
+    """Return the model of a run, which maps the records' inputs to logits.
 
-    Imports the module of a model of your own, and so what its layers are made of.
+    Imports the module of a model of your own, which defines its layers.
     """
     from trainer.training import weights
 

@@ -1,4 +1,4 @@
-"""The pipeline of batch prediction: the champion of a recipe's model answers many instances."""
+"""The pipeline of batch prediction by the champion of a recipe's model."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def pipeline(operation: Operation) -> Any:
 
 
 def batch_prediction(parameters: dict[str, Any], operation: Operation) -> None:
-    """Predictions of the champion, the one that there is when the run starts, by a batch job."""
+    """Predict in a batch job, by the model that is the champion when the run starts."""
     with notified(operation):
         place: dict[str, Any] = {
             "project": PROJECT_ID_PLACEHOLDER,
@@ -31,7 +31,7 @@ def batch_prediction(parameters: dict[str, Any], operation: Operation) -> None:
             job_display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             location=LOCATION_PLACEHOLDER,
             machine_type=parameters["machine_type"],
-            # There is no autoscaling: the first alone counts, and must not be the greater.
+            # There is no autoscaling: only the first counts, and it must not exceed the second.
             starting_replica_count=parameters["replica_count"],
             max_replica_count=parameters["replica_count"],
             manual_batch_tuning_parameters_batch_size=parameters["batch_size"],

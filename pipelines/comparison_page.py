@@ -1,4 +1,4 @@
-"""The comparison of two runs as a web page: their curves over each other, and the tables."""
+"""A web page that compares two runs: their curves in common plots, and tables."""
 
 import pathlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learni
 
 
 def write(path: pathlib.Path, compared: RunComparison) -> None:
-    """Write one HTML file that loads nothing and runs no script."""
+    """Write the page as one HTML file without scripts or external resources."""
     first, second = compared.first, compared.second
     names, histories = [first.name, second.name], [_history(first), _history(second)]
     text = render(
@@ -49,7 +49,7 @@ def _history(run: PastRun) -> list[dict[str, Any]]:
 
 
 def _curves(histories: Sequence[list[dict[str, Any]]]) -> list[tuple[str, Markup]]:
-    """Draw each column of history.csv, with a line a run."""
+    """Draw each column of history.csv, with a line for each run."""
     length = max(map(len, histories))
     drawn = []
     for title in _CURVES:

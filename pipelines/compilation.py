@@ -1,4 +1,4 @@
-"""A recipe to the YAML that Vertex AI and this machine run: build/<recipe>.yaml."""
+"""Compile a recipe to the YAML that Vertex AI and this machine run: build/<recipe>.yaml."""
 
 import re
 import tempfile
@@ -32,17 +32,17 @@ def write(
 ) -> Path:
     """Compile a recipe to `<output_directory>/<recipe>.yaml`; return the file.
 
-    A file that holds these bytes already is not touched; another is replaced at once.
+    Leaves a file alone that already has these bytes; replaces any other atomically.
 
     Args:
-        image: of components and replicas; empty: the one in the file that is there, else `IMAGE`.
-        gpu_image: of a step with an accelerator, where the recipe has no gpu_image_uri; empty: the
-            one in the file that is there, else `image`.
+        image: image of components and replicas; empty: the one in the existing file, else `IMAGE`.
+        gpu_image: image of a step with an accelerator, if the recipe has no gpu_image_uri; empty:
+            the one in the existing file, else `image`.
         batch: compile the recipe's batch prediction, to `<recipe>-batch.yaml`.
 
     Raises:
-        InputError: no image's name, or the directory can't be written to.
-        lint.InvalidPipelineError: what was compiled breaks a rule of Vertex AI's.
+        InputError: not the name of an image, or the directory can't be written to.
+        lint.InvalidPipelineError: the compiled pipeline breaks a rule of Vertex AI's.
     """
     path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:
@@ -59,7 +59,7 @@ def write(
 
 
 def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
-    """Return the YAML of `recipe`, checked; the same bytes each time. Raises as `write` does."""
+    """Return the checked YAML of `recipe`, the same bytes each time; raise as `write` does."""
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
@@ -72,14 +72,14 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 
 
 def compiled_batch(recipe: Recipe, image: str) -> str:
-    """Return the YAML of a recipe's batch prediction, as `compiled` does that of its training."""
+    """Return the checked YAML of a recipe's batch prediction."""
     own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
     function = batch_prediction.pipeline(recipe.operation)
     return _compiled(function, "prediction", recipe.name, own, image)
 
 
 def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
-    """Compile a pipeline function, whose parameters have `values` by default, in their order."""
+    """Compile a pipeline function, with `values` as its parameters' defaults and their order."""
     resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
@@ -91,7 +91,7 @@ def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], ima
             pipeline_parameters=values,
         )
         text = path.read_text(encoding="utf-8")
-    # KFP's leading comment shows such defaults in an order that changes from run to run.
+    # KFP's leading comment shows defaults of lists and dicts in an order that varies.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
     text = _in_order(text, list(values))
     # The components' image is set when they are defined; KFP has no way to set it later.
@@ -111,8 +111,10 @@ def _in_order(text: str, names: list[str]) -> str:
 
 
 def _images_of(path: Path) -> tuple[str, str]:
-    """Return the image of the components in a compiled pipeline, and that of one with an
-    accelerator where it is another; empty where there is none."""
+    """Return a compiled pipeline's image and, if different, that of its step with an accelerator.
+
+    Either is empty if there is none.
+    """
     try:
         package = Package(path)
         gpu_image = (package.accelerated or {}).get("image", "")

@@ -1,4 +1,4 @@
-"""Printing of what is data, not markup."""
+"""Print text to the console as data, not as markup."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from trainer.errors import printable
 
 
 def print_plain(console: Console, text: str) -> None:
-    """Print text as it is: no brackets are markup, no numbers colored, no lines broken.
+    """Print text without markup, colors or line breaks.
 
-    What would control the terminal, as a stored name may, is spelled out.
+    Escapes control characters, which a stored name may contain.
     """
     lines = "\n".join(map(printable, text.split("\n")))
     console.print(lines, markup=False, highlight=False, soft_wrap=True)
@@ -29,7 +29,7 @@ def say(*lines: str) -> None:
 def show_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()
 ) -> None:
-    """Print rows of text below their titles, those of `right` aligned there; nothing is cut off."""
+    """Print rows of text below their titles, uncut; columns in `right` are aligned right."""
     table = Table(box=None)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", overflow="fold")
@@ -44,7 +44,7 @@ def complain(line: str) -> None:
 
 
 def clock(seconds: float) -> str:
-    """Return 12.3 s, 1:02 or 1:02:03."""
+    """Return a duration as 12.3 s, 1:02 or 1:02:03."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -53,13 +53,13 @@ def clock(seconds: float) -> str:
 
 
 def relative(path: object) -> str:
-    """Return a path as short as it can be typed from here."""
+    """Return a path relative to the working folder, if that is shorter."""
     short = os.path.relpath(str(path))
     return short if len(short) < len(str(path)) else str(path)
 
 
 def for_errors(console: Console) -> Console:
-    """Return the console for what failed: the standard error, unless `console` has a file."""
+    """Return the console for errors: the standard error, unless `console` writes to a file."""
     return Console(stderr=True) if console.file is sys.stdout else console
 
 

@@ -1,4 +1,4 @@
-"""Read JSON files that another process has left, and that may be damaged."""
+"""Read JSON files that another process wrote and that may be damaged."""
 
 import pathlib
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def read_json(path: pathlib.Path, form: type[T]) -> T | None:
-    """Read a JSON file with the fields of a dataclass; None where there is none."""
+    """Read a JSON file into a dataclass; return None if there is no file."""
     import pydantic
 
     try:
@@ -22,6 +22,6 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{path} can't be read ({place and f'{place}: '}{first['msg']}), so it is not what a "
-            "run has written; take it away"
+            f"{path} can't be read ({place and f'{place}: '}{first['msg']}): it is not what a run "
+            "writes; remove it"
         ) from None

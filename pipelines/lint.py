@@ -1,8 +1,7 @@
-"""Rules that a compiled pipeline must keep to run on Vertex AI.
+"""Rules that a compiled pipeline must follow to run on Vertex AI.
 
-KFP compiles, and the official protos accept, documents that fail only when they run: an
-artifact where a parameter is meant, an output that its producer does not have, a reference
-that was pasted into a text.
+KFP compiles, and the official protos accept, documents that fail only when they run: an artifact
+in place of a parameter, an output that its producer does not have, a reference inside a text.
 """
 
 import re
@@ -20,7 +19,10 @@ _KINDS = {"parameters": "Parameter", "artifacts": "Artifact"}
 
 
 class InvalidPipelineError(Exception):
-    """A pipeline breaks a rule; its message names the place and the rule. A bug of ours."""
+    """A compiled pipeline breaks a rule, which is a bug of this project.
+
+    The message names the place and the rule.
+    """
 
 
 def _require(holds: Any, rule: str) -> None:
@@ -29,7 +31,7 @@ def _require(holds: Any, rule: str) -> None:
 
 
 def check_pipeline(text: str) -> None:
-    """Raise InvalidPipelineError unless `text` is one pipeline that is whole and consistent."""
+    """Raise InvalidPipelineError unless `text` is one complete and consistent pipeline."""
     found = documents(text)
     _require(
         len(found) == 1, f"{len(found)} YAML documents; the SDK and Vertex AI take exactly one"
@@ -41,7 +43,7 @@ def check_pipeline(text: str) -> None:
     except (json_format.ParseError, KeyError, TypeError) as error:
         raise InvalidPipelineError(f"not a PipelineSpec: {error!r}") from None
     for place, value in _texts(pipeline, ""):
-        pasted = f"{place}: an output was pasted into a text: {value[:120]!r}"
+        pasted = f"{place}: a text contains a reference to an output: {value[:120]!r}"
         _require("{{channel:" not in value, pasted)
     _Pipeline(pipeline).check()
 
@@ -58,7 +60,7 @@ def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 class _Pipeline:
-    """A compiled pipeline, and the references within it."""
+    """A compiled pipeline and its internal references."""
 
     def __init__(self, pipeline: dict[str, Any]) -> None:
         self._root = pipeline["root"]
@@ -87,7 +89,7 @@ class _Pipeline:
         for task_name, task in tasks.items():
             place = f"{name}/{task_name}"
             for other in task.get("dependentTasks", []):
-                alone = f"{place}: depends on {other!r}, which is no task beside it"
+                alone = f"{place}: depends on {other!r}, which is not a task of this DAG"
                 _require(other in tasks, alone)
             for kind in _KINDS:
                 self._check_inputs(place, kind, component, task)
@@ -102,10 +104,10 @@ class _Pipeline:
         wanted = self._component(place, task).get("inputDefinitions", {}).get(kind, {})
         given = task.get("inputs", {}).get(kind, {})
         for key in given.keys() - wanted.keys():
-            _require(False, f"{place}: gives {key!r}, which is none of the component's {kind}")
+            _require(False, f"{place}: gives {key!r}, which is not among the component's {kind}")
         for key, definition in wanted.items():
             optional = definition.get("isOptional") or "defaultValue" in definition
-            _require(key in given or optional, f"{place}: {key!r} of its {kind} is given nothing")
+            _require(key in given or optional, f"{place}: {key!r} of its {kind} has no value")
         for key, source in given.items():
             definition = self._given(f"{place} {key}", kind, component, source)
             if definition is not None:
@@ -115,7 +117,7 @@ class _Pipeline:
     def _given(
         self, place: str, kind: str, component: dict[str, Any], source: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Return the definition of what an input is given; None for a constant or a state."""
+        """Return the definition of an input's source; None for a constant or a final status."""
         singular = _KINDS[kind]
         if f"taskOutput{singular}" in source:
             output = source[f"taskOutput{singular}"]
@@ -124,17 +126,17 @@ class _Pipeline:
         if f"componentInput{singular}" in source:
             key = source[f"componentInput{singular}"]
             definitions = component.get("inputDefinitions", {}).get(kind, {})
-            outside = f"{place}: takes {key!r}, which is none of the enclosing {kind}"
+            outside = f"{place}: takes {key!r}, which is not among the enclosing {kind}"
             _require(key in definitions, outside)
             return definitions[key]
-        other = f"{place}: is given {', '.join(source)} where one of the {kind} is meant"
+        other = f"{place}: is given {', '.join(source)} instead of one of the {kind}"
         _require("runtimeValue" in source or "taskFinalStatus" in source, other)
         return None
 
     def _produced(
         self, place: str, kind: str, tasks: dict[str, Any], producer: str, key: str
     ) -> dict[str, Any]:
-        alone = f"{place}: comes from {producer!r}, which is no task beside it"
+        alone = f"{place}: comes from {producer!r}, which is not a task of this DAG"
         _require(producer in tasks, alone)
         outputs = self._component(place, tasks[producer]).get("outputDefinitions", {})
         others = [other for other, definitions in outputs.items() if key in definitions]
@@ -150,7 +152,7 @@ class _Pipeline:
 
     @staticmethod
     def _selectors(output: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the (producer, key) pairs of a dag's output."""
+        """Yield the (producer, key) pairs of a DAG's output."""
         parameter = output.get("valueFromParameter")
         choices = output.get("valueFromOneof", {}).get("parameterSelectors", [])
         for selector in [parameter] if parameter else choices:

@@ -1,4 +1,4 @@
-"""The Model Registry of this machine, in the folder of its runs."""
+"""The Model Registry on this machine, in the folder of its runs."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     from pipelines.emulator.operations import Operations
     from pipelines.emulator.server import Emulator
 
-    # Read by the client of the server that is started here.
+    # The client of this server reads them.
     os.environ.update(environment.bypass_proxies(os.environ))
     operations = Operations()
     models = ModelService(runs_directory / FOLDER_NAME, operations)
@@ -33,7 +33,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
 
 
 def model_of(recipe: str, model_name: str | None) -> str:
-    """Return the model that `model_name` or else a recipe names; raises InputError without one."""
+    """Return `model_name`, else the recipe's model; raise InputError if there is none."""
     model = model_name or recipes.load(recipe).parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
@@ -41,7 +41,7 @@ def model_of(recipe: str, model_name: str | None) -> str:
 
 
 def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
-    """Return the champion of a recipe's model; raises InputError where there is none."""
+    """Return the champion of a recipe's model; raise InputError if there is none."""
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)

@@ -1,4 +1,4 @@
-"""`status` and `logs` of a run on this machine."""
+"""The commands `status` and `logs` for a run on this machine."""
 
 import contextlib
 import pathlib
@@ -25,7 +25,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         say(f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
         restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
-        # Nobody has written down the end of what was killed with its run.
+        # A replica that was killed with its run is still recorded as running.
         left = replica.state == "RUNNING" and run.state == run_history.KILLED
         state = run_history.KILLED if left else replica.state
         say(f"replica   {state:<13}  {replica.name}{restarts}")
@@ -42,11 +42,11 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
-    """Print the last lines of a replica, or why a run failed and those of the task or replica.
+    """Print the last log lines of a replica; without one, print the run's error first.
 
     Args:
-        replica: such as chief-0 or workerpool0-0; "all": every one; None: the one that failed,
-            else the chief.
+        replica: a replica such as chief-0 or workerpool0-0; "all": every replica; None: the
+            replica or task that failed, else the chief.
     """
     from pipelines.local.failures import tail, without_noise
 
@@ -79,7 +79,9 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
         names |= {f"workerpool{ROLES.index(one.role)}-{one.index}": one for one in replicas}
         if replica not in names:
             known = ", ".join(one.name for one in replicas) or "none yet"
-            raise InputError(f"--replica {replica!r} is none of {directory.name}: {known}")
+            raise InputError(
+                f"--replica {replica!r} is not a replica of {directory.name}; there are: {known}"
+            )
         return [names[replica].log]
     failed = [one.log for one in replicas if one.state == "FAILED"]
     failed += [
@@ -91,7 +93,7 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
 
 
 def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
-    """Return names and state of the tasks, as far as the run has come."""
+    """Return the names and states of the run's tasks so far."""
     with contextlib.suppress(InputError):
         path = directory / run_history.SUMMARY_FILE_NAME
         if summary := read_json(path, run_history.Summary):

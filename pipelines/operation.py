@@ -1,30 +1,30 @@
-"""Options of a recipe's runs on Vertex AI, beside the pipeline's parameters.
+"""Options of a recipe's runs on Vertex AI, in addition to the pipeline's parameters.
 
 expected_minutes = 12
 
-notify = ["team@example.com"]     # told by e-mail how each run has ended
+notify = ["team@example.com"]     # gets an e-mail at the end of each run
 
-steps = ["my_package.steps:announce"]   # of your own, behind the evaluation
+steps = ["my_package.steps:announce"]   # your own steps, after the evaluation
 
 [step_machines]                   # Vertex AI picks the closest machine type
 records = {cpus = 32, memory_gb = 128}
 evaluation = {cpus = 4, memory_gb = 16, accelerator_type = "NVIDIA_L4"}
 
-[serving]                         # what `deploy` asks for
+[serving]                         # machines of `deploy`
 machine_type = "n1-standard-4"
 max_replicas = 3
 
-[batch]                           # what `run --batch` predicts, unless it says otherwise
+[batch]                           # defaults of `run --batch`
 input = "gs://my-bucket/new/*.jsonl"
 schedule = {cron = "0 5 * * *"}
 
-[monitoring]                      # what `deploy --monitor` asks for
+[monitoring]                      # options of `deploy --monitor`
 threshold = 0.2
 
-[[fallbacks]]                     # tried in turn where there are no such machines
+[[fallbacks]]                     # tried in order when the machines are unavailable
 accelerator_type = "NVIDIA_L4"
 
-[retraining]                      # `schedule` is a parameter: the learning rate's
+[retraining]                      # not `schedule`, which is the learning rate's parameter
 cron = "0 3 * * 1"
 time_zone = "Europe/Berlin"
 parameters = {skip_if_unchanged = true}
@@ -62,16 +62,16 @@ _CRON_BOUNDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When runs start by themselves. Times are RFC 3339, as the API has them."""
+    """A schedule on which runs start by themselves. Times are in RFC 3339, as in the API."""
 
     cron: str = option("", help="Five fields: minute, hour, day of month, month, day of week.")
-    time_zone: str = option("UTC", help="IANA time zone that cron is read in.")
+    time_zone: str = option("UTC", help="IANA time zone of cron.")
     start: str = option("", help="No run before this time; empty: from now on.")
     end: str = option("", help="No run after this time; empty: no end.")
-    max_runs: int = option(0, help="Runs in all; 0: no limit.", minimum=0)
-    max_concurrent_runs: int = option(1, help="Runs that may go on at once.", minimum=1)
+    max_runs: int = option(0, help="Total number of runs; 0: no limit.", minimum=0)
+    max_concurrent_runs: int = option(1, help="Number of runs at the same time.", minimum=1)
     allow_queueing: bool = option(
-        False, help="A run that is one too many waits, instead of being skipped."
+        False, help="Queue a run over max_concurrent_runs instead of skipping it."
     )
     parameters: dict = option({}, help="Pipeline parameters of scheduled runs.")
 
@@ -86,8 +86,8 @@ class Schedule:
             for number in _CRON_NUMBER.findall(part):
                 if not least <= int(number) <= most:
                     raise InputError(
-                        f"cron={self.cron!r}: {number} is no {unit}, which goes from {least} to "
-                        f"{most}"
+                        f"cron={self.cron!r}: {number} is out of range for the {unit}; "
+                        f"give {least} to {most}"
                     )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
@@ -102,17 +102,17 @@ class Schedule:
 
     @property
     def cron_with_zone(self) -> str:
-        """As the API takes it: TZ=Europe/Berlin 0 3 * * 1."""
+        """Return cron in the API's form: TZ=Europe/Berlin 0 3 * * 1."""
         return f"TZ={self.time_zone} {' '.join(self.cron.split())}"
 
     @property
     def start_time(self) -> datetime.datetime | None:
-        """`start`, with its zone."""
+        """Return `start` as an aware datetime; None if it is empty."""
         return _time(self.start)
 
     @property
     def end_time(self) -> datetime.datetime | None:
-        """`end`, with its zone."""
+        """Return `end` as an aware datetime; None if it is empty."""
         return _time(self.end)
 
 
@@ -132,27 +132,27 @@ _SINGLE = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationMachine(StepMachine):
-    """The machine of the evaluation, which computes on one accelerator at most."""
+    """The machine of the evaluation, which uses at most one accelerator."""
 
     accelerator_type: str = option(
         "",
-        help="Accelerator of which the step has one; empty: none. It needs the image for GPUs.",
+        help="Type of the step's one accelerator, which needs the GPU image; empty: none.",
         choices=("", *_SINGLE),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMachines:
-    """Machines of single steps. They are compiled into the pipeline.
+    """Machines of single steps, compiled into the pipeline.
 
-    KFP also takes parameters there, by an input that the component does not declare, and no page
-    says that Vertex AI resolves it. Of accelerators it takes a positive number only: a parameter
-    could not say that there is none.
+    They are not parameters: KFP would pass those by an input that the component does not declare,
+    and no documentation says that Vertex AI resolves it. KFP also takes only a positive number of
+    accelerators, so a parameter could not turn them off.
     """
 
-    records: StepMachine | None = option(None, help="Of the step that writes TFRecords.")
+    records: StepMachine | None = option(None, help="Machine of the step that writes TFRecords.")
     evaluation: EvaluationMachine | None = option(
-        None, help="Of the step that evaluates the model."
+        None, help="Machine of the step that evaluates the model."
     )
 
 
@@ -160,12 +160,12 @@ class StepMachines:
 class Batch(PredictionJobOptions, PredictionOptions):
     """Batch prediction by the champion: its pipeline's parameters and its schedule."""
 
-    schedule: Schedule | None = option(None, help="When it runs by itself.")
+    schedule: Schedule | None = option(None, help="Schedule on which it runs by itself.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Monitoring:
-    """Settings of Vertex AI's model monitoring."""
+    """Settings of Vertex AI Model Monitoring."""
 
     threshold: float = option(
         0.3,
@@ -175,35 +175,35 @@ class Monitoring:
         maximum=1,
     )
     sampling_rate: float = option(
-        1.0, help="Share of the requests that is kept in BigQuery and compared.", above=0, maximum=1
+        1.0, help="Share of requests that are kept in BigQuery and compared.", above=0, maximum=1
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Options of a recipe's runs on Vertex AI; each field but the lists is a number or a table."""
+    """Options of a recipe's runs on Vertex AI; each field is a number, a list or a table."""
 
     expected_minutes: float = option(
-        0.0, help="Expected time of the training job, for its price; 0: unknown.", minimum=0
+        0.0, help="Expected minutes of the training job, for its price; 0: unknown.", minimum=0
     )
     notify: list[str] = option(
-        [], help="Addresses that get an e-mail when a run ends, however it ends; up to three."
+        [], help="Up to three addresses that get an e-mail when a run ends in any state."
     )
     steps: list[str] = option(
-        [], help="Components of your own behind the evaluation, each as MODULE:NAME."
+        [], help="Your own components, run after the evaluation, each as MODULE:NAME."
     )
     step_machines: StepMachines = option(
         StepMachines(), help="Machines of the steps records and evaluation."
     )
     serving: ServingOptions = option(ServingOptions(), help="Machines of its model's endpoint.")
     batch: Batch | None = option(
-        None, help="Parameters of batch prediction by its champion, and schedule."
+        None, help="Parameters and schedule of batch prediction by its champion."
     )
     monitoring: Monitoring = option(Monitoring(), help="Monitoring of its model's endpoint.")
     fallbacks: list = option(
-        [], help="Other machines to try, one table after the other, where there are none of these."
+        [], help="Tables of other machines to try in order when machines are unavailable."
     )
-    retraining: Schedule | None = option(None, help="When runs start by themselves.")
+    retraining: Schedule | None = option(None, help="Schedule on which runs start by themselves.")
 
     @property
     def evaluation_accelerator(self) -> str:
@@ -215,12 +215,12 @@ class Operation:
         for address in self.notify:
             if not _ADDRESS.fullmatch(address):
                 raise InputError(
-                    f"notify: {address!r} is no e-mail address, such as team@example.com"
+                    f"notify: {address!r} is not an e-mail address, such as team@example.com"
                 )
         if len(self.notify) > _MOST_ADDRESSES:
             raise InputError(
-                f"notify names {len(self.notify)} addresses, and Vertex AI writes to "
-                f"{_MOST_ADDRESSES} at most; name a mailing list"
+                f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
+                f"{_MOST_ADDRESSES} at most; give a mailing list"
             )
         steps.check(self.steps)
         for number, fallback in enumerate(self.fallbacks, 1):
@@ -232,7 +232,8 @@ class Operation:
             for name in fallback:
                 if name not in FALLBACK:
                     raise InputError(
-                        f"{place}: {name!r} is not about machines{fields.nearest(name, FALLBACK)}"
+                        f"{place}: {name!r} is not a parameter of machines"
+                        f"{fields.nearest(name, FALLBACK)}"
                     )
 
 
@@ -242,7 +243,7 @@ FALLBACK += ["scheduling_strategy"]
 
 
 def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
-    """Part a recipe's TOML into values of the pipeline's parameters and its operation."""
+    """Split a recipe's TOML into values of the pipeline's parameters and its operation."""
     own = fields.pick(Operation, document)
     fields.check_typed(Operation, own)
     values = {name: value for name, value in document.items() if name not in own}
@@ -250,7 +251,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
 
 
 def _time(text: str) -> datetime.datetime | None:
-    """Return a time, UTC where it names no zone; None for what is none."""
+    """Parse a time, in UTC unless it names a zone; return None if it is not a time."""
     try:
         time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

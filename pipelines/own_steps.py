@@ -1,8 +1,8 @@
-"""Steps of the user's own: KFP components behind the evaluation, named in a recipe.
+"""The user's own steps: KFP components that a recipe names and that run after the evaluation.
 
 steps = ["my_package.steps:announce"]
 
-A step's inputs get, by their names, the pipeline's parameters and the outputs in `OFFERED`.
+A step's inputs get the pipeline's parameters and the outputs in `OFFERED` by name.
 """
 
 import importlib
@@ -17,17 +17,17 @@ OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",
     "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
 )  # fmt: skip
-"""What a step can take beside the parameters: artifacts, the gate's decision, and the run."""
+"""Inputs that a step can take in addition to the parameters."""
 
 
 def check(names: Sequence[str]) -> None:
-    """Raise InputError where a step's module is missing. Imports none of them."""
+    """Raise InputError if a step's module is missing, without an import."""
     for name in names:
         module_file("steps", name)
 
 
 def load(name: str) -> Any:
-    """Import a step's module and return its component; raise InputError where that fails."""
+    """Import a step's module and return its component; raise InputError if that fails."""
     from kfp.dsl.base_component import BaseComponent
 
     file = module_file("steps", name)
@@ -44,13 +44,13 @@ def load(name: str) -> Any:
         raise InputError(
             f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}"
             if found is None
-            else f"steps={name!r} is no KFP component; decorate the function with @dsl.component"
+            else f"steps={name!r} is not a KFP component; decorate the function with @dsl.component"
         )
     return found
 
 
 def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
-    """Add a step's task to the pipeline that is being defined.
+    """Add a step's task to the pipeline under construction.
 
     Args:
         available: the pipeline's parameters, and a channel for each of `OFFERED`.

@@ -24,7 +24,7 @@ _LAUNCHERS = {
     f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
     for kind in ("custom_job", "batch_prediction_job")
 }
-"""Modules of Google's that create a job of Vertex AI and wait for its end."""
+"""Modules of Google's that create a job on Vertex AI and wait for its end."""
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 
 _TYPES: dict[str, type] = {
@@ -39,13 +39,13 @@ _TYPES: dict[str, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """A compiled pipeline, of which the file is read when it is needed."""
+    """A compiled pipeline; its file is read when needed."""
 
     path: pathlib.Path
 
     @functools.cached_property
     def bytes(self) -> bytes:
-        """Content of the file; raises InputError where it can't be read."""
+        """Return the content of the file; raise InputError if it can't be read."""
         try:
             return self.path.read_bytes()
         except OSError as error:
@@ -55,7 +55,7 @@ class Package:
 
     @functools.cached_property
     def content(self) -> dict[str, Any]:
-        """The YAML; raises InputError where it is not one compiled pipeline."""
+        """Return the parsed YAML; raise InputError if it is not one compiled pipeline."""
         try:
             (content,) = documents(self.bytes)
             if content["root"]["dag"]["tasks"] and content["deploymentSpec"]["executors"]:
@@ -66,50 +66,50 @@ class Package:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the file's bytes, in hexadecimal digits."""
+        """Return the SHA-256 of the file's bytes, in hexadecimal digits."""
         return hashlib.sha256(self.bytes).hexdigest()
 
     @property
     def recipe(self) -> str:
-        """Name of the recipe that it was compiled from."""
+        """Return the name of the recipe that it was compiled from."""
         return self.path.stem
 
     @property
     def name(self) -> str:
-        """Name of the pipeline, which names its package in a repository, too."""
+        """Return the name of the pipeline, also that of its package in a repository."""
         return self.content["pipelineInfo"]["name"]
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels that tell what made a resource."""
+        """Return the labels of resources that its runs create."""
         labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
         commit = git_commit()
         return {**labels, "commit": commit} if commit else labels
 
     @property
     def launcher(self) -> str:
-        """The module of Google's that launches its job, if some task has one; else empty."""
+        """Return Google's module that launches its job; empty if no task launches one."""
         commands = (one.get("command", []) for one in self.containers)
         return next(filter(None, map(launcher_in, commands)), "")
 
     @property
     def image(self) -> str:
-        """The image of its components, which have one in common; empty without components."""
+        """Return the common image of its components; empty without components."""
         google = {*_LAUNCHERS, MAIL_MODULE}
         own = (one["image"] for one in self.containers if not google & {*one["command"]})
         return next(own, "")
 
     @property
     def accelerated(self) -> dict[str, Any] | None:
-        """The container of the step with an accelerator; None without one."""
+        """Return the container of the step with an accelerator; None if there is none."""
         found = (one for one in self.containers if "accelerator" in one.get("resources", {}))
         return next(found, None)
 
     @property
     def containers(self) -> list[dict[str, Any]]:
-        """The containers of its executors, that of the planning step first.
+        """Return the containers of its executors, that of the planning step first.
 
-        Steps of the user's own, and those with an accelerator, may have another image.
+        The user's own steps, and those with an accelerator, may have another image.
         """
         executors = self.content["deploymentSpec"]["executors"]
         keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))
@@ -117,7 +117,7 @@ class Package:
 
     @property
     def tasks(self) -> dict[str, str]:
-        """Keys and display names in the order of execution, nested DAGs in their place."""
+        """Return display names by key, in order of execution, including tasks of nested DAGs."""
         names = display_names(self.content)
         return {key: names[key] for key in self._tasks_of(self.content["root"])}
 
@@ -134,7 +134,11 @@ class Package:
                 yield key
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters of a run: the file's defaults, overridden by `parameters`."""
+        """Return all parameters of a run: the file's defaults, overridden by `parameters`.
+
+        Raises:
+            InputError: an unknown parameter, a wrong type, or no value for a required one.
+        """
         inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
         for name in parameters:
             if name not in inputs:
@@ -157,12 +161,12 @@ class Package:
 
 
 def documents(text: str | bytes) -> list[Any]:
-    """Return the YAML documents of `text`, by the loader in C where PyYAML was built with it."""
+    """Parse the YAML documents of `text`, with the C loader if PyYAML has it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def launcher_in(command: Sequence[str]) -> str:
-    """Return the module of Google's that a command runs to launch a job; empty where none."""
+    """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in _LAUNCHERS), "")
 
 
@@ -192,9 +196,9 @@ def project_version() -> str:
 
 @functools.cache
 def git_commit() -> str:
-    """Return the first 12 digits of the commit that is checked out; empty outside a repository.
+    """Return the first 12 digits of the current commit; empty outside a repository.
 
-    That of this checkout; of the working folder, with its recipes, for an installed package.
+    Uses this checkout's repository or, for an installed package, the working folder's.
     """
     try:
         result = subprocess.run(

@@ -1,4 +1,4 @@
-"""The pipeline's parameters for a reader: by topic, or those that a word is about."""
+"""Print the pipeline's parameters by topic, or those that match a word."""
 
 import dataclasses
 from collections.abc import Collection
@@ -16,11 +16,11 @@ from trainer.models.catalog import CATALOG
 
 
 def show(word: str, console: Console) -> None:
-    """Print parameters with their types, defaults and descriptions, below their topics.
+    """Print parameters with their types, defaults and descriptions, by topic.
 
     Args:
-        word: a topic, or part of a name or a description, in upper or lower case; empty: all.
-            The whole names model_options and columns add the options of each model or type.
+        word: a topic, or part of a name or a description, in any case; empty: all parameters.
+            The exact names model_options and columns add the options of each model or type.
     """
     wanted = word.lower()
     found = {topic: _names(topic, wanted) for topic in TOPICS}
@@ -43,7 +43,7 @@ def show(word: str, console: Console) -> None:
 
 
 def _names(topic: str, wanted: str) -> list[str]:
-    """Return the parameters of a topic that are about a word."""
+    """Return the names of a topic's parameters that match a word."""
     fields = {name: field for name, (group, field) in PARAMETERS.items() if group is TOPICS[topic]}
     if wanted in TOPICS:
         return list(fields) if wanted == topic else []
@@ -55,7 +55,7 @@ def _names(topic: str, wanted: str) -> list[str]:
 
 
 def _show_model_options(console: Console) -> None:
-    """Print the options of each model, and those of each backbone that has any."""
+    """Print the options of each model and of each backbone that has any."""
     for model, options in MODELS.items():
         _show_options(console, f"with model={model}", options)
     by_options: dict[type, list[str]] = {}
@@ -68,7 +68,7 @@ def _show_model_options(console: Console) -> None:
 
 
 def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:
-    """Print the options `names` of a dataclass; without names all."""
+    """Print the options `names` of a dataclass; without names, print all."""
     console.print(Text(f"\n{title}", "bold underline"))
     for field in dataclasses.fields(options):
         if not names or field.name in names:

@@ -1,8 +1,7 @@
 """The pipeline's parameters: names, types, defaults, descriptions and bounds.
 
-Their one source are the dataclasses of trainer/ and `PipelineOptions`; the pipeline's
-signature is made from them, and `checked` judges every value a user gives, whether it
-comes from a recipe, from --set or from elsewhere.
+The dataclasses in `ParameterSet` declare them. The pipeline's signature is derived from these,
+and `checked` validates every value that a user gives, in a recipe, by --set or otherwise.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ from trainer.machines.worker_pools import MachineOptions
 from trainer.models import MODELS, open_model
 from trainer.training.preparation import check_together
 
-# A task gets its inputs as one argument, of which Linux takes 131,072 bytes; the rest is for
+# A task gets its inputs as one argument, which Linux limits to 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
@@ -41,13 +40,14 @@ class RegistryOptions:
 
     model_name: str = option(
         "",
-        help="Model in the Model Registry that accepted models become versions of, and whose "
-        "champion they must beat; empty: nothing is registered. A recipe's default is its name.",
+        help="Model in the Model Registry to which accepted models are added as versions, and "
+        "whose champion they must beat; empty: nothing is registered. A recipe's default is its "
+        "name.",
     )
     serving_image: str = option(
         "",
         help="Container image that serves registered versions of the model; empty: the setting "
-        "serving_image, else Google's newest prebuilt one, of TensorFlow 2.15.",
+        "serving_image, else Google's newest prebuilt image, for TensorFlow 2.15.",
     )
 
     def __post_init__(self) -> None:
@@ -58,14 +58,14 @@ class RegistryOptions:
             )
         if PREBUILT_REPOSITORY in self.serving_image and not self.serving_image.endswith(":latest"):
             raise InputError(
-                f"serving_image={self.serving_image!r}: Vertex AI takes its own images by the tag "
-                "latest alone; end it with ':latest'"
+                f"serving_image={self.serving_image!r}: Vertex AI takes its own images only by the "
+                "tag latest; end it with ':latest'"
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParameterSet:
-    """A value for each parameter, all of the right type, in bounds and fitting together."""
+    """A value for each parameter: of the right type, in bounds and consistent."""
 
     records: RecordOptions
     engine: EngineOptions
@@ -90,7 +90,7 @@ GROUPS = tuple(TOPICS.values())
 
 
 def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
-    """Return by name the first group that has it, and its field there."""
+    """Return, by name, the first group that has the field, and the field."""
     found: dict[str, tuple[type, dataclasses.Field]] = {}
     for group in GROUPS:
         for field in dataclasses.fields(group):
@@ -102,11 +102,14 @@ PARAMETERS = _parameters()
 
 
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
-    """Check parameter values, those not given being the defaults.
+    """Check parameter values and add defaults for those not given.
 
     Args:
-        values: by name; text stands for any type, as a command line has it.
-        place: where they come from, with which the message of an InputError begins.
+        values: values by name; a string is converted to the parameter's type.
+        place: where they come from; the start of the error message.
+
+    Raises:
+        InputError: an unknown parameter, an invalid value, or values that do not fit together.
     """
     try:
         for name in values:
@@ -159,14 +162,14 @@ def _check_together(values: ParameterSet) -> None:
         model.check_images(records.image_size, records.channels)
     if values.pipeline.skip_if_unchanged and not values.registry.model_name:
         raise InputError(
-            "skip_if_unchanged=True looks for what changed since the versions of a model; give "
-            "its model_name"
+            "skip_if_unchanged=True compares with the registered versions of a model; give its "
+            "model_name"
         )
     for name in ("max_drift", "min_drift", "deploy_champion"):
         if getattr(values.pipeline, name) and not values.registry.model_name:
             raise InputError(f"{name} needs the champion of a model; give its model_name")
     if training.warm_start == CHAMPION and not values.registry.model_name:
-        raise InputError("warm_start='champion' is that of a model; give its model_name")
+        raise InputError("warm_start='champion' needs a registered model; give its model_name")
     check_together(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)
@@ -174,7 +177,7 @@ def _check_together(values: ParameterSet) -> None:
 
 
 def _check_table(values: ParameterSet, is_table: bool) -> None:
-    """Raise InputError where what is for tables meets images, or the other way around."""
+    """Raise InputError for options of tables with images, or the other way around."""
     model, source = values.training.model, values.records.source
     takes_rows = open_model(model, values.training.model_options).takes_rows
     if takes_rows is not None and is_table != takes_rows:
@@ -203,11 +206,11 @@ def with_parameters(
     known: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
     topics: Mapping[str, type] = TOPICS,
 ) -> Callable[..., Any]:
-    """Give a pipeline function that takes a dictionary the signature of all parameters.
+    """Give a pipeline function the signature of all parameters.
 
-    It is called with that dictionary and `others`. KFP reads names, types and defaults from the
-    signature and descriptions from the docstring, and calls the function with one channel a
-    parameter, in order. The console lists parameters by name: a description begins with its topic.
+    `body` is called with a dictionary of the parameters' channels and `others`. KFP reads names,
+    types and defaults from the signature and descriptions from the docstring. Each description
+    begins with its topic, as the console lists parameters by name.
     """
     names = {group: topic for topic, group in topics.items()}
     lines = [

@@ -1,4 +1,4 @@
-"""Show machines and cost of a run in a table. Asks no server."""
+"""Show the machines and cost of a run in a table, without network access."""
 
 import dataclasses
 import math
@@ -15,11 +15,11 @@ from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
 
 Line = tuple[str, str]
-"""A label, and what stands beside it."""
+"""A label and the text beside it."""
 
 
 def check_affordable(parameters: ParameterSet) -> None:
-    """Raise InputError where max_cost can't pay for a minute, or for what has no price."""
+    """Raise InputError if max_cost does not pay for a minute, or a machine has no price."""
     _Plan(parameters, cost.table()).timeout()
 
 
@@ -29,9 +29,9 @@ def show(
     """Print machines, quota and price of a run.
 
     Args:
-        minutes: that the training job is expected to run; 0: not known.
-        rates: prices an hour in place of the table's, as `cost.parse_rates` takes them.
-        operation: has the machines of steps and of the endpoint.
+        minutes: expected duration of the training job; 0: unknown.
+        rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
+        operation: machines of steps and of the endpoint.
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
@@ -41,7 +41,7 @@ def show(
 
 
 def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
-    """Print machines and price of a batch prediction; nobody knows how long it will take."""
+    """Print machines and price per hour of a batch prediction, whose duration is unknown."""
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
     prices = cost.table().overridden(cost.parse_rates(rates, pools))
@@ -56,11 +56,11 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The machines of a run, and their prices.
+    """The machines of a run and their prices.
 
     Attributes:
-        own: rates that the user has given.
-        minutes: that the training job is expected to run; 0: not known.
+        own: rates that the user gave.
+        minutes: expected duration of the training job; 0: unknown.
     """
 
     parameters: ParameterSet
@@ -70,11 +70,11 @@ class _Plan:
 
     @property
     def pools(self) -> list[dict[str, Any]]:
-        """The very list that the plan_training step makes."""
+        """Return the same list as the step plan_training."""
         return worker_pool_specs(self.parameters.machines)
 
     def timeout(self) -> str:
-        """Return the job's timeout, which max_cost may shorten; raises as `affordable_timeout`."""
+        """Return the job's timeout, which max_cost may shorten; raise as `affordable_timeout`."""
         asked, options = self.parameters.job.timeout, self.parameters.pipeline
         return affordable_timeout(
             asked, options.max_cost, options.price_per_hour, self.pools, self.prices.rates
@@ -102,7 +102,7 @@ class _Plan:
             return "?"
 
     def lines(self, operation: Operation) -> Iterator[Line]:
-        """Yield the quota, the price and its grounds, below the table."""
+        """Yield the lines below the table: the quota, the price and its basis."""
         timeout = self.parameters.job.timeout
         try:
             timeout = self.timeout()
@@ -122,7 +122,10 @@ class _Plan:
         if self.parameters.pipeline.deploy_champion:
             serving = operation.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
-            yield "endpoint", f"{price}: the champion, and the one before it; one more for a test"
+            yield (
+                "endpoint",
+                f"{price}: the champion and the previous one; one more machine for a test",
+            )
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
         yield from self._cut_off(timeout)
@@ -135,7 +138,7 @@ class _Plan:
             )
         yield "excluded", ", ".join(others)
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
-        yield "strategy", f"{provided}, ended after {_duration(_seconds(timeout))} at most"
+        yield "strategy", f"{provided}, ended after at most {_duration(_seconds(timeout))}"
 
     def _step(self, size: StepMachine) -> str:
         kind = getattr(size, "accelerator_type", "")
@@ -146,14 +149,14 @@ class _Plan:
         accelerator = f" with 1 x {kind}" if kind else ""
         return (
             f"{cost.money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
-            f"{size.memory_gb} GB{accelerator}, as the cheapest type with as much, {name}; Vertex "
-            "AI picks the closest"
+            f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
+            "Vertex AI picks the closest"
         )
 
     def _prices(self, seconds: Decimal) -> Iterator[Line]:
-        """Yield an hour, the expected time and the longest, on demand and spot; a run's fee."""
+        """Yield prices of an hour, the expected and the longest time, and the fee of a run."""
         own, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
-        # What spot machines are to that price nobody has said.
+        # The parameter price_per_hour has no price of spot machines.
         hourly = {"on demand": own or cost.price(self.pools, prices)}
         if not own:
             hourly["spot"] = cost.price(self.pools, prices, spot=True)
@@ -164,11 +167,11 @@ class _Plan:
                 total = price * Decimal(str(self.minutes)) / 60
                 line += f", {cost.money(total)} for the expected {self.minutes:g} min"
             longest = cost.money(price * seconds / 3600)
-            yield name, f"{line}, {longest} at most, when it is ended after {_duration(seconds)}"
+            yield name, f"{line}, at most {longest}, when it is ended after {_duration(seconds)}"
         yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
 
     def _cut_off(self, timeout: str) -> Iterator[Line]:
-        """Say so where the job would be ended before the time that it is expected to take."""
+        """Yield a warning if the job would be ended before its expected duration."""
         if _seconds(timeout) >= Decimal(str(self.minutes)) * 60:
             return
         options = self.parameters.pipeline
@@ -177,7 +180,7 @@ class _Plan:
             hour = Decimal(str(options.price_per_hour)) or cost.price(self.pools, self.prices)
             enough = (hour * Decimal(str(self.minutes)) / 60).quantize(Decimal("0.01"), ROUND_UP)
             reason = f"max_cost={options.max_cost:g}"
-            remedy = f"set it to {enough} or more, or take cheaper machines"
+            remedy = f"set it to {enough} or more, or use cheaper machines"
         yield (
             "cut off",
             f"{reason} ends the job after {_duration(_seconds(timeout))}, before the expected "
@@ -185,10 +188,10 @@ class _Plan:
         )
 
     def _grounds(self) -> Iterator[Line]:
-        """Yield what the prices rest on."""
+        """Yield the basis of the prices: the table, the given rates and the spot discount."""
         prices, options = self.prices, self.parameters.pipeline
         if options.price_per_hour:
-            yield "prices", f"the job's is the parameter price_per_hour={options.price_per_hour:g}"
+            yield "prices", f"of the job: the parameter price_per_hour={options.price_per_hour:g}"
         else:
             given = ", ".join(f"{name} {rate:g}" for name, rate in self.own.items())
             table = f"of {prices.region}, {prices.date}, without discounts"
@@ -198,19 +201,19 @@ class _Plan:
             machines = [name for name in cost.part_names(self.pools) if name not in disk_types()]
             apart = ", ".join(name for name in machines if name in self.own)
             if all(name in self.own for name in machines):
-                yield "spot", "is priced as on demand: nothing is taken off the rates of --rate"
+                yield "spot", "is priced as on demand: the rates of --rate get no discount"
             else:
                 yield (
                     "spot",
-                    f"is taken as {100 * prices.spot_discount:.0f}% off machines, the least seen: "
-                    "it changes daily, and no discount is promised"
-                    + (f"; nothing is taken off --rate {apart}" if apart else ""),
+                    f"is estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "
+                    "discount seen: it changes daily and is not guaranteed"
+                    + (f"; --rate {apart} gets no discount" if apart else ""),
                 )
             for name in cost.part_names(self.pools):
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
-            yield "", "FLEX_START is billed below on demand, at prices that are not in the table"
+            yield "", "FLEX_START costs less than on demand; its prices are not in the table"
 
 
 def _seconds(timeout: str) -> Decimal:
@@ -218,7 +221,7 @@ def _seconds(timeout: str) -> Decimal:
 
 
 def _duration(seconds: Decimal) -> str:
-    """45 s, 48 min, 1 h 30 min; never more than it is."""
+    """Return a duration, rounded down, as 45 s, 48 min or 1 h 30 min."""
     minutes, hours = int(seconds // 60), int(seconds // 3600)
     if not minutes:
         return f"{seconds.normalize():f} s"

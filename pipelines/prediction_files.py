@@ -1,4 +1,4 @@
-"""Files of images, rows and JSON lines as the instances of prediction requests."""
+"""Read instances of prediction requests from images, CSV files and JSON lines."""
 
 import base64
 import csv
@@ -21,7 +21,7 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each instance in a file, local or gs://.
 
     Raises:
-        InputError: the file can't be read, or is not of a kind that the recipe's model takes.
+        InputError: the file can't be read, or the recipe's model does not take its format.
     """
     ending = PurePath(file).suffix.lower()
     columns = [column["name"] for column in recipe.parameters.records.columns]
@@ -54,12 +54,14 @@ def _rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, A
     for row in reader:
         place = f"{file}:{reader.line_num}"
         if None in row or None in row.values():
-            raise InputError(f"{place} has not as many fields as the header, {len(header)}")
+            raise InputError(
+                f"{place} does not have as many fields as the header, {len(header)}; fix the line"
+            )
         yield place, {name: row[name] or None for name in columns}
 
 
 def _lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
-    # Not splitlines, which also cuts at characters that JSON allows within text, such as U+2028.
+    # Not splitlines, which also splits at characters that JSON allows in text, such as U+2028.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:

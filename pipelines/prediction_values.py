@@ -1,4 +1,4 @@
-"""Parameters of a recipe's batch prediction, from its [batch] table and --set, checked."""
+"""Checked parameters of a recipe's batch prediction, from its [batch] table and --set."""
 
 import dataclasses
 import os
@@ -25,12 +25,12 @@ _SUFFIX = "-batch"
 
 
 def name_of(recipe: str) -> str:
-    """Return the name by which a recipe's batch prediction is compiled, run and scheduled."""
+    """Return the name of a recipe's batch prediction: of its YAML, runs and schedule."""
     return f"{recipe}{_SUFFIX}"
 
 
 def base_of(name: str) -> str:
-    """Return the recipe whose batch prediction is called `name`; empty where it is no such name."""
+    """Return the recipe whose batch prediction has a name; empty if there is none."""
     base, known = name.removesuffix(_SUFFIX), recipes.names()
     return base if base != name and base in known and name not in known else ""
 
@@ -39,8 +39,8 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
     """Return every parameter's value, in the order of the pipeline's signature.
 
     Args:
-        given: in place of the recipe's; text stands for any type.
-        place: where these come from, with which the message of an InputError begins.
+        given: values that override the recipe's; a string is converted to the parameter's type.
+        place: where they come from; the start of the error message.
     """
     own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
@@ -56,7 +56,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
         check_prediction_machine("machine_type", found["machine_type"])
         resource_names.check_names(found)
         if not found["model_name"]:
-            raise InputError(f"{recipe.name} registers no model, whose champion could predict")
+            raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     return {name: found[name] for name in PARAMETERS}
@@ -68,7 +68,7 @@ def on_this_machine(
     """Return every parameter's value, with paths made absolute.
 
     Raises:
-        InputError: no champion in `runs_directory`, or an input that is not there or not fit.
+        InputError: no champion in `runs_directory`, or an input that is missing or invalid.
     """
     from components import prediction_input
     from pipelines import local_registry

@@ -1,9 +1,10 @@
 """Recipes: named values for the pipeline's parameters, in *.toml files.
 
-Those that come along lie beside this file; the user's own lie in recipes/ of the working folder.
+Built-in recipes are in recipes/ beside this file, the user's own in recipes/ of the working
+folder.
 
-The first comment line of a file says what it makes; those below say what it reproduces,
-the accuracy to expect, the time, the cost and the command.
+The first comment line of a file is its summary. The next ones say what it reproduces, the
+accuracy to expect, the time, the cost and the command.
 """
 
 import dataclasses
@@ -20,21 +21,21 @@ from trainer.toml_reader import tomllib
 
 DIRECTORY = Path(__file__).parent / "recipes"
 OWN_DIRECTORY = Path("recipes")
-"""Of the user's own recipes, in the working folder."""
+"""Folder of the user's own recipes, in the working folder."""
 _SCHEMA = re.compile(r"\A#:schema .*\n")
-"""By which a recipe's first line names its JSON schema to an editor."""
+"""First line of a recipe that names its JSON schema, for editors."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A recipe as its file has it, checked.
+    """A checked recipe.
 
     Attributes:
-        name: of the file, without .toml.
-        summary: its first comment line.
-        given: the values that it sets; model_name, unless it says otherwise, is its name.
-        parameters: a value for every parameter, the others being the defaults.
-        operation: how it is run on Vertex AI: fallbacks, retraining, the expected time.
+        name: name of the file, without .toml.
+        summary: the first comment line of the file.
+        given: values that it sets; model_name defaults to its name.
+        parameters: a value for every parameter; defaults for those not given.
+        operation: options of its runs on Vertex AI, such as fallbacks and retraining.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Recipe:
     operation: Operation = Operation()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
-        """Return the recipe's parameters with some changed; raises InputError as `checked` does."""
+        """Return the recipe's parameters with some changed; raise InputError as `checked` does."""
         return checked({**self.given, **values}, place=place)
 
 
@@ -54,7 +55,7 @@ def names() -> list[str]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a recipe, by which editors complete and check its file."""
+    """Return the JSON schema of a recipe, with which editors complete and check its file."""
     groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
     own = fields.schema(Operation)["properties"]
@@ -70,25 +71,22 @@ def schema() -> dict[str, Any]:
 
 
 def load(name: str, *folders: Path) -> Recipe:
-    """Read and check a recipe, of `folders` or of those that come along and the user's own.
+    """Read and check a recipe from `folders`; default: the built-in and the user's own recipes.
 
     Raises:
-        InputError: no such recipe, two of that name, no TOML, or a value that is not fit.
+        InputError: no such recipe, two of that name, invalid TOML, or an invalid value.
     """
     known = _paths(*folders)
     if name not in known:
         raise InputError(f"no recipe {name!r}{fields.nearest(name, known)}")
     path, *others = known[name]
     if others:
-        raise InputError(
-            f"{others[0]} has the name of a recipe that comes along; rename it, for one name "
-            "means one recipe"
-        )
+        raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{path.name} can't be read: it is nested too deeply") from None
+        raise InputError(f"{path.name} can't be read: its values are nested too deeply") from None
     except UnicodeDecodeError:
         raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from None
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -104,7 +102,9 @@ def load(name: str, *folders: Path) -> Recipe:
         changed = operation.retraining.parameters
         _checked(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
-        raise InputError(f'{path.name} names no data; add source = "images:FOLDER", or another one')
+        raise InputError(
+            f'{path.name} has no source of data; add source = "images:FOLDER", or another source'
+        )
     return Recipe(
         name=name,
         summary=_SCHEMA.sub("", text).partition("\n")[0].removeprefix("#").strip(),
@@ -115,7 +115,7 @@ def load(name: str, *folders: Path) -> Recipe:
 
 
 def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str) -> ParameterSet:
-    """Check values of TOML, of its own types, as `checked` does, added to `given`."""
+    """Check values of TOML, which must have the right types, together with `given`."""
     try:
         for name in PARAMETERS.keys() & values.keys():
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})
@@ -125,7 +125,7 @@ def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str)
 
 
 def _paths(*folders: Path) -> dict[str, list[Path]]:
-    """Return the files of each recipe's name, those that come along before the user's own."""
+    """Return the files of each recipe by name, built-in ones first."""
     found: dict[str, list[Path]] = {}
     for folder in folders or (DIRECTORY, OWN_DIRECTORY):
         for path in folder.glob("*.toml"):

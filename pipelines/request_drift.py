@@ -1,4 +1,4 @@
-"""Drift of what a server is asked, from the data that its model was trained on."""
+"""Drift of a server's requests from the training data of its model."""
 
 import collections
 import dataclasses
@@ -24,16 +24,17 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     """Compare requests with the training split of a table.
 
     Args:
-        instances: rows, as a server takes them; serialized tf.Examples are passed over.
+        instances: rows, as a server takes them; serialized tf.Examples are ignored.
 
     Returns:
-        As `drift.measure` does, without the classes; and how many rows there were.
+        The drift of each column, as from `drift.measure` without the classes, and the number of
+        rows.
     """
     columns = columns_of(before)
     names = {argument_name(one.name): one.dtype for one in columns}
     parts = list(_parsed(RowInstances(names, list(names)), instances))
     if not parts:
-        raise InputError("the log holds no row yet; ask the server, and compare again")
+        raise InputError("the log has no rows yet; send the server requests, then compare again")
     now = [
         _feature(column, np.concatenate([part[argument_name(column.name)] for part in parts]))
         for column in columns
@@ -48,12 +49,12 @@ def _parsed(parser: RowInstances, instances: Iterable[Any]) -> Iterator[dict[str
         try:
             request = parser.parse(chunk)
         except BadInstancesError as error:
-            raise InputError(f"the log is of requests to another model: {error}") from None
+            raise InputError(f"the log has requests to another model: {error}") from None
         yield from (part.inputs for part in request.parts if part.signature == DEFAULT)
 
 
 def _feature(column: Feature, values: np.ndarray) -> Feature:
-    """Return a column with the statistics of the values that were asked about."""
+    """Return a column with the statistics of the requests' values."""
     if column.dtype == "float32":
         missing = np.isnan(values)
     else:
@@ -67,6 +68,6 @@ def _feature(column: Feature, values: np.ndarray) -> Feature:
         asked = collections.Counter(
             one.decode() if isinstance(one, bytes) else str(one) for one in present.tolist()
         )
-        # What has no count of its own in the records has none here.
+        # Only values that the records count are counted here.
         figures["counts"] = {name: asked[name] for name in counts}
     return dataclasses.replace(column, statistics=figures)

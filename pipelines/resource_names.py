@@ -1,4 +1,4 @@
-"""Names of Google Cloud's resources, in the form that its APIs take them.
+"""Check names of Google Cloud resources against the forms that its APIs take.
 
     check("network", "projects/12345/global/networks/default")
     check_region({"tensorboard": "projects/1/locations/us-east1/tensorboards/2"}, "us-central1")
@@ -7,7 +7,7 @@ The forms are those of the fields of a CustomJob and of its EncryptionSpec:
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EncryptionSpec
 https://cloud.google.com/iam/docs/service-account-types
-Whether there is such a resource only the cloud knows.
+The checks do not look up whether a resource exists.
 """
 
 import re
@@ -30,8 +30,8 @@ _FORMS = {
         re.compile(rf"{_PROJECT}{_LOCATION}/keyRings/[\w-]{{1,63}}/cryptoKeys/[\w-]{{1,63}}"),
         "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
     ),
-    # Of one's own, and with a project in an organization's domain; Compute Engine's default is
-    # NUMBER-compute@developer, App Engine's PROJECT@appspot.
+    # User-managed accounts end in .iam, also for projects in an organization's domain; Compute
+    # Engine's default is NUMBER-compute@developer, App Engine's PROJECT@appspot.
     "service_account": (
         re.compile(
             r"[a-z0-9][a-z0-9.-]*@([a-z0-9.-]+\.iam|developer|appspot)\.gserviceaccount\.com"
@@ -80,15 +80,15 @@ _OTHERWISE = {
     **dict.fromkeys(("gpu_image", "serving_image", "image_uri", "gpu_image_uri"), "image"),
     "encryption_key": "encryption_spec_key_name",
 }
-"""Names of settings and parameters whose form is called otherwise."""
+"""Key in `_FORMS` of settings and parameters with another name."""
 _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
 def check(kind: str, value: str, called: str = "") -> None:
-    """Raise InputError for a value that no resource of a kind can be called; empty is fine.
+    """Raise InputError for a value that is not a name of a kind of resource; accept empty ones.
 
     Args:
-        called: what the user calls it, for the message; default: kind.
+        called: name of the option in the message; default: kind.
     """
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
@@ -96,7 +96,7 @@ def check(kind: str, value: str, called: str = "") -> None:
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Raise InputError for settings or parameters whose values no such resources can be called."""
+    """Raise InputError for settings or parameters that are not names of their resources."""
     for name, value in values.items():
         kind = _OTHERWISE.get(name, name)
         if kind in _FORMS:
@@ -105,7 +105,7 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:
-    """Raise InputError for what no resource can be labelled.
+    """Raise InputError for labels that resources can't have.
 
     https://cloud.google.com/resource-manager/docs/creating-managing-labels
     """
@@ -119,7 +119,7 @@ def check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def check_place(name: str, place: str) -> None:
-    """Raise InputError for a URI that is not Cloud Storage's; paths are left alone."""
+    """Raise InputError for a URI that is not of Cloud Storage; accept paths."""
     if "://" in place and not _BUCKET_PLACE.fullmatch(place):
         raise InputError(
             f"{name}: {place!r} is not a place in Cloud Storage; give gs://BUCKET/FOLDER, or the "
@@ -128,49 +128,49 @@ def check_place(name: str, place: str) -> None:
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:
-    """Raise InputError for a key, a TensorBoard or a subnetwork of another region than a run's.
+    """Raise InputError for a key, a TensorBoard or a subnetwork in another region than the run.
 
     https://cloud.google.com/vertex-ai/docs/experiments/tensorboard-setup and EncryptionSpec, as
-    above, want them in the region of the job.
+    above, require the region of the job.
     """
     for name in _REGIONAL:
         match = _FORMS[name][0].fullmatch(values.get(name, ""))
         if match and match["location"] != region:
             raise InputError(
-                f"{name}={values[name]!r} is in {match['location']}, but the run in {region}; "
+                f"{name}={values[name]!r} is in {match['location']}, but the run is in {region}; "
                 f"give one in {region}, or --region {match['location']}"
             )
 
 
 def check_serving_image(image: str, region: str) -> None:
-    """Raise InputError for an image of one's own that the region's Model Registry does not take.
+    """Raise InputError for a custom image that the region's Model Registry does not take.
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
     """
     own = image and PREBUILT_REPOSITORY not in image
     if own and not image.startswith(f"{region}-docker.pkg.dev/"):
         raise InputError(
-            f"serving_image={image!r} is not in the Artifact Registry of {region}, as its models "
-            f"need it; push it to {region}-docker.pkg.dev/PROJECT/REPOSITORY"
+            f"serving_image={image!r} is not in the Artifact Registry of {region}, the region of "
+            f"its models; push it to {region}-docker.pkg.dev/PROJECT/REPOSITORY"
         )
 
 
 def check_peering(network: str, accelerator: str) -> None:
-    """Raise InputError for a network with accelerators whose machines are peered with none.
+    """Raise InputError for a network with accelerators whose machines can't be peered.
 
     https://cloud.google.com/vertex-ai/docs/training/using-private-ip
     """
     if network and accelerator in _NOT_PEERED:
         raise InputError(
-            f"network={network!r} is not peered with machines that have {accelerator}; take other "
+            f"network={network!r} can't be peered with machines that have {accelerator}; use other "
             "accelerators, or no network"
         )
 
 
 def check_tensorboard(tensorboard: str, service_account: str) -> None:
-    """Raise InputError for a TensorBoard without the account that jobs write to it as."""
+    """Raise InputError for a TensorBoard without the service account that writes to it."""
     if tensorboard and not service_account:
         raise InputError(
-            f"tensorboard={tensorboard!r} needs a service_account that may write to it; give its "
-            "name, as --service-account does"
+            f"tensorboard={tensorboard!r} needs a service_account that may write to it; give one, "
+            "such as by --service-account"
         )

@@ -1,4 +1,4 @@
-"""Compare two runs: what was set differently, and whether one is better beyond chance."""
+"""Compare two runs: the parameters that differ, and whether one is better beyond chance."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from trainer.evaluation.gate_options import METRICS
 
 CONFIDENCE = 0.95
 _ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
-"""Confidence of each of two bounds that hold together with CONFIDENCE."""
+"""Confidence of each of two bounds that have CONFIDENCE together."""
 _NOT_COMPARED = ("labels",)
 """Parameters that name a run, its template and its commit; they have no effect on training."""
 _BOUNDS = ("_low", "_high")
@@ -22,7 +22,7 @@ _BOUNDS = ("_low", "_high")
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """A metric of a run, with its 95% interval where one is known."""
+    """A metric of a run, with its 95% interval if known."""
 
     value: float | None
     interval: tuple[float, float] | None = None
@@ -37,19 +37,19 @@ class Value:
 
 
 def _figure(value: float) -> str:
-    """0.99996 as 0.9999, so that 1 means exactly that."""
+    """Format a number with 4 digits; 0.99996 becomes 0.9999, so that 1 means exactly 1."""
     return f"{min(value, 0.9999) if 0.5 < value < 1 else value:.4g}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """The second run against the first.
+    """A comparison of the second run with the first.
 
     Attributes:
-        parameters: those that differ: name, value of the first, value of the second.
-        metrics: those of either: name, value of the first, value of the second.
-        verdicts: a line for each metric that could be compared pair by pair, or one that says
-            why none could.
+        parameters: parameters that differ: name, value of the first, value of the second.
+        metrics: metrics of either run: name, value of the first, value of the second.
+        verdicts: a line for each metric that was compared pair by pair, or one line that says
+            why none was.
     """
 
     first: PastRun
@@ -60,9 +60,9 @@ class RunComparison:
 
 
 def compare(first: PastRun, second: PastRun) -> RunComparison:
-    """Compare two runs by what they have left."""
+    """Compare two runs by their parameters, metrics and predictions."""
     answers = [_answers(run) for run in (first, second)]
-    # Those that can be tested come first.
+    # Metrics that can be tested come first.
     others = sorted({*first.metrics, *second.metrics} - {*METRICS})
     names = [name for name in METRICS if name in first.metrics | second.metrics]
     metrics = [
@@ -80,7 +80,7 @@ def compare(first: PastRun, second: PastRun) -> RunComparison:
 
 
 def differing(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
-    """Return the parameters with other values: name, value in `first`, value in `second`."""
+    """Return the parameters that differ: name, value in `first`, value in `second`."""
     names = dict.fromkeys([*first.parameters, *second.parameters])
     pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
     return [
@@ -91,7 +91,7 @@ def differing(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
 
 
 def shown(value: Any) -> str:
-    """Return a parameter's value as --set takes it."""
+    """Format a parameter's value as --set takes it."""
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
@@ -119,14 +119,14 @@ def _verdicts(
     missing = [run.name for run, one in ((first, ours), (second, others)) if one is None]
     if missing:
         return [
-            f"Noise or not can't be told: {' and '.join(missing)} left no answers to the test "
+            f"No test of the difference: {' and '.join(missing)} kept no predictions of the test "
             "records. Compare the intervals."
         ]
     assert ours
     assert others
     if ours.examples != others.examples:
         return [
-            "Noise or not can't be told: the runs were evaluated on different test records. "
+            "No test of the difference: the runs were evaluated on different test records. "
             "Compare the intervals."
         ]
     return [_verdict(first, second, ours, others, metric) for metric in METRICS]

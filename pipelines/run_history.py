@@ -1,10 +1,10 @@
-"""Read back what runs on this machine have left.
+"""Read the results of runs on this machine.
 
     run = run_history.find(pathlib.Path("runs"), "latest")
     run.state, run.metrics["accuracy"], run.parameters["epochs"]
 
 A run writes run.json when it starts and summary.json when it ends. In between it holds a lock
-on its folder, so that a run whose process was killed is told apart from one that goes on.
+on its folder, which distinguishes a running process from one that was killed.
 """
 
 import contextlib
@@ -41,13 +41,13 @@ class RunRecord:
     """The recipe, parameters and options that a run was started with: the content of run.json.
 
     Attributes:
-        recipe: its name, and that of the YAML in the run's folder.
-        parameters: all of them, defaults included.
-        started: RFC 3339, in UTC.
+        recipe: name of the recipe, and of the YAML in the run's folder.
+        parameters: all parameters, including defaults.
+        started: time in RFC 3339, in UTC.
         package: SHA-256 of the YAML.
-        cache: whether outputs of earlier runs may be taken over.
-        in_containers: whether components and replicas run in containers.
-        root: gs:// URI below which its artifacts lie; empty: in its folder.
+        cache: reuse outputs of earlier runs.
+        in_containers: run components and replicas in containers.
+        root: gs:// URI above its artifacts; empty: they are in its folder.
         code: digest of the code that its steps run.
     """
 
@@ -72,7 +72,7 @@ class PastTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The part of a run's summary.json that is read back."""
+    """The fields of a run's summary.json that are read."""
 
     state: str
     tasks: list[PastTask]
@@ -86,24 +86,24 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """A run, as far as it has come.
+    """A run that has ended or is running.
 
     Attributes:
-        name: on this machine that of its folder.
+        name: name of the run; on this machine, also of its folder.
         place: "this machine" or "Vertex AI".
-        recipe: its name.
-        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED where its process ended without
+        recipe: name of the recipe.
+        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if its process ended without
             a summary; on Vertex AI also PENDING and the like, and EXPIRED: `runs.expiry`.
-        started: aware.
-        seconds: from start to end; None before that.
-        parameters: all of them, defaults included.
-        metrics: of the test split, by name.
-        verdict: accepted, rejected or skipped; empty without one.
-        reason: of the verdict.
-        error: why it failed, in one line.
-        training: URI of the training job's base_output_directory; there may be nothing yet.
-        predictions: URI of the answers to the test split; empty where none were kept.
-        link: its folder, or its page of the console.
+        started: an aware datetime.
+        seconds: time from start to end; None before the end.
+        parameters: all parameters, including defaults.
+        metrics: metrics of the test split, by name.
+        verdict: accepted, rejected or skipped; empty without a verdict.
+        reason: reason of the verdict.
+        error: error of a failed run, in one line.
+        training: URI of the training job's base_output_directory, which may not exist yet.
+        predictions: URI of the predictions of the test split; empty if none were kept.
+        link: path of its folder, or URL of its page in the console.
     """
 
     name: str
@@ -123,14 +123,14 @@ class PastRun:
 
 
 def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
-    """Return every run of a folder that can be read, of a recipe or of all, the latest first."""
+    """Return the readable runs of a folder, of one recipe or of all, the latest first."""
     found = [run for run in _loaded(runs_directory) if isinstance(run, PastRun)]
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     return [run for run in found if recipe in ("", run.recipe)]
 
 
 def unreadable(runs_directory: pathlib.Path) -> list[str]:
-    """Return for each run of a folder that can't be read the reason, in one line."""
+    """Return an error, in one line, for each run of a folder that can't be read."""
     return [str(one) for one in _loaded(runs_directory) if isinstance(one, InputError)]
 
 
@@ -145,7 +145,11 @@ def _loaded(runs_directory: pathlib.Path) -> Iterator[PastRun | InputError]:
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:
-    """Return the run of that name; "latest" is the one that was started or resumed last."""
+    """Return a run by name; "latest" is the run that was started or resumed last.
+
+    Raises:
+        InputError: no such run, or its record can't be read.
+    """
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())
     raise InputError(
@@ -154,12 +158,12 @@ def find(runs_directory: pathlib.Path, name: str) -> PastRun:
 
 
 def is_here(runs_directory: pathlib.Path, name: str) -> bool:
-    """Return whether `name` is a run of this folder, or "latest"."""
+    """Return True if `name` is a run in a folder, or "latest"."""
     return name == LATEST or exists(runs_directory, name)
 
 
 def exists(runs_directory: pathlib.Path, name: str) -> bool:
-    """Return whether a folder of runs holds the run `name`."""
+    """Return True if a folder of runs has the run `name`."""
     return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
 
 
@@ -172,7 +176,7 @@ def load(directory: pathlib.Path) -> PastRun:
         raise InputError(
             f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
         ) from None
-    # In this order: a run that ends writes its summary before it gives up the lock.
+    # Check the lock first: a run writes its summary before it releases the lock.
     state = RUNNING if is_running(directory) else KILLED
     try:
         summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
@@ -199,14 +203,14 @@ def load(directory: pathlib.Path) -> PastRun:
 
 
 def resume_command(directory: pathlib.Path) -> str:
-    """Return the command line that goes on with a run on this machine."""
+    """Return the command line that resumes a run on this machine."""
     folder = os.path.relpath(directory.parent)
     elsewhere = "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
     return f"python -m pipelines run {directory.name} --local --resume{elsewhere}"
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:
-    """Read run.json; raise InputError where there is none, or it is not what a run writes."""
+    """Read run.json; raise InputError if it is missing or damaged."""
     record = read_json(directory / RECORD_FILE_NAME, RunRecord)
     if record is None:
         raise InputError(f"{directory} is not the folder of a run: it has no {RECORD_FILE_NAME}")
@@ -214,18 +218,18 @@ def read_record(directory: pathlib.Path) -> RunRecord:
 
 
 def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
-    """Return the folder of a run's artifacts, or its URI."""
+    """Return the path or URI of the folder of a run's artifacts."""
     return f"{record.root}/{directory.name}" if record.root else str(directory / "artifacts")
 
 
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
-    """Write run.json, whole or not at all."""
+    """Write run.json atomically."""
     content = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
     storage.write_whole(str(directory / RECORD_FILE_NAME), content.encode())
 
 
 def is_running(directory: pathlib.Path) -> bool:
-    """Return whether a process holds the lock of a run's folder."""
+    """Return True if a process holds the lock of a run's folder."""
     try:
         with (directory / _LOCK_FILE_NAME).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -241,7 +245,7 @@ def locked(directory: pathlib.Path) -> Iterator[int]:
     """Hold the lock of a run's folder; yield its file descriptor, which a child may inherit.
 
     Raises:
-        InputError: another process holds it, and did not let go within seconds.
+        InputError: another process holds it and does not release it within seconds.
     """
     descriptor = os.open(directory / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _LOCK_SECONDS
@@ -253,7 +257,7 @@ def locked(directory: pathlib.Path) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise InputError(
-                        f"{directory.name} is still running; wait for its end, or end it first"
+                        f"{directory.name} is still running; wait for its end, or cancel it first"
                     ) from None
                 time.sleep(_POLL_SECONDS)
         yield descriptor

@@ -1,4 +1,4 @@
-"""Show a run on the console: a live table on a terminal, else a line a change."""
+"""Show a run on the console: a live table on a terminal, else a line for each change."""
 
 import collections
 import textwrap
@@ -14,19 +14,19 @@ from rich.text import Text
 from pipelines.console import clock, print_plain
 
 Row = tuple[str, str, float, str]
-"""Name, state, seconds and last word of a task, or, with spaces before its name, of a replica."""
+"""Name, state, seconds and last message of a task, or of a replica if its name is indented."""
 STARTING = "starting"
-"""The last word of a task that has said nothing yet."""
+"""The message of a task that has sent none yet."""
 
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
 _ECHO = 3
-"""Columns that stay free: what a key echoes after the table, such as ^C, must not wrap."""
+"""Columns left free, so that the echo of a key such as ^C does not wrap."""
 _CLOCK_WIDTH = 7
-"""Columns of a clock up to 9:59:59; a longer run has as many as it needs."""
+"""Minimum columns of a clock, enough for 9:59:59."""
 _MOST_LINES = 3
 _NARROW = 40
-"""Columns of text below which it stands under its row instead, from column `_BELOW` on."""
+"""Width below which text moves under its row, indented by `_BELOW`."""
 _BELOW = 4
 
 _MARKS = {
@@ -44,17 +44,16 @@ _MARKS = {
 def view_of(
     rows: Callable[[], Iterable[Row]], console: Console, title: str
 ) -> "LiveView | PlainView":
-    """Return the view that suits the console; the title stands above the table of a terminal."""
+    """Return the view that suits the console; a terminal shows the title above the table."""
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(rows, console, title) if live else PlainView(rows, console)
 
 
 class LiveView:
-    """A table that is drawn anew in its place: a row a task, and a row a replica.
+    """A table that is redrawn in place, with a row for each task and replica.
 
-    What a row says continues below where it is too long for the screen. Of replicas that do
-    not fit on the screen only those that were restarted or failed have a row, and the chief;
-    a line counts the others.
+    Text that is too long for its row continues below. If the rows do not fit on the screen, only
+    the chief and replicas that failed or were restarted have a row; a line counts the others.
     """
 
     def __init__(self, rows: Callable[[], Iterable[Row]], console: Console, title: str) -> None:
@@ -70,12 +69,12 @@ class LiveView:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        # What is shown last stays: all rows, for it may scroll, and no clock.
+        # The last table stays on the screen: with all rows, as it may scroll, and no clock.
         self._live.update(Group(*self._lines(list(self._rows()))), refresh=True)
         self._live.stop()
 
     def update(self) -> None:
-        """Draw the table, unless it was drawn just now."""
+        """Redraw the table, unless it was drawn a moment ago."""
         if time.monotonic() - self._drawn > 1 / _REFRESHES_A_SECOND:
             self._drawn = time.monotonic()
             rows = list(self._rows())
@@ -90,7 +89,7 @@ class LiveView:
         self._live.console.print(text, style="yellow", highlight=False)
 
     def _lines(self, rows: list[Row], most: int = _MOST_LINES) -> list[Text]:
-        """Lay the rows out, with `most` lines of text each, and the replicas' columns apart."""
+        """Lay out the rows, with at most `most` lines of text each; align replicas separately."""
         width = max(20, self._live.console.width - _ECHO)
         names = {
             inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)
@@ -120,7 +119,7 @@ class LiveView:
         return lines
 
     def _mark(self, state: str, name: str) -> tuple[Text, str]:
-        """Return the sign of a state, and the style of the name beside it."""
+        """Return the symbol of a state, and the style of the name beside it."""
         if state == "RUNNING":
             frame = self._spinner.render(self._live.console.get_time())
             assert isinstance(frame, Text)
@@ -130,7 +129,7 @@ class LiveView:
 
 
 def _wrapped(text: str, width: int, most: int) -> list[str]:
-    """Break text into lines of `width`, at most `most`; what is left out is marked by "…"."""
+    """Wrap text into at most `most` lines of `width`; mark omitted text by "…"."""
     if most == 1:
         return [text if len(text) <= width else f"{text[: max(0, width - 1)]}…"]
     return textwrap.wrap(
@@ -139,7 +138,7 @@ def _wrapped(text: str, width: int, most: int) -> list[str]:
 
 
 class PlainView:
-    """Lines for a log file: every change of a state, and now and then how far a task is."""
+    """Lines for a log file: each change of a state, and the progress of tasks at intervals."""
 
     def __init__(self, rows: Callable[[], Iterable[Row]], console: Console) -> None:
         self._rows, self._console, self._started = rows, console, time.monotonic()
@@ -156,12 +155,12 @@ class PlainView:
         """Print what has changed."""
         now = time.monotonic()
         for name, state, seconds, text in self._rows():
-            # What never ran after a failure is told by summary.json; here it would hide the reason.
+            # Leave out tasks that never ran after a failure; they would hide the error.
             if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
                 took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name.strip()} {state}{took}{detail}")
-                # The first line of progress may come at once.
+                # Show the first line of progress immediately.
                 self._lines[name] = (0.0, "")
             elif state == "RUNNING" and text not in ("", STARTING):
                 shown, last = self._lines[name]
@@ -175,7 +174,7 @@ class PlainView:
 
 
 def _folded(rows: list[Row]) -> Iterator[Row]:
-    """Yield the rows without those of replicas of which there is nothing to say; count these."""
+    """Yield the rows, with replicas that run normally replaced by a row that counts them."""
     hidden: collections.Counter[str] = collections.Counter()
     for row in rows:
         name, state, _, text = row

@@ -1,7 +1,7 @@
-"""Sources and folders of records of a run on this machine, checked before it starts.
+"""Check the sources and folders of a run on this machine before it starts.
 
-What is looked at costs little however large the source is: the folders of an image source, and
-the header of a table's first file. What is in them, the run's own steps will see.
+The checks are cheap for a source of any size: they look only at the folders of an image source
+and at the header of a table's first file. The run's steps check the content.
 """
 
 import importlib.util
@@ -20,19 +20,19 @@ from trainer.evaluation.gate_options import CHAMPION, check_floors
 from trainer.models import open_model
 
 _WEIGHTS = "https://storage.googleapis.com/"
-"""Where Keras has the weights of keras.applications."""
+"""Server of the weights of keras.applications."""
 _TIMEOUT_SECONDS = 5
 
 
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
-    """Return parameters that a run on this machine needs otherwise than they were given.
+    """Check local sources and folders; return the parameters that change on this machine.
 
-    Local paths become absolute, since each step runs in a folder of its own.
+    Local paths become absolute, as each step runs in its own folder.
 
     Raises:
-        InputError: a local folder or file that is not there or can't be used, a class without
-            an image, a table without a column, a data set that is not prepared, or no Apache Beam
-            for Dataflow's engine.
+        InputError: a local folder or file that is missing or unusable, a class without an image,
+            a table without a column, a data set that is not prepared, or no Apache Beam for
+            Dataflow's engine.
     """
     changed: dict[str, Any] = {}
     records = parameters.records
@@ -48,7 +48,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     if records.data_dir and not is_remote(records.data_dir):
         changed["data_dir"] = str(_folder("data_dir", records.data_dir))
     read = uri or records.data_dir
-    # A container's default folder is its own.
+    # Without a path, a container uses its own default folder.
     if location and not is_remote(read) and (read or not in_containers):
         _check_source(parameters, kind, location)
     if records.records_store and not is_remote(records.records_store):
@@ -70,22 +70,22 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
             file = _absolute(f"model_options: {name}", uri)
             if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
                 raise InputError(
-                    f"model_options: {name}: there is no file {uri!r}; give one that is there"
+                    f"model_options: {name}: there is no file {uri!r}; give an existing file"
                 )
             changed["model_options"] = {**training.model_options, name: str(file)}
     return changed
 
 
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
-    """Raise InputError, in the words of the step that would find it, for an unfit local source."""
+    """Raise InputError for an unusable local source, with the same message as the step."""
     try:
         if classes := kind.look(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
         place = error.filename or location
         raise InputError(
-            f"source: {place} can't be read ({error.strerror or error}); mend its rights, or give "
-            "another source"
+            f"source: {place} can't be read ({error.strerror or error}); fix its permissions, or "
+            "give another source"
         ) from None
 
 
@@ -99,7 +99,7 @@ def _check_beam() -> None:
 
 
 def _check_imagenet(backbone: str) -> None:
-    """Raise InputError where ImageNet weights are neither in Keras' cache nor can be downloaded."""
+    """Raise InputError if ImageNet weights are not in Keras's cache and can't be downloaded."""
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     cache = Path(home, "models")
     if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):
@@ -108,39 +108,39 @@ def _check_imagenet(backbone: str) -> None:
     try:
         urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS).close()  # noqa: S310
     except urllib.error.HTTPError:
-        return  # An answer, whatever it says of the bare address.
+        return  # The server answers; an error for the bare address is fine.
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise InputError(
             f"model_options: weights='imagenet': those of {backbone} are not in {cache}, "
-            f"and {_WEIGHTS} does not answer ({reason}); fetch the file where there is a network "
-            "and give it as weights, or use weights=none"
+            f"and {_WEIGHTS} does not answer ({reason}); download the file on a machine with a "
+            "network and give it as weights, or use weights=none"
         ) from None
 
 
 def _stem(name: str) -> str:
-    """Return a name without what files spell otherwise: mobilenetv2 for mobilenet_v2."""
+    """Return a name in lower case without separators: mobilenetv2 for mobilenet_v2."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def _folder(name: str, location: str) -> Path:
     folder = _absolute(name, location)
     if not os.path.exists(folder):  # noqa: PTH110 - Path's raises for a name that is too long
-        raise InputError(f"{name}: there is no folder {location!r}; give one that is there")
+        raise InputError(f"{name}: there is no folder {location!r}; give an existing folder")
     if not folder.is_dir():
         raise InputError(f"{name}: {location!r} is a file; give the folder that holds the classes")
     return folder.resolve()
 
 
 def _writable(name: str, location: str) -> Path:
-    """Return a folder that is there or can be made, absolute."""
+    """Return the absolute path of a folder that exists or can be created."""
     folder = _absolute(name, location)
     present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not present.is_dir():
-        raise InputError(f"{name}={location!r}: {present} is not a folder; give another place")
+        raise InputError(f"{name}={location!r}: {present} is not a folder; give another folder")
     if not os.access(present, os.W_OK | os.X_OK):
         raise InputError(
-            f"{name}={location!r}: {present} can't be written to; mend its rights, or give "
+            f"{name}={location!r}: {present} can't be written to; fix its permissions, or give "
             "another folder"
         )
     return folder
@@ -150,4 +150,4 @@ def _absolute(name: str, location: str) -> Path:
     try:
         return Path(location).expanduser().absolute()
     except RuntimeError as error:
-        raise InputError(f"{name}={location!r}: {error}; write the folder out") from None
+        raise InputError(f"{name}={location!r}: {error}; give the full path") from None

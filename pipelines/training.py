@@ -1,4 +1,4 @@
-"""The pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
+"""The training pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
 
 import contextlib
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.fields import pick
 from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
-# Vertex AI fills these in for the project and region that the run is in.
+# Vertex AI replaces these with the project and region of the run.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
 LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
 _PLACE: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
 _RUN = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
 RETRIES = 2
-"""Further tries of a step that has failed."""
+"""Number of retries of a failed step."""
 
 
 def step(
@@ -46,14 +46,14 @@ def step(
     machine: StepMachine | None = None,
     **inputs: Any,
 ) -> dsl.PipelineTask:
-    """Add a step that ends in the same outputs however often it runs, and so can be retried.
+    """Add an idempotent step, which is retried after a failure.
 
-    The training job is none of these: Vertex AI restarts its replicas itself. Of `available` the
-    component gets, by their names, those that it takes.
+    Not for the training job, whose replicas Vertex AI restarts itself. The component gets its
+    inputs from `available`, by name.
     """
     taken = component.component_spec.inputs.keys() & available.keys()
     task = component(**{**{name: available[name] for name in taken}, **inputs})
-    # set_env_variable looks for the source of every module on its stack: 0.1 s a pipeline.
+    # Not set_env_variable: it reads the source of every module on its stack, 0.1 s per pipeline.
     task.container_spec.env = {**(task.container_spec.env or {}), **RUNTIME}
     if machine:
         task.set_cpu_limit(str(machine.cpus)).set_memory_limit(f"{machine.memory_gb}G")
@@ -67,9 +67,9 @@ def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str], operation: Op
     """Return a recipe's pipeline.
 
     Args:
-        own_steps: components of the user's own, by name, behind the evaluation.
+        own_steps: the user's own components by name, which run after the evaluation.
         recipe_sets: names of the parameters that the recipe sets.
-        operation: who is told how a run has ended, and the machines of steps.
+        operation: recipients of e-mails, and machines of steps and of the endpoint.
     """
     function = with_parameters(training, own_steps, recipe_sets, operation)
     return dsl.pipeline(name="training")(function)
@@ -81,14 +81,14 @@ def training(
     recipe_sets: list[str],
     operation: Operation,
 ) -> None:
-    """Raw data to TFRecords, distributed training on Vertex AI, a SavedModel and its verdict."""
+    """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
     with notified(operation):
         _add_steps(parameters, own_steps, recipe_sets, operation)
 
 
 def notified(operation: Operation) -> AbstractContextManager[Any]:
-    """Return a context whose steps are followed by an e-mail, however they end, if any is asked."""
-    # KFP has no exit handler that a parameter could switch off.
+    """Return a context that sends an e-mail when its steps end in any state, if `notify` is set."""
+    # Not a parameter: KFP has no exit handler that a parameter can turn off.
     if not operation.notify:
         return contextlib.nullcontext()
     mail = VertexNotificationEmailOp(recipients=list(operation.notify))
@@ -102,7 +102,7 @@ def _add_steps(
     recipe_sets: list[str],
     operation: Operation,
 ) -> None:
-    # Not cached: what the source holds may change under the same name.
+    # Not cached: the content of a source may change under the same name.
     listed = step("List the source", fingerprint_source, parameters)
 
     # Cached: the same options and the same source give the same records.
@@ -113,12 +113,12 @@ def _add_steps(
         cached=True,
         machine=operation.step_machines.records,
         source_digest=listed.outputs["digest"],
-        # Compiling names the image that it gives this step.
+        # Compilation replaces it with the image of the components.
         image=IMAGE,
         **_PLACE,
     ).outputs["records"]
 
-    # Not cached, as nothing after it: each run has a directory and a model of its own.
+    # Not cached, like all later steps: each run has its own directory and model.
     plan = step(
         "Plan the training job",
         plan_training,
@@ -131,7 +131,7 @@ def _add_steps(
         **_PLACE,
     )
 
-    # KFP leaves the branches of an If without an Else open: those of the gate must come last.
+    # KFP leaves the branches of an If without an Else open, so those of the gate must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
         step("Record that nothing changed", skip_training, plan.outputs)
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
@@ -161,7 +161,7 @@ def _judge(
     own_steps: Mapping[str, Any],
     operation: Operation,
 ) -> None:
-    """Add the steps behind training: evaluation, the user's own, registration, deployment."""
+    """Add the steps after training: evaluation, the user's own, registration, deployment."""
     collected = step("Collect model and metrics", collect_training, plan.outputs)
     artifacts: dict[str, Any] = {
         "records": records,
@@ -182,7 +182,7 @@ def _judge(
         steps.add(name, component, available)
 
     candidate = {**available, "configuration": plan.outputs["configuration"]}
-    # A model that gets no role stays what it is: files of this run.
+    # A model without a role is not registered.
     with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
         champion = step("Register as champion", register_model, candidate, role=CHAMPION)
         with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712

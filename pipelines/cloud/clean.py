@@ -52,10 +52,10 @@ def find(
     known = runs.listed(connection)
     kept = [f"endpoint {one}" for one in _idle_endpoints(connection, labels)]
     chosen = [job for job in known if runs.has_labels(job, labels)]
-    doomed = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
-    jobs = _with_tasks(connection, known) if doomed else []
+    to_delete = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
+    jobs = _with_tasks(connection, known) if to_delete else []
     # Each resource that stays, with the URIs that it uses.
-    users = [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in doomed]
+    users = [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in to_delete]
     for one in versions:
         if one not in unused:
             aliases = ", ".join(one.version_aliases) or "no alias"
@@ -76,7 +76,7 @@ def find(
         detail = f"{one.display_name}, no alias"
         items.append(_resource(connection, "model version", _version_name(one), detail, delete))
     custom_jobs = _ended_custom_jobs(connection, before, labels)
-    for job in (one for one in jobs if one.name in doomed):
+    for job in (one for one in jobs if one.name in to_delete):
         folder = _folder_of(job)
         used = (name for name, uris in users if any(one.startswith(folder) for one in uris))
         user = next(used, "") if folder else ""
@@ -107,7 +107,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
     """
     pipelines: set[str] = set()
 
-    def whole(name: str) -> Any:
+    def fetch(name: str) -> Any:
         with tolerated(NOT_FOUND):
             job = connection.pipelines.get_pipeline_job(name=name)
             pipelines.add(job.pipeline_spec["pipelineInfo"]["name"])
@@ -117,7 +117,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
         return None
 
     def all_of(names: list[str]) -> list[Any]:
-        found = progress(connection, pool.map(whole, names), len(names), "runs read")
+        found = progress(connection, pool.map(fetch, names), len(names), "runs read")
         return [job for job in found if job]
 
     with (
@@ -211,7 +211,7 @@ def _of_run(
     """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
 
     The run is last because only the run names its cache entries and its training jobs (those that
-    a schedule started have no label). A cache entry that stayed behind would make a later run use
+    a schedule started have no label). A cache entry left after the run would make a later run use
     files that are gone from the folder.
     """
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}

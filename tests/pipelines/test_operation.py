@@ -65,8 +65,8 @@ parameters = {epochs = 5}
         ),
         ("[serving]\nmin_replicas = 0", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ("[serving]\nmachine_type = 'n4-standard-8'", "is not a machine type of prediction"),
-        ('notify = ["team"]', "mine.toml: notify: 'team' is no e-mail address, such as team@exa"),
-        (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, and Vertex AI writes to 3 at"),
+        ('notify = ["team"]', "mine.toml: notify: 'team' is not an e-mail address, such as team"),
+        (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, but Vertex AI writes to 3 at"),
         (
             'expected_minutes = "12"',
             'mine.toml: expected_minutes = "12" is text; give a number, without quotes',
@@ -84,14 +84,20 @@ parameters = {epochs = 5}
             'model_options = {units = "8"}',
             'mine.toml: model_options: units = "8" is text; give a whole number, without quotes',
         ),
-        ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not about machines"),
+        ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not a parameter of"),
         (
             '[[fallbacks]]\naccelerator_type = "NVIDIA_L4"',
             "mine.toml: fallbacks[1]: accelerator_type='NVIDIA_L4' with accelerator_count=0",
         ),
         ("[retraining]\ntime_zone = 'UTC'", "mine.toml: [retraining]: cron='' is not five"),
-        ("[retraining]\ncron = '0 24 * * *'", "cron='0 24 * * *': 24 is no hour, which goes from"),
-        ("[retraining]\ncron = '* * * * MON,8'", "8 is no day of the week, which goes from 0 to 7"),
+        (
+            "[retraining]\ncron = '0 24 * * *'",
+            "cron='0 24 * * *': 24 is out of range for the hour; give 0",
+        ),
+        (
+            "[retraining]\ncron = '* * * * MON,8'",
+            "8 is out of range for the day of the week; give 0 to 7",
+        ),
         ("epochs = 3\nepochs = 4", "mine.toml can't be read: Cannot overwrite a value"),
         ("epochs: 3", "mine.toml can't be read: "),
         (

@@ -153,7 +153,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ),
         ({"max_drift": 0.2}, "max_drift needs the champion of a model; give its model_name"),
         ({"deploy_champion": True}, "deploy_champion needs the champion of a model; give its"),
-        ({"skip_if_unchanged": True}, "since the versions of a model; give its model_name"),
+        ({"skip_if_unchanged": True}, "with the registered versions of a model; give its"),
     ],
 )
 def test_values_that_are_not_fit_are_refused_with_their_place(values, message):

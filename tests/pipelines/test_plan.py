@@ -37,11 +37,11 @@ def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(capsys):
     rates = ["--rate", "n1-standard-8=1", "--rate", "NVIDIA_TESLA_V100=2"]
     own = shown_by(capsys, "cats_vs_dogs", *rates)
     assert own["on demand"] == own["spot"][:1]
-    assert own["spot"][1:] == ["is priced as on demand: nothing is taken off the rates of --rate"]
+    assert own["spot"][1:] == ["is priced as on demand: the rates of --rate get no discount"]
     part = shown_by(capsys, "cats_vs_dogs", *rates[:2])
     assert part["on demand"] != part["spot"][:1]
     assert "40% off" in part["spot"][1]
-    assert part["spot"][1].endswith("nothing is taken off --rate n1-standard-8")
+    assert part["spot"][1].endswith("--rate n1-standard-8 gets no discount")
 
 
 def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
@@ -71,7 +71,7 @@ def test_a_price_of_ones_own_for_the_whole_job_prices_what_has_none(capsys):
     priced = shown_by(capsys, *unknown, "--set", "price_per_hour=12")
     assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
     assert "spot" not in priced
-    assert priced["prices"] == ["the job's is the parameter price_per_hour=12"]
+    assert priced["prices"] == ["of the job: the parameter price_per_hour=12"]
 
 
 def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(capsys, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(capsys, monkeypatch)
     assert command_line.run(command_line.app, ["plan", "digits"]) == 0
     shown = capsys.readouterr().out
     assert "unconfirmed" not in shown
-    assert "40% off machines, the least seen: it changes daily, and no discount" in shown
+    assert "40% off machines, the smallest discount seen: it changes daily and" in shown
 
 
 def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, monkeypatch):
@@ -106,7 +106,7 @@ def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, mon
         "2 of aiplatform.googleapis.com/custom_model_training_preemptible_nvidia_l4_gpus" in shown
     )
     assert "16 of aiplatform.googleapis.com/custom_model_training_preemptible_g2_cpus" in shown
-    assert "FLEX_START is billed below on demand, at prices that are not in the table" in shown
+    assert "FLEX_START costs less than on demand; its prices are not in the table" in shown
     assert command_line.run(command_line.app, l4) == 0
     assert "preemptible" not in capsys.readouterr().out
 
@@ -151,12 +151,12 @@ def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch
     line, other = shown_by(capsys, "mine")["step"]
     rates = cost.table().rates
     hour = rates["e2-standard-32"]
-    assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB, as the")
+    assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB: the price")
     assert "e2-standard-32" in line
     hour = rates["g2-standard-4"]
     assert other.startswith(
-        f"evaluation: {hour:.2f} USD an hour for 4 CPUs and 16 GB with 1 x NVIDIA_L4, as the "
-        "cheapest type with as much, g2-standard-4;"
+        f"evaluation: {hour:.2f} USD an hour for 4 CPUs and 16 GB with 1 x NVIDIA_L4: the price "
+        "of the cheapest fitting type, g2-standard-4;"
     )
 
 

@@ -46,8 +46,8 @@ def test_changed_values_are_checked_with_the_recipes_others():
         ("epochs = 0", "mine.toml: epochs=0 is out of range"),
         ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
         ("epochs = ", "mine.toml can't be read: Invalid value (at"),
-        (f"labels = {'[' * 9_999}", "mine.toml can't be read: it is nested too deeply"),
-        ("epochs = 3", 'mine.toml names no data; add source = "images:FOLDER"'),
+        (f"labels = {'[' * 9_999}", "mine.toml can't be read: its values are nested"),
+        ("epochs = 3", 'mine.toml has no source of data; add source = "images'),
         ('epochs = "3"', 'mine.toml: epochs = "3" is text; give a whole number, without quotes'),
         ('xla = "true"', 'mine.toml: xla = "true" is text; give true or false, without quotes'),
         ("xla = 1", "mine.toml: xla = 1 is not a boolean; give true or false"),
@@ -83,7 +83,7 @@ def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
     assert recipe.load("mine").parameters.records.image_size == 8
     (tmp_path / "recipes" / "digits.toml").write_text('# Mine, too\nsource = "digits"\n')
     assert recipe.names().count("digits") == 1
-    with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a recipe that"):
+    with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a built-in recipe"):
         recipe.load("digits")
 
 

@@ -110,7 +110,7 @@ def test_of_runs_on_other_records_nothing_is_claimed(command):
     out = command("runs", "digits-1", "digits-2")[1]
     assert "evaluated on different test records. Compare the intervals." in out
     out = command("runs", "digits-1", "digits-3")[1]
-    assert "can't be told: digits-3 left no answers to the test records" in out
+    assert "No test of the difference: digits-3 kept no predictions of the test records" in out
 
 
 def test_mistakes_about_runs_are_one_line(refused):
@@ -125,7 +125,7 @@ def test_mistakes_about_runs_are_one_line(refused):
         ),
         "no run 'digits-8' in the folder runs; to look on Vertex AI": "logs digits-8",
         "no run 'digits-7' in the folder runs; to look on Vertex AI": "cancel digits-7",
-        "--replica 'chief-7' is none of digits-1": "logs digits-1 --replica chief-7",
+        "--replica 'chief-7' is not a replica of digits-1; ": "logs digits-1 --replica chief-7",
         "digits-1 has succeeded; there is nothing": "run digits --local --resume",
         "mnist-1 is a run of 'mnist', not of 'digits'": "run digits mnist-1 --local --resume",
         "there is no run of 'flowers' in the folder": "run flowers --local --resume",

@@ -163,7 +163,7 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
     (tmp_path / "text.csv").write_text("miles,hour,payment,company,Zone Id\nfar,2,3,4,5\n")
     for file, words in (
         ("other.csv", "other.csv has no column 'hour'; did you mean 'hours'?"),
-        ("ragged.csv", "ragged.csv:3 has not as many fields as the header, 5"),
+        ("ragged.csv", "ragged.csv:3 does not have as many fields as the header"),
         ("text.csv", "text.csv:2 miles is not a number: 'far'"),
         ("photo.png", "the model of trips takes files that end in .csv, .jsonl"),
     ):

@@ -85,7 +85,7 @@ def test_weights_to_start_from_become_absolute(photos):
         assert changes(**{**start, "warm_start": elsewhere}) == {}
     with pytest.raises(InputError, match="warm_start: there is no 'champoin'; give champion, a"):
         changes(**{**start, "warm_start": "champoin"})
-    with pytest.raises(InputError, match="warm_start='champion' is that of a model; give its mod"):
+    with pytest.raises(InputError, match="warm_start='champion' needs a registered model; give"):
         changes(source="digits", warm_start="champion", model_name="")
 
 
@@ -99,7 +99,7 @@ def test_other_sources_are_left_as_they_are(source):
     [
         ({"source": "images:nowhere"}, "/nowhere does not exist; use <class>/<image>"),
         ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; use <class>"),
-        ({"source": "images:~nobody-here/photos"}, "write the folder out"),
+        ({"source": "images:~nobody-here/photos"}, "give the full path"),
         ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long)"),
         ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a file"),
         ({"source": "csv:nowhere-*.csv", **TABLE}, "no file with content that ends in .csv or"),

@@ -32,7 +32,7 @@ def test_runs_here_and_there_are_one_list(vertex, command):
     assert second.startswith("digits-1")
     out = command("runs", "digits-1", "there")[1]
     assert "accuracy  1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
-    assert "Noise or not can't be told: there left no answers to the test records." in out
+    assert "No test of the difference: there kept no predictions of the test records." in out
 
 
 def test_a_run_is_put_into_its_recipes_experiment(vertex, command):

@@ -91,7 +91,7 @@ def test_a_serving_image_of_another_region_is_refused_before_anything_is_sent(
     monkeypatch.setenv("VERTEX_SERVING_IMAGE", SERVING.replace("us-central1", "us"))
     code, out, err = command("run", "digits", "--detach")
     assert (code, out, vertex.names()) == (2, "", [])
-    assert "is not in the Artifact Registry of us-central1, as its models need it; push it" in err
+    assert "is not in the Artifact Registry of us-central1, the region of its models; push" in err
 
 
 @pytest.mark.parametrize("name", ["run", "doctor"])
@@ -189,19 +189,19 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, refused, mon
         "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": (
             "--network projects/my-project/global/networks/n"
         ),
-        "is not peered with machines that have NVIDIA_H200_141GB": (
+        "can't be peered with machines that have NVIDIA_H200_141GB": (
             "--network projects/1/global/networks/n "
             f"{h200} accelerator_type=NVIDIA_H200_141GB {balanced}"
         ),
         "encryption_key='k' is not projects/PROJECT/locations/REGION": "--encryption-key k",
-        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run in us-east1": (
+        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run is in us-east1": (
             f"--encryption-key {KEY} --region us-east1"
         ),
         "service_account='me@example.com' is not NAME@": "--service-account me@example.com",
         "tensorboard='1' is not projects/PROJECT/locations": "--tensorboard 1",
         "--set: tensorboard='1' is not projects/PROJECT/": "--set tensorboard=1",
         "tensorboards/2' needs a service_account": f"--tensorboard {TENSORBOARDS}/2",
-        "tensorboards/3' is in europe-west4, but the run in us-central1": (
+        "tensorboards/3' is in europe-west4, but the run is in us-central1": (
             f"--tensorboard {far}/3 --service-account 1-compute@developer.gserviceaccount.com"
         ),
         "endpoint='http://a b' is not a server's address": "--endpoint 'http://a b'",

@@ -66,7 +66,7 @@ def environment(*variables):
         ),
         (
             changed(JOB, job_spec__tensorboard=f"{PROJECT}/locations/us-east1/tensorboards/1"),
-            "in us-east1, but the run in us-central1",
+            "in us-east1, but the run is in us-central1",
         ),
         (pools(changed(POOL, replica_count=2)), r"\[0\].replica_count is 2.*exactly 1 replica"),
         (pools(*[POOL] * 5), "has 5 pools; at most 4"),
@@ -118,7 +118,7 @@ def environment(*variables):
                 ),
                 job_spec__network=NETWORK,
             ),
-            "is not peered with machines that have NVIDIA_H200_141GB",
+            "can't be peered with machines that have NVIDIA_H200_141GB",
         ),
     ],
 )

@@ -34,7 +34,7 @@ SCHEDULE = {
         ({"network": "projects/my-project/global/networks/n"}, "with the project's number"),
         ({"service_account": "runner"}, "service_account='runner' is not"),
         ({"encryption_spec__kms_key_name": "key"}, "/keyRings/RING/cryptoKeys/KEY"),
-        ({"encryption_spec__kms_key_name": KEY}, "in europe-west4, but the run in us-central1"),
+        ({"encryption_spec__kms_key_name": KEY}, "in europe-west4, but the run is in us-central1"),
         ({"labels": {"Team": "x"}}, "'Team' is not a label"),
         ({"labels": {f"l{n}": "" for n in range(65)}}, "at most 64"),
     ],

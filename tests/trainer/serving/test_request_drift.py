@@ -60,7 +60,7 @@ def test_the_index_is_that_of_records_of_the_same_rows(row_records, tmp_path):
 
 
 def test_what_is_no_log_of_this_model_is_one_line(row_records, tmp_path):
-    with pytest.raises(InputError, match="the log holds no row yet"):
+    with pytest.raises(InputError, match="the log has no rows yet"):
         request_drift.measure(row_records, [])
     with pytest.raises(InputError, match="requests to another model: 1 of 1 instances can't be"):
         request_drift.measure(row_records, [{"pixels": 1}])
