@@ -7,11 +7,10 @@ from kfp import dsl
 
 from components import prediction_input
 from components.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.model_registry import find_champion
+from components.registry.model_registry import find_champion, no_champion
 from components.typed import component
 from trainer.data.schema import training_data
 from trainer.data.tables.columns import columns_in
-from trainer.errors import InputError
 
 
 @component
@@ -42,7 +41,7 @@ def plan_prediction(
     """
     champion = find_champion(options.model_name, project, location)
     if champion is None:
-        raise InputError(f"{options.model_name!r} has no champion in {project}; train one first")
+        raise no_champion(options.model_name, project)
     dataset = training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

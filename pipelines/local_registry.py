@@ -42,6 +42,7 @@ def model_of(recipe: str, model_name: str | None) -> str:
 
 def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
     """Return the champion of a recipe's model; raise InputError if there is none."""
+    from components.registry.model_registry import no_champion
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)
@@ -50,8 +51,6 @@ def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Vers
         with opened(runs_directory) as registry:
             found = registry.champion(model)
     if found is None:
-        raise InputError(
-            f"{model} has no champion in {runs_directory / FOLDER_NAME} yet; train one: "
-            f"python -m pipelines run {recipe} --local"
-        )
+        remedy = f"train one: python -m pipelines run {recipe} --local"
+        raise no_champion(model, runs_directory / FOLDER_NAME, remedy)
     return found

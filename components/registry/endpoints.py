@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
-from components.registry.model_registry import ModelRegistry, Version, registry_of
+from components.registry.model_registry import ModelRegistry, Version, no_champion, registry_of
 from components.registry.model_upload import MADE_BY, label
 from components.serving_options import ServingOptions
 from components.vertex_client import finish, vertex_client
@@ -46,8 +46,7 @@ class Endpoints:
         """Return the version to deploy; raise InputError if there is none."""
         champion = self.registry.champion(model)
         if champion is None:
-            parent = self.registry.parent
-            raise InputError(f"model {model!r} has no champion in {parent}; run its recipe")
+            raise no_champion(model, self.registry.parent)
         return champion
 
     def deploy(

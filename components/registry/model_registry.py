@@ -256,6 +256,11 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
         return registry_of(project, location).champion(model)
 
 
+def no_champion(model: str, place: object, remedy: str = "run its recipe first") -> InputError:
+    """Return the error for a model that has no champion in the registry of a place."""
+    return InputError(f"model {model!r} has no champion in {place} yet; {remedy}")
+
+
 def start_weights(warm_start: str, model: str, project: str, location: str) -> str:
     """Return the URI of the weights that training starts from; empty: random weights.
 

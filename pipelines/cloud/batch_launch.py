@@ -5,6 +5,7 @@ from typing import Any
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.prediction_options import BIGQUERY, format_of
+from components.registry.model_registry import no_champion
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import prediction_values, resource_names
 from pipelines.cloud import job_request, runs, schedules
@@ -90,9 +91,7 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
         if champion:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri
     if champion is None:
-        raise InputError(
-            f"{model} has no champion in {connection.settings.parent} yet; run its recipe first"
-        )
+        raise no_champion(model, connection.settings.parent)
     if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_TAKES:
         raise InputError(
             f"{champion.name} is served by {image}, which takes only "

@@ -96,7 +96,7 @@ def test_a_batch_prediction_is_sent_as_compiled(
         (["gs://other/in/a.jsonl"], "there is no such file; give a file or a pattern"),
         (["gs://bucket/in/a.json"], "is in no format of batch prediction"),
         (["gs://bucket/in/*.jsonl", "--set", "output=answers"], "output: 'answers' is on this mac"),
-        (["gs://bucket/in/*.jsonl", "--set", "model_name=other"], "other has no champion in proj"),
+        (["gs://bucket/in/*.jsonl", "--set", "model_name=other"], "'other' has no champion in pro"),
         (["bq://p.d.t", "--set", f"encryption_spec_key_name={KEY}"], "takes no encryption key"),
         (["bq://p.d.t"], "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],

@@ -101,7 +101,7 @@ def test_a_mistake_is_told_before_anything_starts(
         assert not list(Path().glob("runs/*-batch-*"))
         return errors
 
-    assert "digits has no champion in runs/.registry yet" in refused("digits", "rows.jsonl")
+    assert "'digits' has no champion in runs/.registry yet" in refused("digits", "rows.jsonl")
     register(tmp_path, "digits", untrained_model)
     register(tmp_path, "chicago_taxi", row_model)
     columns = ", ".join(column.name for column in columns_of(row_records))
