@@ -106,7 +106,7 @@ def test_a_root_without_credentials_is_one_line_and_leaves_nothing(start, tmp_pa
     for name in ("HOME", "CLOUDSDK_CONFIG"):
         monkeypatch.setenv(name, str(tmp_path / "nobody"))
     with pytest.raises(
-        InputError, match=r"no Google Cloud credentials; sign in: gcloud auth application-default login"
+        InputError, match=r"no Google Cloud credentials; sign in: gcloud auth application-default"
     ):
         start()
     assert list((tmp_path / "runs").iterdir()) == []
