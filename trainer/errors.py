@@ -79,7 +79,7 @@ def google_in_one_line(doing: str, remedy: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_input_error() -> Iterator[None]:
-    """On an InputError, end the process with one line on stderr and no stack trace."""
+    """End the process on an InputError, with one line on stderr and no stack trace."""
     try:
         yield
     except InputError as error:

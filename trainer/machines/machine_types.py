@@ -132,13 +132,13 @@ def check_type(option: str, name: str) -> MachineType:
     found = types().get(name)
     if found is None:
         known = [one.name for one in types().values() if not one.refused]
-        hint = nearest(name, known, "; take one such as 'n1-standard-4'")
+        hint = nearest(name, known, "; use one such as 'n1-standard-4'")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {content()['date']}){hint}"
         )
     if found.refused:
-        raise InputError(f"{option}={name!r} {found.refused}; take one such as 'n1-standard-8'")
+        raise InputError(f"{option}={name!r} {found.refused}; use one such as 'n1-standard-8'")
     return found
 
 

@@ -69,7 +69,7 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     if machines.accelerator_type not in _FLEXIBLE:
         raise InputError(
             f"{what} with accelerator_type={machines.accelerator_type!r}: it provides machines "
-            f"with {', '.join(_FLEXIBLE[:-1])} or {_FLEXIBLE[-1]}; take one of these, or STANDARD "
+            f"with {', '.join(_FLEXIBLE[:-1])} or {_FLEXIBLE[-1]}; use one of these, or STANDARD "
             "or SPOT"
         )
     for role in machines.replicas:
@@ -78,5 +78,5 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
             raise InputError(
                 f"{what} with {role}_machine_type={other!r}: it provides the same machines, with "
                 "the same accelerators, to every role; leave out parameter servers and the "
-                "evaluator, and give chief and workers one machine type, or take STANDARD or SPOT"
+                "evaluator, and give chief and workers one machine type, or use STANDARD or SPOT"
             )

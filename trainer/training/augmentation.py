@@ -66,9 +66,9 @@ class RandomShift(_Random):
 
 
 def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
-    """Return `model` behind the layers of `operations` (of record_options.OPERATIONS).
+    """Return `model` preceded by the layers of `operations` (from record_options.OPERATIONS).
 
-    Its weights are shared, its input is the same.
+    The result shares the weights of `model` and has the same input.
     """
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),

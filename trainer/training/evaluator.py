@@ -32,7 +32,7 @@ _WAIT_SECONDS = 0.2
 
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
-    """Score new checkpoints until the chief's `results` exist and all checkpoints are scored."""
+    """Score new checkpoints until the chief's `results` exist and all listed ones are scored."""
     # TensorFlow logs a warning per variable when a checkpoint is removed while it is read.
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
