@@ -83,14 +83,20 @@ class LiveView:
             lines = self._lines(rows)
             if len(lines) > room:
                 lines = self._lines(list(_folded(rows)) if len(rows) > room else rows, most=1)
-            self._live.update(Group(Text(head, "dim", no_wrap=True), *lines), refresh=True)
+            title = Text(head, "dim", no_wrap=True)
+            title.truncate(self._width, overflow="ellipsis")
+            self._live.update(Group(title, *lines), refresh=True)
 
     def note(self, text: str) -> None:
         self._live.console.print(text, style="yellow", highlight=False)
 
+    @property
+    def _width(self) -> int:
+        return max(20, self._live.console.width - _ECHO)
+
     def _lines(self, rows: list[Row], most: int = _MOST_LINES) -> list[Text]:
         """Lay out the rows, with at most `most` lines of text each; align replicas separately."""
-        width = max(20, self._live.console.width - _ECHO)
+        width = self._width
         names = {
             inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)
             for inner in (False, True)

@@ -80,7 +80,7 @@ def test_tensorboard_lists_each_run_once(elsewhere):
 def test_runs_that_tensorboard_cannot_show_are_one_line(elsewhere, capfd):
     leave("flowers-1", 9)
     wrong = {
-        "no run of the folder runs has TensorBoard logs": [],
+        "no run in the folder runs has TensorBoard logs yet": [],
         "'digits' is neither a run nor a recipe with runs in the folder runs": ["digits"],
     }
     for message, names in wrong.items():
