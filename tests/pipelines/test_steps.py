@@ -84,7 +84,7 @@ def test_a_steps_own_image_is_not_taken_for_the_pipelines(folder):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("absent:announce", "mine.toml: steps='absent:announce': there is no module absent; it"),
+        ("absent:announce", "mine.toml: steps='absent:announce': there is no module absent; put"),
         ("announce", "mine.toml: steps='announce' is not MODULE:FUNCTION"),
         ("components.mine:announce", "are packages of this project, which hide yours"),
         ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
