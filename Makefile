@@ -37,7 +37,7 @@ $(BEAM)/.requirements: containers/dataflow.lock $(READY)
 
 dataflow: $(BEAM)/.requirements ## Set up .venv/dataflow, whose python has Apache Beam for records_engine=dataflow
 
-check: $(READY) ## Lint, type-check and run the tests that need no TensorFlow, in under a minute on two cores
+check: $(READY) ## Lint, type-check and run the tests that need no TensorFlow, in half a minute on two cores
 	@$(MAKE) --no-print-directory -j2 lint quick
 
 # The files that tests/check.txt lists import no TensorFlow and start no training.

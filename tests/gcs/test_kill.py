@@ -10,6 +10,7 @@ from tests import records, replicas
 from tests.gcs.proxy import FaultyProxy
 from tests.gcs.weights import newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
+from trainer.errors import RETRY_EXIT_CODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -58,7 +59,7 @@ def kill(chief, proxy):
 def go_silent(chief, proxy):
     before = proxy.rate, proxy.kinds
     proxy.rate, proxy.kinds = 1.0, ("unavailable",)
-    assert chief.wait(60) == 1
+    assert chief.wait(60) == RETRY_EXIT_CODE
     proxy.rate, proxy.kinds = before
 
 

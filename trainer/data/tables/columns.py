@@ -257,9 +257,7 @@ def _label(given: Any, columns: Mapping[str, Column]) -> Label:
         raise InputError(f"label: classes={classes} must be names, as text")
     _check_unique("label: classes", classes)
     if compared and classes and len(classes) != 2:
-        raise InputError(
-            f"label: a comparison has 2 classes, for false and for true; got {classes}"
-        )
+        raise InputError(f"label: a comparison has 2 classes, false and true; got {classes}")
     if len(classes) == 1:
         raise InputError(f"label: classes={classes}: a classifier needs two or more")
     return Label(
