@@ -1,4 +1,4 @@
-"""What tests share: one set of records and one trained model."""
+"""Fixtures that tests share: one set of records and one trained model."""
 
 import fcntl
 import json

@@ -40,7 +40,7 @@ class FaultyEmulator(Emulator):
         self._before[name] = act
 
     def noted(self, name, request):
-        """What `requests` keeps of a request."""
+        """Return what `requests` keeps of a request."""
         if isinstance(request, HttpRequest):
             return json.loads(request.body or b"{}")
         return _copy(request)

@@ -142,7 +142,7 @@ def register(service, records, role, rival="", artifact_uri="", **changes):
 
 
 def decided(records, folder=None, **changes):
-    """Whether the plan is to train, and why not."""
+    """Return the plan's decision to train, and its reason."""
     outputs, _ = planned(
         folder or records.parent, records, **{"skip_if_unchanged": True, **changes}
     )

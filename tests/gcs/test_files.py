@@ -1,4 +1,4 @@
-"""What trainer/ writes to a bucket is whole there, whatever happens on the way."""
+"""Files that trainer/ writes to a bucket are whole there, whatever happens on the way."""
 
 import json
 

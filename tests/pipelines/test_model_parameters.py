@@ -1,4 +1,4 @@
-"""What no model can be built of is refused by its parameters alone, before anything starts."""
+"""Parameters that no model can be built of are refused before anything starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a recipe says of its runs, beside the pipeline's parameters."""
+"""A recipe's tables on its runs, beside the pipeline's parameters."""
 
 import pytest
 

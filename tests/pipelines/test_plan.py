@@ -1,4 +1,4 @@
-"""What a plan shows: prices, quota, and when a job would be cut off."""
+"""A plan shows prices, quota, and when a job would be cut off."""
 
 from decimal import Decimal
 

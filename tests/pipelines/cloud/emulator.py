@@ -27,7 +27,7 @@ def now():
 
 
 class Outcome:
-    """How a run ends.
+    """The end of a run, as a test sets it.
 
     Attributes:
         state: the final one.

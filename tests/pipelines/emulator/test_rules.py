@@ -22,7 +22,7 @@ def definitions(path):
 
 
 def is_defined(dotted):
-    """Whether a dotted name is that of a function or class in one of the packages."""
+    """Return whether a dotted name is a function or class of one of the packages."""
     parts = dotted.split(".")
     for length in range(len(parts) - 1, 0, -1):
         path = ROOT.joinpath(*parts[:length]).with_suffix(".py")

@@ -27,7 +27,7 @@ def wait_for(condition, seconds=240):
 
 
 def is_alive(pid):
-    """Whether a process runs (a zombie that nobody has waited for does not)."""
+    """Return whether a process runs (a zombie that nobody has waited for does not)."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -38,7 +38,7 @@ def job(tmp_path):
 
 
 def drawn(run_state, job, **size):
-    """What a terminal shows of a view that is drawn once, with the escape codes removed."""
+    """Return what a terminal shows of a view drawn once, without escape codes."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
     view = view_of(lambda: rows_of(run_state, [job]), console, str(run_state.folder))

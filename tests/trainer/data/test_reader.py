@@ -1,4 +1,4 @@
-"""Who reads what: every example once an epoch, in one order for any number of workers."""
+"""Every example is read once an epoch, in one order for any number of workers."""
 
 import itertools
 
