@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from typing import Any
 
 from pipelines.emulator import environment, job_rules, job_state, messages
@@ -50,7 +50,13 @@ class JobFolders(Mapping[str, Any]):
         return {id_of(request_of(path).name): path for path in present}
 
     def __getitem__(self, job_id: str) -> Any:
-        folder = self.folders()[job_id]
+        return self._job(self.folders()[job_id])
+
+    def values(self) -> ValuesView[Any]:
+        """Return the jobs, reading each folder once."""
+        return {job_id: self._job(folder) for job_id, folder in self.folders().items()}.values()
+
+    def _job(self, folder: pathlib.Path) -> Any:
         job, state = request_of(folder), self._read(folder)
         job.state = messages.JobState[f"JOB_STATE_{state.state}"]
         job.start_time = time_of(folder / REQUEST_FILE_NAME)

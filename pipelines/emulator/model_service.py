@@ -77,7 +77,7 @@ class ModelService(Resources):
 
     def all(self) -> list[Any]:
         """Return the default version of each model."""
-        return [self.find(model_id) for model_id in self.kept]
+        return [self.find(_name(entry)) for entry in self.kept.values()]
 
     def keep(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
@@ -174,9 +174,10 @@ class ModelService(Resources):
 
     def _entry(self, name: str) -> Content:
         base = name.partition("@")[0]
-        if id_of(base) not in self.kept:
+        entry = self.kept.get(id_of(base))
+        if entry is None or _name(entry) != base:
             raise ApiError("NOT_FOUND", f"The Model {base} does not exist.")
-        return self.kept[id_of(base)]
+        return entry
 
     def _version(self, name: str) -> tuple[Content, str]:
         """Return a model and the number of the version that `name` refers to."""
@@ -186,6 +187,11 @@ class ModelService(Resources):
             if (which or DEFAULT) in (number, *version.get("versionAliases", [])):
                 return entry, number
         raise ApiError("NOT_FOUND", f"The Model {base}@{which or DEFAULT} does not exist.")
+
+
+def _name(entry: Content) -> str:
+    """Return the name of a model, which all of its versions hold."""
+    return next((version["name"] for version in entry["versions"].values()), "")
 
 
 def _to_json(message: Any) -> Content:

@@ -106,6 +106,8 @@ class Resources:
             resource = self.kept[id_of(name)]
         except KeyError:
             raise not_found(name) from None
+        if resource.name != name:
+            raise not_found(name)
         return self.shown(resource)
 
     def all(self) -> list[Any]:

@@ -38,6 +38,17 @@ def deploy(services, name, split, **fields):
     return services.endpoint.deploy_model(request)
 
 
+def test_a_resource_of_another_region_is_not_found(services, endpoint):
+    model = services.upload(MODEL).model
+    for client, name in (
+        (services.endpoint.get_endpoint, endpoint),
+        (services.model.get_model, model),
+    ):
+        assert client(name=name).name == name
+        with pytest.raises(exceptions.NotFound):
+            client(name=name.replace(PARENT, f"{PROJECT}/locations/europe-west4"))
+
+
 def test_an_endpoint_that_a_page_rules_out_is_refused(services):
     for endpoint_id in ("Digits", "chicago_taxi", "d" * 64, "digits-", "012"):
         with pytest.raises(exceptions.BadRequest, match="endpoint_id"):
