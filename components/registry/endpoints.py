@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
@@ -99,11 +99,7 @@ class Endpoints:
             traffic_split=split,
         )
         # Retried after a lost answer, the request conflicts with the version that it deployed.
-        operation = None
-        with tolerated(CONFLICT):
-            operation = self.client.deploy_model(request)
-        if operation:
-            self._finish(operation)
+        self._finish_unless_present(lambda: self.client.deploy_model(request))
         return endpoint.name
 
     @contextlib.contextmanager
@@ -173,14 +169,21 @@ class Endpoints:
         if key:
             endpoint.encryption_spec.kms_key_name = key
         # Another command may have created it meanwhile.
-        operation = None
-        with tolerated(CONFLICT):
-            operation = self.client.create_endpoint(
+        self._finish_unless_present(
+            lambda: self.client.create_endpoint(
                 parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
             )
+        )
+        return self._find(endpoint_id)
+
+    def _finish_unless_present(self, start: Callable[[], Any]) -> None:
+        """Start and finish an operation, unless its result conflicts with what is there."""
+        operation = None
+        # Only here: an operation that is aborted has the same status.
+        with tolerated(CONFLICT):
+            operation = start()
         if operation:
             self._finish(operation)
-        return self._find(endpoint_id)
 
     def _finish(self, operation: Any) -> None:
         finish(operation, self.client.retry, _DEPLOY_SECONDS)

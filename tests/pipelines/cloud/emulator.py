@@ -63,7 +63,8 @@ class VertexEmulator(FaultyEmulator):
     """
 
     def __init__(self, folder):
-        clock, operations = Clock(), Operations(seconds=0.001)
+        clock = Clock()
+        operations = self.operations = Operations(seconds=0.001)
         self.outcomes, self.empty_log_pages = [], 0
         self.polls_of_a_cancellation = 0
         self.pools = [

@@ -5,6 +5,7 @@ from google.cloud.aiplatform_v1 import types
 
 from components.vertex_client import is_loopback
 from pipelines.commands import command_line
+from pipelines.emulator.api_error import ApiError
 from tests.emulator import NUMBER
 
 PARENT = "projects/my-project/locations/us-central1"
@@ -91,6 +92,18 @@ def test_a_command_given_again_after_a_lost_answer_deploys_nothing_twice(vertex,
     assert code == 0, shown
     assert [one.id for one in vertex.endpoints["digits"].deployed_models] == ["1"]
     assert traffic(vertex) == {"1": 100}
+
+
+def test_a_deployment_that_is_aborted_is_reported(vertex, deploy):
+    def aborted():
+        raise ApiError("ABORTED", "the deployment was aborted")
+
+    put_champion(vertex, 1)
+    start = vertex.operations.start
+    changed = {"start": lambda resource, *_: start(resource, is_done=aborted)}
+    vertex.before("DeployModel", lambda: vars(vertex.operations).update(changed))
+    code, shown = deploy()
+    assert code == 1 and "the deployment was aborted" in shown
 
 
 @pytest.mark.parametrize(
