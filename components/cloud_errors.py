@@ -26,7 +26,7 @@ _RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
 _EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
 _MEMORY = re.compile(r"out of memory|\bOOM\b|alloc", re.IGNORECASE)
 _MISREAD = (AttributeError, KeyError, TypeError)
-_RIGHT = "`python -m pipelines doctor` shows which role is missing"
+_PERMISSION_HINT = "`python -m pipelines doctor` shows which role is missing"
 _HINTS = {
     401: "sign in: gcloud auth application-default login",
     429: "try again in a minute, or ask for a higher limit on the console's quotas page",
@@ -111,12 +111,12 @@ def is_capacity(message: str) -> bool:
 
 
 @contextlib.contextmanager
-def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
+def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[None]:
     """Translate errors of the client libraries into errors of one line.
 
     Args:
         doing: what was attempted, such as "creating the run 'x'".
-        right: hint for a missing permission.
+        permission_hint: hint for a missing permission.
 
     Raises:
         InputError: the cloud rejected the request as invalid (400).
@@ -143,7 +143,7 @@ def translated(doing: str, right: str = _RIGHT) -> Iterator[None]:
     except exceptions.BadRequest as error:
         raise InputError(f"{doing}: {message_of(error)}") from None
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
-        raise CloudError(f"{doing}: {described(error, right)}") from None
+        raise CloudError(f"{doing}: {described(error, permission_hint)}") from None
     except OSError as error:
         if is_dropped(error):
             raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
@@ -159,7 +159,7 @@ def _is_misread(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def in_one_line(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
+def as_input_error(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
     """Translate errors of the client libraries into InputError, which ends a step with one line.
 
     `role` is the IAM role that permits what was attempted.
@@ -190,7 +190,7 @@ def tolerated(*statuses: int) -> Iterator[None]:
             raise
 
 
-def described(error: BaseException, right: str = _RIGHT) -> str:
+def described(error: BaseException, permission_hint: str = _PERMISSION_HINT) -> str:
     """Return an error's message in one line, with its status and a hint."""
     error = last_error(error)
     if is_dropped(error):
@@ -199,5 +199,5 @@ def described(error: BaseException, right: str = _RIGHT) -> str:
     status, text = status_of(error), message_of(error)
     if status:
         text = f"{status} {text}" if not text.startswith(str(status)) else text
-    hint = right if status == FORBIDDEN else _HINTS.get(status)
+    hint = permission_hint if status == FORBIDDEN else _HINTS.get(status)
     return f"{text}; {hint}" if hint else text

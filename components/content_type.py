@@ -1,6 +1,6 @@
 """Set content types of objects in Cloud Storage, which TensorFlow can't."""
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 
 
 def set_content_type(uri: str, content_type: str) -> None:
@@ -14,7 +14,7 @@ def set_content_type(uri: str, content_type: str) -> None:
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     bucket, _, name = uri.removeprefix("gs://").partition("/")
-    with in_one_line(f"setting the content type of {uri}", role="roles/storage.objectUser"):
+    with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
         blob = storage.Client(project=None).bucket(bucket).blob(name)
         blob.content_type = content_type
         # The client does not retry a patch by default; this one is idempotent.

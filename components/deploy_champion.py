@@ -4,7 +4,7 @@ import os
 
 from kfp import dsl
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 from components.registry.endpoints import endpoints_of
 from components.serving_options import ServingOptions
 from components.typed import component
@@ -40,14 +40,14 @@ def deploy_champion(
     # Imported here, so that compiling does not wait for TensorFlow.
     from trainer.evaluation import served_answers
 
-    with in_one_line(f"deploying {registered}"):
+    with as_input_error(f"deploying {registered}"):
         endpoints = endpoints_of(project, location)
         champion = endpoints.champion(model_name)
         if champion.name != registered:
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")
             return
         predictions = vertex_client("prediction", location, os.environ)
-        with endpoints.alone(champion, serving, encryption_spec_key_name) as endpoint:
+        with endpoints.temporary_endpoint(champion, serving, encryption_spec_key_name) as endpoint:
             print(f"{registered} is deployed to {endpoint} for a check on test records")
 
             def ask(instance: dict[str, str]) -> list[float]:

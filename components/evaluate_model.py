@@ -68,8 +68,8 @@ def evaluate_model(
         model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
     )
     current = find_champion(model_name, project, location)
-    rival = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
-    verdict = gate.judge(judged, options, registry=bool(model_name), rival=rival)
+    scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
+    verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)
     drifts = drift.since(current.artifact_uri, dataset) if current else []
     if moved := drift.line(drifts):
         print(f"The training data have drifted since {verdict.champion}: {moved}")

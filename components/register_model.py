@@ -6,7 +6,7 @@ from typing import NamedTuple
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 from components.registry.model_registry import Version, registry_of
 from components.registry.model_upload import MADE_BY, Candidate, label
 from components.registry.trained_versions import dataset_digest, training_labels
@@ -81,17 +81,17 @@ def register_model(
         from trainer.evaluation.scoring import evaluate
 
         judged = evaluate(model.uri, records.uri, split="test", progress=print)
-        rival = (
+        scored = (
             champion_scores.score(current.name, current.artifact_uri, judged) if current else None
         )
         options = GateOptions(**evaluation.metadata["gate"])
-        verdict = gate.judge(judged, options, registry=True, rival=rival)
+        verdict = gate.judge(judged, options, registry=True, champion=scored)
         print(f"Judged again: the champion is now {current.name if current else 'none'}")
         print(verdict.line)
         why = verdict.reason
         return verdict.role
 
-    with in_one_line(f"registering a version of {model_name!r}"):
+    with as_input_error(f"registering a version of {model_name!r}"):
         registry = registry_of(project, location)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     if made is None:

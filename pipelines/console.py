@@ -38,7 +38,7 @@ def show_table(
     Console().print(table)
 
 
-def complain(line: str) -> None:
+def print_error(line: str) -> None:
     """Print a line to the standard error as `print_plain` does."""
     print_plain(Console(stderr=True), line)
 

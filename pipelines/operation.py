@@ -47,7 +47,7 @@ from trainer.machines.machine_types import offered, types_with
 from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
-_MOST_ADDRESSES = 3
+_MAX_ADDRESSES = 3
 _CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
 _CRON_NUMBER = re.compile(r"(?<![/\w])[0-9]+")
 """A number that is not a step, such as the 15 of */15."""
@@ -217,10 +217,10 @@ class Operation:
                 raise InputError(
                     f"notify: {address!r} is not an e-mail address, such as team@example.com"
                 )
-        if len(self.notify) > _MOST_ADDRESSES:
+        if len(self.notify) > _MAX_ADDRESSES:
             raise InputError(
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
-                f"{_MOST_ADDRESSES} at most; give a mailing list"
+                f"{_MAX_ADDRESSES} at most; give a mailing list"
             )
         steps.check(self.steps)
         for number, fallback in enumerate(self.fallbacks, 1):

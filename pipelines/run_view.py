@@ -24,7 +24,7 @@ _ECHO = 3
 """Columns left free, so that the echo of a key such as ^C does not wrap."""
 _CLOCK_WIDTH = 7
 """Minimum columns of a clock, enough for 9:59:59."""
-_MOST_LINES = 3
+_MAX_LINES = 3
 _NARROW = 40
 """Width below which text moves under its row, indented by `_BELOW`."""
 _BELOW = 4
@@ -94,7 +94,7 @@ class LiveView:
     def _width(self) -> int:
         return max(20, self._live.console.width - _ECHO)
 
-    def _lines(self, rows: list[Row], most: int = _MOST_LINES) -> list[Text]:
+    def _lines(self, rows: list[Row], most: int = _MAX_LINES) -> list[Text]:
         """Lay out the rows, with at most `most` lines of text each; align replicas separately."""
         width = self._width
         names = {

@@ -59,7 +59,7 @@ def printable(line: str) -> str:
 
 
 @contextlib.contextmanager
-def google_in_one_line(doing: str, remedy: str) -> Iterator[None]:
+def google_errors_as_input(doing: str, remedy: str) -> Iterator[None]:
     """Convert errors of Google's client libraries to InputError.
 
     Args:

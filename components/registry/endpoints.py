@@ -103,7 +103,9 @@ class Endpoints:
         return endpoint.name
 
     @contextlib.contextmanager
-    def alone(self, version: Version, serving: ServingOptions, key: str) -> Iterator[str]:
+    def temporary_endpoint(
+        self, version: Version, serving: ServingOptions, key: str
+    ) -> Iterator[str]:
         """Deploy a version to a temporary endpoint of its own; yield the endpoint's name.
 
         At the model's endpoint a version without traffic can't be tested, because a request

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 from components.registry.model_upload import Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
 from components.vertex_client import model_client
@@ -94,14 +94,14 @@ class ModelRegistry:
         model: str,
         candidate: Candidate,
         role: str,
-        rival: str,
+        compared_with: str,
         judge: Callable[[Version | None], str] = lambda _: CHALLENGER,
     ) -> Version | None:
         """Register a candidate, or complete its registration if its version exists.
 
         Args:
             role: champion or challenger.
-            rival: champion that the candidate was compared with, model@version; empty: none.
+            compared_with: model@version of the champion at the comparison; empty: none.
             judge: compares the candidate with a champion that another run has promoted since,
                 and returns its role: champion, challenger, or "" to delete its version.
 
@@ -117,10 +117,10 @@ class ModelRegistry:
                 champion = self.champion(model)
                 if champion and champion.version == version.version:
                     break
-                if (champion.name if champion else "") == rival:
+                if (champion.name if champion else "") == compared_with:
                     self._promote(version, aliases)
                     break
-            role, rival = judge(champion), champion.name if champion else ""
+            role, compared_with = judge(champion), champion.name if champion else ""
         if not role:
             self._delete(version)
             return None
@@ -252,7 +252,7 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
     """
     if not model:
         return None
-    with in_one_line(f"looking for the champion of {model!r}"):
+    with as_input_error(f"looking for the champion of {model!r}"):
         return registry_of(project, location).champion(model)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 from components.registry.model_registry import Version, registry_of
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
@@ -57,7 +57,7 @@ def find_version(
     Raises:
         InputError: the registry refuses or can't be reached.
     """
-    with in_one_line(f"looking for a version of {model!r} trained on the same data"):
+    with as_input_error(f"looking for a version of {model!r} trained on the same data"):
         versions = registry_of(project, location).versions(model)
         found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

@@ -56,7 +56,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     _check_places(values, settings)
     package = job_request.compiled(recipe, settings, batch=True)
     values |= job_request.from_settings(values, settings, package, "")
-    return schedules.bring(connection, package, batch.schedule, values)
+    return schedules.update(connection, package, batch.schedule, values)
 
 
 def _check_places(values: Mapping[str, Any], settings: Settings) -> None:

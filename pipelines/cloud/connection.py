@@ -21,7 +21,7 @@ from components.vertex_client import (
     with_scheme,
 )
 from pipelines.cloud.settings import Settings
-from pipelines.console import complain
+from pipelines.console import print_error
 from trainer.errors import InputError
 from trainer.fields import nearest
 
@@ -65,7 +65,7 @@ class Connection:
     """
 
     settings: Settings
-    say: Callable[[str], None] = complain
+    say: Callable[[str], None] = print_error
     _answering: set[str] = dataclasses.field(
         default_factory=set, init=False, repr=False, compare=False
     )

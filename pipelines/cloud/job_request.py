@@ -19,7 +19,7 @@ from trainer.machines.worker_pools import IMAGE, check_gpu_image
 
 _KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account", "network",
          "encryption_spec")  # fmt: skip
-"""Fields of a PipelineJob that `again` copies."""
+"""Fields of a PipelineJob that `copy_job` copies."""
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -138,7 +138,7 @@ def pipeline_job(
     )
 
 
-def again(job: Any, run_id: str, resume_from: str) -> Any:
+def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
     """Return a copy of a PipelineJob that has ended, ready to be sent as another run."""
     from google.cloud.aiplatform_v1 import types
 

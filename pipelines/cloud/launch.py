@@ -11,7 +11,7 @@ from components.cloud_errors import CloudError, is_capacity
 from pipelines.cloud import bill, cloud_logging, experiments, job_request, past_runs, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
-from pipelines.console import complain, say
+from pipelines.console import print_error, say
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.run_view import Row, view_of
@@ -110,7 +110,7 @@ def follow(
         say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
     if expiry := runs.expiry(connection, job):
-        complain(f"error: {expiry}")
+        print_error(f"error: {expiry}")
         return FAILED
     state, jobs = runs.state_of(job), runs.readable_jobs(connection, job)
     say(f"{state}  {bill.summary(jobs)}".rstrip())
@@ -119,7 +119,7 @@ def follow(
     if state != "FAILED":
         return 0 if state == "SUCCEEDED" else FAILED
     reason = runs.failure_of(job, jobs)
-    complain(f"error: {reason}")
+    print_error(f"error: {reason}")
     text, place = cloud_logging.of_failure(connection, job, jobs)
     # If Vertex AI refuses the training job, only its launcher's log says why.
     lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
@@ -194,5 +194,5 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
             )
     new_id = job_request.run_id(job.display_name, name)
     resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)
-    runs.create(connection, job_request.again(job, new_id, resume_from), new_id)
+    runs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
     return follow(connection, job.display_name, new_id, detach=detach) or 0

@@ -44,7 +44,7 @@ class Finding:
 
     ok: bool | None
     what: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def api(connection: Connection, name: str) -> Finding:

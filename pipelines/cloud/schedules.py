@@ -56,10 +56,10 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
         )
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
-    return bring(connection, package, declared, values)
+    return update(connection, package, declared, values)
 
 
-def bring(
+def update(
     connection: Connection, package: Package, declared: Schedule, values: Mapping[str, Any]
 ) -> Applied:
     """Create or update the schedule of a package, with parameter values for its runs.
@@ -103,7 +103,7 @@ def listed(connection: Connection) -> list[Any]:
         ]
 
 
-def bring_to(connection: Connection, recipe: str, state: str) -> None:
+def set_state(connection: Connection, recipe: str, state: str) -> None:
     """Set a recipe's schedule to PAUSED or ACTIVE; missed runs are not made up for."""
     client = connection.schedules
     method = client.pause_schedule if state == "PAUSED" else client.resume_schedule

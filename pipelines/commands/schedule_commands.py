@@ -62,7 +62,7 @@ def pause(settings: GivenSettings, recipe: RecipeName) -> None:
     """Pause a recipe's schedule: no run starts until it is resumed."""
     from pipelines.cloud import schedules
 
-    schedules.bring_to(settings.connect(), recipe, "PAUSED")
+    schedules.set_state(settings.connect(), recipe, "PAUSED")
     say(f"the schedule of {recipe} is paused")
 
 
@@ -72,7 +72,7 @@ def resume(settings: GivenSettings, recipe: RecipeName) -> None:
     """Resume a recipe's schedule; missed runs are not made up for."""
     from pipelines.cloud import schedules
 
-    schedules.bring_to(settings.connect(), recipe, "ACTIVE")
+    schedules.set_state(settings.connect(), recipe, "ACTIVE")
     say(f"the schedule of {recipe} is active")
 
 

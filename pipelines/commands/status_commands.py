@@ -145,7 +145,7 @@ def doctor(
     worst = 0
     for finding in examination.examine(settings.connect(), parameters):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
-        remedy = f"  -> {finding.mend}" if finding.mend and not finding.ok else ""
+        remedy = f"  -> {finding.remedy}" if finding.remedy and not finding.ok else ""
         say(f"{mark} {finding.what}{remedy}")
         worst = max(worst, 1 if finding.ok is False else 0)
     return worst

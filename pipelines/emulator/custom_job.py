@@ -93,7 +93,7 @@ class CustomJob(BackgroundJob):
                     "timeout, or max_cost if that shortened it."
                 )
             for replica in self.replicas:
-                if not replica.is_over:
+                if not replica.has_ended:
                     continue
                 replica.note_end()
                 if replica.status == 0:
@@ -154,7 +154,7 @@ class CustomJob(BackgroundJob):
             # Note each end when it happens: a view may be showing the job.
             running[0][1].finished.wait(_POLL_SECONDS)
             for replica, _ in running:
-                if replica.is_over:
+                if replica.has_ended:
                     replica.note_end(failed="STOPPED")
             running = [pair for pair in running if pair[0].state == "RUNNING"]
 

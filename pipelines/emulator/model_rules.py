@@ -46,7 +46,7 @@ def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
             versions[number]["versionAliases"].append(alias)
 
 
-def pass_on_default(versions: dict[str, Any], number: str) -> None:
+def move_default(versions: dict[str, Any], number: str) -> None:
     """Move the alias default, if the version to be deleted has it, to the newest other version."""
     if DEFAULT in versions[number].get("versionAliases", []):
         give(versions, max((one for one in versions if one != number), key=int), [DEFAULT])

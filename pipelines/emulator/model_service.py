@@ -117,7 +117,7 @@ class ModelService(Resources):
         with self._changing(request.name) as (entry, number):
             model_rules.check_not_only(entry["versions"], request.name)
             model_rules.check_not_deployed(entry["versions"][number], request.name)
-            model_rules.pass_on_default(entry["versions"], number)
+            model_rules.move_default(entry["versions"], number)
             del entry["versions"][number]
             entry["evaluations"].pop(number, None)
         return self.operations.start(request.name)

@@ -60,7 +60,7 @@ class Replica(ReplicaState):
         return self.status == 128 + signal.SIGKILL and out_of_memory_kills() > self._memory_kills
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether its process has ended while `state` is still RUNNING."""
         return (
             self.state == "RUNNING" and self.process is not None and self.process.finished.is_set()

@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from components.cloud_errors import in_one_line
+from components.cloud_errors import as_input_error
 from trainer.data.storage import is_object, sha256
 
 
@@ -19,7 +19,7 @@ def write_first(uri: str, content: bytes) -> None:
     Raises:
         InputError: no credentials, no such bucket, or no permission.
     """
-    with in_one_line(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
+    with as_input_error(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
         _blob(uri).upload_from_string(content)
 
 

@@ -205,7 +205,7 @@ import sys
 from pathlib import Path
 from tests.benchmarks.records_writing import _records
 from trainer.data.write import writer
-writer.POOL_PAYS_SECONDS = 0  # With processes for few photos, as for many.
+writer.POOL_MIN_SECONDS = 0  # With processes for few photos, as for many.
 _records(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

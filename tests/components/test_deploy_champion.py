@@ -38,12 +38,12 @@ def vertex(tmp_path, monkeypatch):
         yield server
 
 
-def register(vertex, artifact_uri, rival=""):
+def register(vertex, artifact_uri, compared_with=""):
     registry = ModelRegistry(model_client("us-central1", vertex.environment), PARENT)
     candidate = Candidate(
         artifact_uri=artifact_uri, serving_image="i", description="", labels={}, metrics={}
     )
-    return registry.register("digits", candidate, "champion", rival).name
+    return registry.register("digits", candidate, "champion", compared_with).name
 
 
 def deploy(records, model, registered):

@@ -34,10 +34,10 @@ def candidate(run, **changes):
 
 def promote_each(registry, *runs):
     """Registers candidates, each better than the one before."""
-    rival = ""
+    compared_with = ""
     for run in runs:
-        rival = registry.register("digits", candidate(run), "champion", rival).name
-    return rival
+        compared_with = registry.register("digits", candidate(run), "champion", compared_with).name
+    return compared_with
 
 
 def aliases(registry):

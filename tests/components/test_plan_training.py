@@ -132,13 +132,13 @@ def job_of(pools):
     return parse(pools[0]["container_spec"]["args"], {})
 
 
-def register(service, records, role, rival="", artifact_uri="", **changes):
+def register(service, records, role, compared_with="", artifact_uri="", **changes):
     """Registers a version as trained on `records` with what the plan makes of `changes`."""
     configuration = planned(records.parent, **changes)[0]["configuration"]
     uri = artifact_uri or f"gs://bucket/{len(service.sent('UploadModel'))}"
     labels = {"team": "vision", **training_labels(dataset_digest(str(records)), configuration)}
     registry = registry_at(service.environment, "p", "l")
-    return registry.register("digits", candidate(uri, labels=labels), role, rival).name
+    return registry.register("digits", candidate(uri, labels=labels), role, compared_with).name
 
 
 def decided(records, folder=None, **changes):
@@ -178,7 +178,7 @@ def test_drift_since_the_champion_ends_a_run_or_is_what_it_trains_for(
     reason = "no drift of min_drift=0.1 since digits@1"
     assert decided(records, min_drift=0.1, **new) == ("no", reason, "digits@1")
     other = trained_on(tmp_path / "other", records, [500, 500])
-    register(service, records, "champion", rival="digits@1", artifact_uri=other)
+    register(service, records, "champion", compared_with="digits@1", artifact_uri=other)
     assert decided(records, min_drift=0.1, **new)[0] == "yes"
     error = refused(decided, records, max_drift=0.1, **new)
     assert "max_drift=0.1: the training data have drifted since digits@2: label " in error

@@ -91,7 +91,7 @@ def test_the_page_on_models_has_every_option_and_backbone():
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [row.replace("`", "") for row in page.splitlines() if row.startswith("| ")]
     for name, backbone in CATALOG.items():
-        assert f"| {name} | {backbone.layers} | {backbone.tail} | {backbone.least_size} |" in rows
+        assert f"| {name} | {backbone.layers} | {backbone.tail} | {backbone.min_size} |" in rows
     groups = [*MODELS.values(), *(backbone.options for backbone in CATALOG.values())]
     for group in groups:
         for field in dataclasses.fields(group):

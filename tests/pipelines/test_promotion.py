@@ -21,10 +21,10 @@ def promote(command):
 
 
 def register(environment, place, *runs, folder=""):
-    registry, rival = registry_at(environment, *place), ""
+    registry, compared_with = registry_at(environment, *place), ""
     for run in runs:
         version = candidate(f"{folder}/{run}/model", description=run, labels={"run": run})
-        rival = registry.register("digits", version, "champion", rival).name
+        compared_with = registry.register("digits", version, "champion", compared_with).name
     return registry
 
 

@@ -10,7 +10,7 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
 from trainer.evaluation.champion_scores import score
-from trainer.evaluation.gate import Rival, judge
+from trainer.evaluation.gate import ChampionScores, judge
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
 
@@ -37,17 +37,17 @@ def evaluation(folder):
     return evaluate(str(folder / "model"), str(folder / "records"), progress=lambda _: None)
 
 
-def rival(evaluation, right):
+def scored(evaluation, right):
     """A champion with the first `right` examples right; those after have been missed."""
     scores = score("digits@1", evaluation.model, evaluation).scores
-    return Rival(name="digits@1", scores=scores._replace(correct=np.arange(N) < right))
+    return ChampionScores(name="digits@1", scores=scores._replace(correct=np.arange(N) < right))
 
 
 def test_floors_alone_decide_where_there_is_no_champion(evaluation):
-    verdict = judge(evaluation, GateOptions(min_accuracy=0.75), registry=True, rival=None)
+    verdict = judge(evaluation, GateOptions(min_accuracy=0.75), registry=True, champion=None)
     assert (verdict.accepted, verdict.role) == (True, "champion")
     assert verdict.line == "accepted: accuracy 0.7500 (at least 0.7500); no champion yet"
-    unregistered = judge(evaluation, GateOptions(), registry=False, rival=None)
+    unregistered = judge(evaluation, GateOptions(), registry=False, champion=None)
     assert (unregistered.accepted, unregistered.role) == (True, "")
 
 
@@ -62,13 +62,13 @@ def test_floors_alone_decide_where_there_is_no_champion(evaluation):
 )
 def test_a_model_below_a_floor_is_rejected_however_bad_the_champion(evaluation, options, message):
     options = GateOptions(register_challengers=True, **options)
-    verdict = judge(evaluation, options, registry=True, rival=rival(evaluation, 0))
+    verdict = judge(evaluation, options, registry=True, champion=scored(evaluation, 0))
     assert (verdict.accepted, verdict.role, verdict.reason) == (False, "", message)
 
 
 def test_a_floor_of_one_class_stands_in_for_the_floor_of_all(evaluation):
     options = GateOptions(min_recall=0.9, class_floors={"tulip": 0.7})
-    assert judge(evaluation, options, registry=True, rival=None).accepted
+    assert judge(evaluation, options, registry=True, champion=None).accepted
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_champion_is_displaced_only_where_the_rule_says_so(
     evaluation, options, champion, accepted, claim
 ):
     verdict = judge(
-        evaluation, GateOptions(**options), registry=True, rival=rival(evaluation, champion)
+        evaluation, GateOptions(**options), registry=True, champion=scored(evaluation, champion)
     )
     assert verdict.accepted is accepted
     assert verdict.role == ("champion" if accepted else "")
@@ -99,12 +99,13 @@ def test_the_champion_is_displaced_only_where_the_rule_says_so(
 
 def test_a_loser_is_registered_as_challenger_on_request(evaluation):
     options = GateOptions(register_challengers=True)
-    verdict = judge(evaluation, options, registry=True, rival=rival(evaluation, 40))
+    verdict = judge(evaluation, options, registry=True, champion=scored(evaluation, 40))
     assert (verdict.accepted, verdict.role) == (False, "challenger")
 
 
 def test_the_figures_of_a_verdict_are_plain_values(evaluation):
-    figures = judge(evaluation, GateOptions(), registry=True, rival=rival(evaluation, 25)).figures()
+    verdict = judge(evaluation, GateOptions(), registry=True, champion=scored(evaluation, 25))
+    figures = verdict.figures()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     assert figures["verdict"] == "accepted"
     assert figures["champion"] == "digits@1"
@@ -126,9 +127,10 @@ def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluat
     met = score("digits@1", old, evaluation)
     assert met.scores.correct.sum() == 0
     assert met.scores.losses is None
-    verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
+    verdict = judge(evaluation, GateOptions(), registry=True, champion=met)
     assert verdict.accepted
-    verdict = judge(evaluation, GateOptions(champion_metric="log_loss"), registry=True, rival=met)
+    by_loss = GateOptions(champion_metric="log_loss")
+    verdict = judge(evaluation, by_loss, registry=True, champion=met)
     assert (verdict.accepted, verdict.role) == (False, "")
     assert "its classes differ from the records'" in verdict.reason
 
@@ -148,14 +150,14 @@ def test_a_champion_that_can_not_answer_stays_until_somebody_decides(
     evaluation, tmp_path, make, message
 ):
     met = score("digits@3", make(tmp_path / "old"), evaluation)
-    verdict = judge(evaluation, GateOptions(), registry=True, rival=met)
+    verdict = judge(evaluation, GateOptions(), registry=True, champion=met)
     assert (verdict.accepted, verdict.role) == (False, "")
     assert verdict.reason.startswith("not comparable with the champion digits@3: ")
     assert message in verdict.reason
     assert verdict.reason.endswith("; set model_name= to another model, or champion_rule=none")
     assert len(verdict.reason.replace(str(tmp_path), "")) < 150
     asked = GateOptions(register_challengers=True)
-    assert judge(evaluation, asked, registry=True, rival=met).role == "challenger"
+    assert judge(evaluation, asked, registry=True, champion=met).role == "challenger"
 
 
 @pytest.mark.parametrize("floor", [1.5, -1, "high", True])

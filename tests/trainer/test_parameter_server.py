@@ -183,7 +183,7 @@ def test_a_damaged_index_of_a_checkpoint_is_noticed(tmp_path, kept):
     first, second = manager.save(), Path(manager.save() + ".index")
     data = second.read_bytes()
     second.write_bytes(data[: int(kept * len(data))] + b"damage")
-    checkpoint.mend_lists(str(tmp_path))
+    checkpoint.repair_lists(str(tmp_path))
     assert checkpoint.listed(str(tmp_path)) == [first]
     (tmp_path / "checkpoint").write_bytes(b"\xff")
     assert checkpoint.listed(str(tmp_path)) == []
@@ -208,7 +208,7 @@ def test_a_damaged_list_is_made_from_the_files(tmp_path, capfd, folder, damage):
     saved = [manager.save(), manager.save()]
     names = tmp_path / folder / "checkpoint"
     names.write_bytes(damage(names.read_bytes()))
-    checkpoint.mend_lists(str(tmp_path))
+    checkpoint.repair_lists(str(tmp_path))
     assert checkpoint.listed(str(tmp_path / folder)) == saved
     assert tf.train.latest_checkpoint(tmp_path / folder) == saved[-1]
     said = f"{names} does not name the newest checkpoint; resuming from {saved[-1]}\n"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from trainer.data import storage
 from trainer.data.schema import join
-from trainer.errors import google_in_one_line
+from trainer.errors import google_errors_as_input
 
 LISTERS = 8
 """Requests in flight: fewer than the connections that google-cloud-storage keeps open."""
@@ -57,7 +57,7 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     place = re.sub(r"^/gcs/", "gs://", location)
     if storage.is_object(place):
         remedy = "the account of the run needs roles/storage.objectViewer"
-        with google_in_one_line(f"{place} can't be listed", remedy):
+        with google_errors_as_input(f"{place} can't be listed", remedy):
             listed = matching_objects if matching else _in_bucket
             yield from listed(open_client(), place)
     elif matching:

@@ -13,14 +13,14 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.evaluation import comparison
 from trainer.evaluation.comparison import Scores
-from trainer.evaluation.gate import Rival
+from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.prediction import TIE_TOLERANCE, ServedModel, stored_batches
 from trainer.evaluation.scoring import Evaluation
 
 _BATCH_SIZE = 256
 
 
-def score(name: str, uri: str, evaluation: Evaluation) -> Rival:
+def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
     """Score the champion `name` (model@version) on the examples of a candidate's evaluation.
 
     Args:
@@ -36,9 +36,9 @@ def score(name: str, uri: str, evaluation: Evaluation) -> Rival:
         scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.
-        return Rival(name=name, problem=str(error).partition(" (")[0])
+        return ChampionScores(name=name, problem=str(error).partition(" (")[0])
     print(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
-    return Rival(name=name, scores=scores)
+    return ChampionScores(name=name, scores=scores)
 
 
 def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:

@@ -25,7 +25,7 @@ from trainer.errors import InputError
 LABEL = "label"
 MISSING, OTHER = "(missing)", "(other)"
 _BINS = 10
-_MOST_CATEGORIES = 50
+_MAX_CATEGORIES = 50
 _FALSE_ALARMS = 0.01
 """Probability that any column of two data sets exceeds its noise without drift."""
 # Added to the noise: a hundred quantiles give a bin's share only to half a percent.
@@ -144,7 +144,7 @@ def _categories(
     names = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
     pair = []
     for counts, total in zip((before, now), present, strict=True):
-        histogram = {name: float(counts.get(name, 0)) for name in names[:_MOST_CATEGORIES]}
+        histogram = {name: float(counts.get(name, 0)) for name in names[:_MAX_CATEGORIES]}
         histogram[OTHER] = max(0.0, total - sum(histogram.values()))
         pair.append(histogram)
     return pair

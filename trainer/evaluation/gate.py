@@ -1,6 +1,6 @@
 """The gate, which decides whether a model goes into production.
 
-    verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, rival=None)
+    verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, champion=None)
     verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000); ..."
 
 Floors are checked first: a model that misses one is rejected however bad the champion is.
@@ -25,7 +25,7 @@ _LISTED = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rival:
+class ChampionScores:
     """The champion's result on the examples of a candidate.
 
     Attributes:
@@ -86,14 +86,14 @@ class Verdict:
 
 
 def judge(
-    evaluation: Evaluation, options: GateOptions, *, registry: bool, rival: Rival | None
+    evaluation: Evaluation, options: GateOptions, *, registry: bool, champion: ChampionScores | None
 ) -> Verdict:
     """Judge a candidate.
 
     Args:
         evaluation: the candidate's evaluation.
         registry: whether a model that passes is registered.
-        rival: the champion's result; None without a champion or if no comparison is requested.
+        champion: the champion's result; None without a champion or if no comparison is requested.
     """
     failures = _missed_floors(evaluation, options)
     if failures:
@@ -102,26 +102,27 @@ def judge(
             listed += f"; and {len(failures) - _LISTED} more"
         return Verdict(accepted=False, role="", reason=listed)
     floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
-    if rival is None or options.champion_rule == "none":
+    if champion is None or options.champion_rule == "none":
         role, why = CHAMPION if registry else "", floor
         if registry:
-            why += "; no champion yet" if rival is None else "; champion_rule is none"
-        return Verdict(accepted=True, role=role, reason=why, champion=rival.name if rival else "")
-    return _against(rival, evaluation, options)
+            why += "; no champion yet" if champion is None else "; champion_rule is none"
+        name = champion.name if champion else ""
+        return Verdict(accepted=True, role=role, reason=why, champion=name)
+    return _against(champion, evaluation, options)
 
 
-def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verdict:
-    scores, problem = rival.scores, rival.problem
+def _against(champion: ChampionScores, evaluation: Evaluation, options: GateOptions) -> Verdict:
+    scores, problem = champion.scores, champion.problem
     if scores and scores.losses is None and options.champion_metric == "log_loss":
         scores = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
     if scores is None:
         reason = (
-            f"not comparable with the champion {rival.name}: {problem}; set model_name= to another "
-            "model, or champion_rule=none"
+            f"not comparable with the champion {champion.name}: {problem}; set model_name= to "
+            "another model, or champion_rule=none"
         )
         role = CHALLENGER if options.register_challengers else ""
-        return Verdict(accepted=False, role=role, reason=reason, champion=rival.name)
+        return Verdict(accepted=False, role=role, reason=reason, champion=champion.name)
     result = comparison.compare(
         comparison.scores(*evaluation.answers),
         scores,
@@ -134,8 +135,8 @@ def _against(rival: Rival, evaluation: Evaluation, options: GateOptions) -> Verd
     return Verdict(
         accepted=passed,
         role=role,
-        reason=_sentence(passed, rival.name, result, options),
-        champion=rival.name,
+        reason=_sentence(passed, champion.name, result, options),
+        champion=champion.name,
         rule=options.champion_rule,
         margin=options.margin,
         comparison=result,

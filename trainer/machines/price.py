@@ -10,7 +10,7 @@ from typing import Any
 from trainer.errors import InputError
 from trainer.machines.machine_types import types
 
-_LEAST_SECONDS = 60
+_MIN_SECONDS = 60
 
 
 class UnknownPriceError(InputError):
@@ -127,7 +127,7 @@ def affordable_timeout(
         return timeout
     seconds = Decimal(str(max_cost)) * 3600 / price
     whole = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
-    if whole < _LEAST_SECONDS:
+    if whole < _MIN_SECONDS:
         raise InputError(
             f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price:.2f} an hour; "
             "raise it, or use smaller machines"

@@ -1,6 +1,6 @@
 """Properties of the backbones of keras.applications, available without importing Keras.
 
-    CATALOG["InceptionV3"].least_size   # 75
+    CATALOG["InceptionV3"].min_size   # 75
 
 A test compares them with Keras itself.
 """
@@ -51,13 +51,13 @@ class Backbone(NamedTuple):
     Attributes:
         layers: their number, as in Keras's summary; a minimalistic MobileNetV3 has fewer.
         tail: number of layers at the end without weights to train, other than BatchNorm's.
-        least_size: smallest height and width of images.
+        min_size: smallest height and width of images.
         options: dataclass of the arguments that are specific to it.
     """
 
     layers: int
     tail: int = 2
-    least_size: int = 32
+    min_size: int = 32
     options: type = NoOptions
 
 
@@ -85,8 +85,8 @@ CATALOG = {
     "EfficientNetV2L": Backbone(1028),
     "EfficientNetV2M": Backbone(740),
     "EfficientNetV2S": Backbone(513),
-    "InceptionResNetV2": Backbone(780, least_size=75),
-    "InceptionV3": Backbone(311, tail=11, least_size=75),
+    "InceptionResNetV2": Backbone(780, min_size=75),
+    "InceptionV3": Backbone(311, tail=11, min_size=75),
     "MobileNet": Backbone(86, options=MobileNetOptions),
     "MobileNetV2": Backbone(154, options=MobileNetV2Options),
     "MobileNetV3Large": Backbone(187, options=MobileNetV3Options),
@@ -101,6 +101,6 @@ CATALOG = {
     "ResNet50V2": Backbone(190, tail=3),
     "VGG16": Backbone(19, tail=1),
     "VGG19": Backbone(22, tail=1),
-    "Xception": Backbone(132, least_size=71),
+    "Xception": Backbone(132, min_size=71),
 }
 """Backbones by name in keras.applications. A new one of Keras must be listed here to be used."""

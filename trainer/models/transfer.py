@@ -92,7 +92,7 @@ class Transfer(Model):
                 f"model='transfer' takes images of 3 channels, but channels={channels}; set "
                 "channels=3"
             )
-        least = CATALOG[self.backbone].least_size
+        least = CATALOG[self.backbone].min_size
         if (self.input_size or size) < least:
             name = "input_size" if self.input_size else "image_size"
             raise InputError(

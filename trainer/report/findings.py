@@ -27,9 +27,9 @@ class Finding(NamedTuple):
 OVERFITTING = 0.05
 MISCALIBRATION = 0.05
 WIDE_INTERVAL = 0.1
-STARVED = 0.2
+INPUT_BOUND = 0.2
 EMPTY = 0.95
-ALONE = 0.9
+SINGLE_COLUMN = 0.9
 """Share of the model's AUC above chance from which a column predicts the label almost alone."""
 _PREDICTIVE = 0.75
 """Least AUC of such a column."""
@@ -128,7 +128,7 @@ def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
     if not areas or evaluation.roc_auc is None:
         return
     column = max(areas, key=lambda one: areas[one])
-    if areas[column] < max(_PREDICTIVE, 0.5 + ALONE * (evaluation.roc_auc - 0.5)):
+    if areas[column] < max(_PREDICTIVE, 0.5 + SINGLE_COLUMN * (evaluation.roc_auc - 0.5)):
         return
     values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
     yield Finding("single_column", True, values)
@@ -169,7 +169,7 @@ def _of_training(
     if len(losses) > 1 and last == [min(losses)] and not training.get("stopped"):
         yield Finding("more_epochs", False, {})
     waits = known(history, "input_wait_fraction")
-    if waits and (share := sum(waits) / len(waits)) > STARVED:
+    if waits and (share := sum(waits) / len(waits)) > INPUT_BOUND:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
         yield Finding("starved", True, {"share": share, "encoded": encoded})
 

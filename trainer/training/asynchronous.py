@@ -184,7 +184,7 @@ class AsynchronousRun(Run):
             started = time.monotonic()
             until = self._next_checkpoint()
             while (
-                not self.told_to_stop
+                not self.stop_requested
                 and progress.step + len(running) < until
                 and len(running) < STEPS_AHEAD * self.replicas
             ):
@@ -195,7 +195,7 @@ class AsynchronousRun(Run):
             if not running and progress.step < self.steps:
                 self._count_steps()
                 self.checkpoints.save()
-                if self.told_to_stop:
+                if self.stop_requested:
                     raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
             self.log.step(progress, self.optimizer_step)
         self._count_steps()

@@ -102,7 +102,7 @@ class Checkpoints:
         self._best.checkpoint.restore(best).assert_consumed()
 
 
-def mend_lists(directory: str) -> None:
+def repair_lists(directory: str) -> None:
     """Repair the lists of checkpoints, of the run and of its best, to end in a readable one.
 
     The chief calls this before any replica reads a list: all must resume from the same checkpoint.

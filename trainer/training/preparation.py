@@ -11,7 +11,7 @@ from trainer.evaluation.gate_options import check_floors
 from trainer.machines.worker_pools import MachineOptions, check_strategy
 from trainer.models import prepare_model
 
-MOST_PADDING = 0.9
+MAX_PADDING = 0.9
 """Share of padding in a batch from which the batch size is an error, not a warning."""
 
 
@@ -87,6 +87,6 @@ def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None
         f"batch_size={config.batch_size}, but there are {left:,} training examples: "
         f"{100 * padding:.3g}% of each step is padding; set batch_size={fitting} or less"
     )
-    if padding >= MOST_PADDING:
+    if padding >= MAX_PADDING:
         raise InputError(message)
     print(f"warning: {message}", flush=True)

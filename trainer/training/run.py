@@ -67,7 +67,7 @@ class Run(abc.ABC):
         checkpoint.claim(self.directory, config, dataset, cluster)
         base = job.base_output_directory
         if cluster.is_chief:
-            checkpoint.mend_lists(self.directory)
+            checkpoint.repair_lists(self.directory)
             # Fetch the files that the model needs, for all replicas to read.
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
@@ -77,7 +77,7 @@ class Run(abc.ABC):
         self.phases = phases(config)
         self._enter_phase()
         self.log = logs.Log(base, cluster, self.steps, config)
-        self.told_to_stop = False
+        self.stop_requested = False
 
     @abc.abstractmethod
     def set_share(self) -> None:
@@ -92,7 +92,7 @@ class Run(abc.ABC):
         """Run the remaining steps of the epoch, and count them in `progress`.
 
         Raises:
-            TerminatedError: `told_to_stop` is set; a checkpoint is saved.
+            TerminatedError: `stop_requested` is set; a checkpoint is saved.
         """
 
     def validate(self) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Run(abc.ABC):
         return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
 
     def _on_sigterm(self, *_: Any) -> None:
-        self.told_to_stop = True
+        self.stop_requested = True
 
     def _announce(self, restored: bool) -> None:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}

@@ -68,7 +68,7 @@ class SynchronousRun(Run):
             batch = next(batches)
             progress.waited += time.monotonic() - started
             examples = tf.constant(self.examples_at(progress.step))
-            step = self.train_step(*batch, examples, tf.constant(float(self.told_to_stop)))
+            step = self.train_step(*batch, examples, tf.constant(float(self.stop_requested)))
             stop = running is not None and self._finish(running)
             running = step
             progress.step += 1
@@ -81,7 +81,7 @@ class SynchronousRun(Run):
             if stop or save:
                 self.checkpoints.save()
             if stop:
-                error = TerminatedError if self.told_to_stop else PeerTerminatedError
+                error = TerminatedError if self.stop_requested else PeerTerminatedError
                 raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
             self.log.step(progress, self.optimizer_step)
         if running is not None:

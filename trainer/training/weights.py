@@ -55,7 +55,7 @@ def keep(start: str, directory: str) -> str:
     suffix = next(suffix for suffix in _SUFFIXES if found[0].endswith(suffix))
     copy = join(directory, f"warm_start{suffix}")
     if not tf.io.gfile.exists(copy):
-        files.copy_here(found[0], copy)
+        files.download(found[0], copy)
     return copy
 
 

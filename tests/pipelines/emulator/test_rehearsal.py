@@ -122,10 +122,10 @@ def test_a_scheduled_batch_takes_the_champion_of_its_time(rehearsal, untrained_m
     registry = registry_at(rehearsal.environment)
     answered = []
     for number in (1, 2):
-        rival = f"scans@{number - 1}" if number > 1 else ""
+        compared_with = f"scans@{number - 1}" if number > 1 else ""
         # Another URI is another version.
         model = candidate(untrained_model + "/" * number, labels={"run": str(number)})
-        registry.register("scans", model, "champion", rival)
+        registry.register("scans", model, "champion", compared_with)
         rehearsal.ask("/clock:forward", {"days": 7})
         rehearsal.wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n)
         files = rehearsal.folder.glob("emulated/runs/*/artifacts/**/prediction.results-*")

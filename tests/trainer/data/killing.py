@@ -16,14 +16,14 @@ from trainer.data.record_options import RecordOptions
 from trainer.data.write import writer
 
 POOL, ALONE = "0", "1e9"
-"""POOL_PAYS_SECONDS decides between several processes and one; here each is wanted in turn."""
+"""POOL_MIN_SECONDS decides between several processes and one; here each is wanted in turn."""
 
 _WRITE = """
 import json, sys
 from trainer.data.write import writer
 from trainer.data.record_options import RecordOptions
 options, output, threshold = sys.argv[1:]
-writer.POOL_PAYS_SECONDS = float(threshold)
+writer.POOL_MIN_SECONDS = float(threshold)
 writer.create_tfrecords(RecordOptions(**json.loads(options)), output)
 """
 

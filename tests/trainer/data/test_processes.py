@@ -31,7 +31,7 @@ def page_faults_of_processes(source: Path, output: Path) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of glibc")
 def test_a_process_that_writes_asks_for_no_new_memory_with_every_image(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     monkeypatch.setattr(writer, "available_cores", lambda: 2)
     few, many = (write_photos(tmp_path / str(count), count) for count in (40, 240))
     faults = [
@@ -44,7 +44,7 @@ def test_a_process_that_writes_asks_for_no_new_memory_with_every_image(tmp_path,
 @pytest.fixture
 def early(monkeypatch) -> list:
     """Processes that were started while their source was listed still."""
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     monkeypatch.setattr(writer, "available_cores", lambda: 2)
     start, started = process_pool._start, []
 
@@ -67,7 +67,7 @@ def test_processes_start_in_the_middle_of_a_listing_share_its_rest_and_write_the
     (source / "dog" / "notes.txt").write_text("what the dogs are called")
     write(source, tmp_path / "early")
     assert [process.poll() is not None for process in early] == [True, True]
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 1000.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 1000.0)
     write(source, tmp_path / "alone")
     assert len(early) == 2
     assert content(tmp_path / "early") == content(tmp_path / "alone")

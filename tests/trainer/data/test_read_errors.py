@@ -123,7 +123,7 @@ def test_too_little_memory_rejects_no_picture(tmp_path):
 
 @pytest.mark.parametrize("pool", [0.0, 1e9])
 def test_a_picture_changed_between_the_passes_is_named(tmp_path, monkeypatch, pool):
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", pool)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", pool)
     source, make_room = two_classes(tmp_path / "in"), writer.output.make_room
 
     def meddle(*arguments):

@@ -100,7 +100,7 @@ def test_too_much_rejected_is_refused_with_the_first_ten_named(tmp_path, data):
 
 
 def test_processes_stop_as_soon_as_too_much_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     source = two_classes(tmp_path / "in", 100)
     for number in range(100):
         (source / "cat" / f"bad{number:02}.jpg").write_bytes(b"\xff\xd8\xff" + bytes([number]))
@@ -156,7 +156,7 @@ def test_a_disk_without_room_is_one_clear_line_and_leaves_no_partial_file(tmp_pa
 
 
 def test_a_process_without_room_says_so_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     monkeypatch.setattr(writer, "available_cores", lambda: 2)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
@@ -179,7 +179,7 @@ def test_a_process_that_is_killed_is_named_and_the_others_end(tmp_path, monkeypa
     import psutil
 
     source = two_classes(tmp_path / "in", 200)
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     monkeypatch.setattr(writer, "available_cores", lambda: 2)
     start = process_pool._start
 

@@ -81,7 +81,7 @@ def test_digits_come_out_complete_and_stretched_to_bytes(tmp_path):
 def test_processes_write_the_same_bytes_as_one(tmp_path, monkeypatch):
     source = two_classes(tmp_path / "in", 150)
     write(source, tmp_path / "one", encoding="jpeg", image_size=64)
-    monkeypatch.setattr(writer, "POOL_PAYS_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
     monkeypatch.setattr(process_pool, "available_cores", lambda: 3)
     monkeypatch.setattr(writer, "available_cores", lambda: 3)
     dataset = write(source, tmp_path / "three", encoding="jpeg", image_size=64)

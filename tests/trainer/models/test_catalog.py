@@ -48,8 +48,8 @@ def test_its_layers_and_the_smallest_image_are_those_of_keras(name):
     keras.backend.clear_session()
     options, said = Transfer(backbone=name, weights="none"), CATALOG[name]
     with pytest.raises(InputError, match=f"{name} can't be built"):
-        backbones.create(options, (said.least_size - 1, said.least_size - 1, 3))
-    backbone = backbones.create(options, (said.least_size, said.least_size, 3))
+        backbones.create(options, (said.min_size - 1, said.min_size - 1, 3))
+    backbone = backbones.create(options, (said.min_size, said.min_size, 3))
     assert len(backbone.layers) == said.layers
     model = keras.Sequential([backbone])
     if said.tail:

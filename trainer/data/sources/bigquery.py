@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind, check_header
-from trainer.errors import google_in_one_line
+from trainer.errors import google_errors_as_input
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
 _REMEDY = (
@@ -34,7 +34,7 @@ class BigQueryReader(TableKind):
         self.names, self.details = [self.name], {"table": place}
         self._wanted = schema.needed
         self._place = f"projects/{project}/datasets/{dataset}/tables/{self.name}"
-        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
+        with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             session = open_client().create_read_session(
                 parent=f"projects/{project}",
                 read_session={"table": self._place, "data_format": "ARROW"},
@@ -60,7 +60,7 @@ class BigQueryReader(TableKind):
 
         if not self._stream:
             return
-        with google_in_one_line(f"{self._place} can't be read", _REMEDY):
+        with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             for response in open_client().read_rows(self._stream):
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
                 yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))

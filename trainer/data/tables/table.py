@@ -41,7 +41,7 @@ _COMPARE = (
 PIECE_ROWS = 1 << 12
 """Rows whose records are made at once."""
 
-POOL_PAYS_BLOCKS = 4
+POOL_MIN_BLOCKS = 4
 """A table of fewer blocks is parsed in this process: others cost 0.3 s to start."""
 
 
@@ -137,9 +137,9 @@ class Table:
         """Yield all blocks in order, parsed on all cores."""
         files = range(len(self.reader.names))
         blocks = itertools.chain.from_iterable(map(self.reader.blocks, files))
-        first = list(itertools.islice(blocks, POOL_PAYS_BLOCKS))
+        first = list(itertools.islice(blocks, POOL_MIN_BLOCKS))
         count = available_cores()
-        if len(first) < POOL_PAYS_BLOCKS or count == 1:
+        if len(first) < POOL_MIN_BLOCKS or count == 1:
             yield from map(self.parse, itertools.chain(first, blocks))
             return
         if not processes.count:

@@ -10,7 +10,7 @@ from trainer.data.write.totals import ClassCounts
 from trainer.data.write.writing_progress import counted
 from trainer.errors import InputError
 
-NAMED = 10
+MAX_NAMED = 10
 """Rejected examples that a message names."""
 
 
@@ -41,10 +41,10 @@ def check_rejections(
     if len(rejected) <= allowed:
         return
     named: dict[str, list[str]] = {}
-    for rejection in sorted(rejected, key=lambda one: one.key)[:NAMED]:
+    for rejection in sorted(rejected, key=lambda one: one.key)[:MAX_NAMED]:
         named.setdefault(rejection.reason, []).append(rejection.key)
     listed = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in named.items())
-    first = f"the first {NAMED}: " if len(rejected) > NAMED else ""
+    first = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
     raise InputError(
         f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
         f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
@@ -53,10 +53,10 @@ def check_rejections(
     )
 
 
-def is_hopeless(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
+def has_too_many(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
     """Return whether `check_rejections` is sure to fail, with enough examples for its message."""
     rejected, judged = _judged(rejections, given)
-    return len(rejected) >= NAMED and len(rejected) > options.max_rejected_fraction * judged
+    return len(rejected) >= MAX_NAMED and len(rejected) > options.max_rejected_fraction * judged
 
 
 def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:

@@ -27,8 +27,8 @@ whole files each."""
 PARALLEL_SHARDS = 16
 """A split with fewer full shards than this is cut finer, so that all cores have work."""
 
-LEAST_SHARD_BYTES = 256 * 10**3
-LEAST_SHARD_EXAMPLES = 16
+MIN_SHARD_BYTES = 256 * 10**3
+MIN_SHARD_EXAMPLES = 16
 """The least content of shards into which a split is cut finer."""
 
 
@@ -135,7 +135,7 @@ def shard_name(split: str, number: int, count: int) -> str:
 def shard_count(examples: int, size: float, shard_megabytes: float) -> int:
     """Return the number of shards for a split of `examples` in `size` bytes; 0 for no examples."""
     by_size = math.ceil(size / (shard_megabytes * 1e6))
-    finest = min(examples // LEAST_SHARD_EXAMPLES, int(size / LEAST_SHARD_BYTES))
+    finest = min(examples // MIN_SHARD_EXAMPLES, int(size / MIN_SHARD_BYTES))
     count = max(by_size, min(PARALLEL_SHARDS, finest))
     if count > 1:
         count = math.ceil(count / SHARD_MULTIPLE) * SHARD_MULTIPLE

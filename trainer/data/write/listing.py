@@ -31,14 +31,18 @@ Result = TypeVar("Result")
 
 
 def listed(
-    source: ImageSource, lines: ProgressLines, processes: Processes, count: int, pays_seconds: float
+    source: ImageSource,
+    lines: ProgressLines,
+    processes: Processes,
+    count: int,
+    pool_min_seconds: float,
 ) -> Iterator[Example | Rejection]:
     """Yield what `source` lists; start `count` processes once they pay off.
 
     Args:
         lines: advanced by each example and rejection.
         count: 0 or 1 starts no process.
-        pays_seconds: seconds of work from which several processes pay off.
+        pool_min_seconds: seconds of work from which several processes pay off.
     """
     # Next to remote reads, 0.3 s are negligible.
     early = count > 1 and not storage.is_remote(source.location)
@@ -72,7 +76,7 @@ def listed(
             if not seconds_each:  # Of all but the first one, which takes longer.
                 Totals(sample=sample[:1]).record_cost(source)
                 seconds_each = Totals(sample=sample[1:]).record_cost(source)[1]
-            if examples * seconds_each >= pays_seconds:
+            if examples * seconds_each >= pool_min_seconds:
                 processes.start(count, ("trainer.data.write.shards", type(source).__module__))
 
 

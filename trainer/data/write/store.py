@@ -50,7 +50,7 @@ class StoredShard:
     def uri(self) -> str:
         return join(self.folder, self.result.shard.file)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Return whether the file still has the size that was written."""
         try:
             return storage.size(self.uri) == self.result.shard.bytes
@@ -103,8 +103,8 @@ class RecordsStore:
                 f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
                 "are written again"
             ) from None
-        there = storage.read_ahead(StoredShard.is_there, found, uri=content["uri"])
-        return [shard for shard, is_there in zip(found, there, strict=True) if is_there]
+        there = storage.read_ahead(StoredShard.exists, found, uri=content["uri"])
+        return [shard for shard, exists in zip(found, there, strict=True) if exists]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
         """Save these shards, with the identities of their examples, for the next run.
@@ -127,13 +127,13 @@ class RecordsStore:
 
 
 def unchanged(
-    shards: Iterable[StoredShard], split: str, examples: np.ndarray, least_bytes: float
+    shards: Iterable[StoredShard], split: str, examples: np.ndarray, min_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
     """Return the shards of a split that can stay, in order, and a mask of the examples in them.
 
     Args:
         examples: the identities of all examples that the split has now, S16 [n].
-        least_bytes: a smaller shard does not stay: its examples are written again with the new
+        min_bytes: a smaller shard does not stay: its examples are written again with the new
             ones, so that shards do not become more and smaller with each run.
 
     Returns:
@@ -143,7 +143,7 @@ def unchanged(
         one
         for one in sorted(shards, key=lambda one: one.result.shard.file)
         if one.result.shard.file.startswith(f"{split}-")
-        and one.result.shard.bytes >= least_bytes
+        and one.result.shard.bytes >= min_bytes
         and np.isin(one.identities, examples).all()
     ]
     covered = np.concatenate([np.empty(0, IDENTITY), *(one.identities for one in kept)])

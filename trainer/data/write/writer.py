@@ -26,7 +26,7 @@ from trainer.data.write.store import RecordsStore, keep
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
 
-POOL_PAYS_SECONDS = 1.0
+POOL_MIN_SECONDS = 1.0
 """Less work than this is done in this process: others cost 0.3 s to start."""
 
 
@@ -92,7 +92,7 @@ def _create(
     else:
         # With stored records, there is mostly little to write.
         early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
-        examples = listed(source, listing, processes, early, POOL_PAYS_SECONDS)
+        examples = listed(source, listing, processes, early, POOL_MIN_SECONDS)
         totals, rows = plan(examples, source.classes, options.split_fractions)
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
@@ -133,7 +133,7 @@ def _write_shards(
     lines = ProgressLines("create_tfrecords", unit, total=layout.examples, emit=progress)
     count = min(available_cores(), len(layout.tasks))
     written: Generator[ShardResult]
-    if count <= 1 or (layout.seconds < POOL_PAYS_SECONDS and not processes.count):
+    if count <= 1 or (layout.seconds < POOL_MIN_SECONDS and not processes.count):
         written = (writer.write(task, lines.advance) for task in layout.tasks)
     else:
         processes.start(count)
@@ -144,7 +144,7 @@ def _write_shards(
         for result in written:
             results.append(result)
             rejections += result.rejections
-            if result.rejections and checks.is_hopeless(rejections, totals.given, options):
+            if result.rejections and checks.has_too_many(rejections, totals.given, options):
                 break
     return results
 

@@ -44,7 +44,7 @@ def page(tmp_path, evaluated):
 
 
 def test_the_section_has_the_verdict_and_every_figure_of_the_comparison(page):
-    text = page(verdict()).section("contest")
+    text = page(verdict()).section("champion")
     for words in (
         "<strong>Accepted</strong>: better than the champion digits@1",
         "+0.2063",
@@ -61,7 +61,7 @@ def test_the_section_has_the_verdict_and_every_figure_of_the_comparison(page):
 
 def test_the_drawing_has_no_difference_in_its_middle(page):
     result = dataclasses.replace(RESULT, low=-0.1, high=0.1)
-    text = page(verdict(comparison=result)).section("contest")
+    text = page(verdict(comparison=result)).section("champion")
     assert "--low:0.1000;--high:0.9000" in text
     assert 'class="baseline" style="--at:0.5"' in text
 
@@ -69,7 +69,7 @@ def test_the_drawing_has_no_difference_in_its_middle(page):
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (-1.0, 1.0)])
 def test_extreme_bounds_stay_on_the_scale(page, low, high):
     result = dataclasses.replace(RESULT, low=low, high=high)
-    text = page(verdict(comparison=result)).section("contest")
+    text = page(verdict(comparison=result)).section("champion")
     for part in text.split("--low:")[1:]:
         assert 0 <= float(part.partition(";")[0]) <= 1
 
@@ -78,11 +78,11 @@ def test_without_a_comparison_the_reason_stands_alone_and_is_text(page):
     bare = verdict(accepted=False, comparison=None, reason="<b>no</b> model at x")
     document = page(bare)
     assert "<strong>Rejected</strong>: &lt;b&gt;no&lt;/b&gt; model" in document.section("summary")
-    text = document.section("contest")
+    text = document.section("champion")
     assert "<strong>Rejected</strong>: &lt;b&gt;no&lt;/b&gt; model at x" in text
     assert "digits@1" in text
     assert 'class="scale"' not in text
-    assert "contest" not in page(verdict(champion="", comparison=None)).ids()
+    assert "champion" not in page(verdict(champion="", comparison=None)).ids()
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,6 @@ def test_the_page_begins_with_what_the_gate_said_and_what_follows(changes, words
     assert words in f"{told['reason']}. {told['follows']}"
 
 
-def test_the_section_of_the_contest_is_linked_where_there_is_one(page):
-    assert 'href="#contest"' in page(verdict()).section("summary")
-    assert "#contest" not in page(verdict(champion="", comparison=None)).source
+def test_the_section_of_the_champion_is_linked_where_there_is_one(page):
+    assert 'href="#champion"' in page(verdict()).section("summary")
+    assert "#champion" not in page(verdict(champion="", comparison=None)).source
