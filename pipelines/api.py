@@ -66,9 +66,8 @@ def plan(
     from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
-    evaluation = recipe.operation.evaluation_accelerator
-    if parameters.machines.accelerator_count or evaluation:
-        settings.load({}, os.environ).check_gpu_image(parameters.machines, evaluation)
+    if parameters.machines.accelerator_count or recipe.operation.evaluation_accelerator:
+        settings.load({}, os.environ).check_gpu_images(recipe, parameters.machines)
     minutes = minutes or recipe.operation.expected_minutes
     planning.show(parameters, minutes, rates, recipe.operation)
     return worker_pool_specs(parameters.machines)

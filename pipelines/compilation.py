@@ -117,7 +117,10 @@ def _images_of(path: Path) -> tuple[str, str]:
     """
     try:
         package = Package(path)
-        gpu_image = (package.accelerated or {}).get("image", "")
+        accelerated = (
+            one for one in package.containers if "accelerator" in one.get("resources", {})
+        )
+        gpu_image = next(accelerated, {}).get("image", "")
         return package.image, gpu_image if gpu_image != package.image else ""
     except (InputError, LookupError, TypeError, AttributeError):
         return "", ""

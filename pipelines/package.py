@@ -100,12 +100,6 @@ class Package:
         return next(own, "")
 
     @property
-    def accelerated(self) -> dict[str, Any] | None:
-        """Return the container of the step with an accelerator; None if there is none."""
-        found = (one for one in self.containers if "accelerator" in one.get("resources", {}))
-        return next(found, None)
-
-    @property
     def containers(self) -> list[dict[str, Any]]:
         """Return the containers of its executors, that of the planning step first.
 

@@ -110,7 +110,7 @@ class _Plan:
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
-        needed = cost.quotas(self.pools, strategy)
+        needed = cost.quotas(self.pools, strategy, operation.evaluation_accelerator)
         width = max((len(str(quota.amount)) for quota in needed), default=0)
         yield "", ""
         yield from (("quota", f"{quota.amount:>{width}} of {quota.metric}") for quota in needed)

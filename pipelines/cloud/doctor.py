@@ -19,7 +19,9 @@ from trainer.errors import InputError
 from trainer.machines.worker_pools import worker_pool_specs
 
 
-def examine(connection: Connection, parameters: ParameterSet | None = None) -> Iterator[Finding]:
+def examine(
+    connection: Connection, parameters: ParameterSet | None = None, accelerator: str = ""
+) -> Iterator[Finding]:
     """Yield a finding for each check; a check that fails does not stop the others.
 
     Without credentials, or once a server does not answer in time, one line names the checks that
@@ -27,10 +29,11 @@ def examine(connection: Connection, parameters: ParameterSet | None = None) -> I
 
     Args:
         parameters: parameters of the runs to check quota and permissions for.
+        accelerator: accelerator type of their evaluation; empty: none.
     """
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in
-    checks = _checks(connection, parameters)
+    checks = _checks(connection, parameters, accelerator)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -49,7 +52,7 @@ def examine(connection: Connection, parameters: ParameterSet | None = None) -> I
 
 
 def _checks(
-    connection: Connection, parameters: ParameterSet | None
+    connection: Connection, parameters: ParameterSet | None, accelerator: str
 ) -> dict[str, Callable[[], Finding]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
@@ -73,7 +76,7 @@ def _checks(
         checks["service account"] = account
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
     pools = worker_pool_specs(parameters.machines) if parameters else []
-    for one in cost.quotas(pools, strategy):
+    for one in cost.quotas(pools, strategy, accelerator):
         quota = functools.partial(project_checks.quota, needed=one)
         checks[f"quota {one.metric.rpartition('/')[2]}"] = quota
     return {name: functools.partial(check, connection) for name, check in checks.items()}

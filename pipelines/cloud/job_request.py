@@ -15,7 +15,7 @@ from pipelines.recipe import Recipe
 from trainer.data.sources import kind_of
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from trainer.machines.worker_pools import IMAGE, check_gpu_image
+from trainer.machines.worker_pools import IMAGE
 
 _KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account", "network",
          "encryption_spec")  # fmt: skip
@@ -38,20 +38,8 @@ def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Pack
 
 
 def require_image(package: Package, settings: Settings) -> None:
-    """Check that Vertex AI can pull the image; warn if it has no digest.
-
-    Raises:
-        InputError: the image is a local one, or a step with an accelerator has no image for it.
-    """
+    """Raise InputError if the image is a local one; warn if it has no digest."""
     image = package.image
-    container = package.accelerated
-    if container and container["image"] == image:
-        check_gpu_image(
-            container["resources"]["accelerator"]["resourceType"],
-            "",
-            "set VERTEX_GPU_IMAGE, write gpu_image = ... into vertex.toml, or gpu_image_uri = ... "
-            "into the recipe",
-        )
     if image == IMAGE:
         settings.require("image")
     if "@sha256:" not in image:
@@ -85,7 +73,7 @@ def run_values(
     resource_names.check_tensorboard(sent["tensorboard"], sent["service_account"])
     resource_names.check_serving_image(sent["serving_image"], settings.region)
     resource_names.check_peering(sent["network"], sent["accelerator_type"])
-    settings.check_gpu_image(parameters.machines)
+    settings.check_gpu_images(recipe, parameters.machines)
     package.arguments(changed)
     return changed
 

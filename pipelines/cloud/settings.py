@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
+from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
@@ -87,18 +88,22 @@ class Settings:
         """Return the bucket of the pipeline root; empty if there is none."""
         return urlsplit(self.pipeline_root).netloc
 
-    def check_gpu_image(self, machines: MachineOptions, evaluation: str = "") -> None:
-        """Raise InputError for a run with accelerators and no image that uses them.
+    def check_gpu_images(self, recipe: Recipe, machines: MachineOptions | None = None) -> None:
+        """Raise InputError for accelerators without an image that uses them.
+
+        The image of the evaluation is compiled into the pipeline: a run's parameter can't set it.
 
         Args:
-            evaluation: accelerator type of the evaluation; empty: none.
+            machines: machines of the training job; None: check only the evaluation.
         """
-        check_gpu_image(
-            machines.accelerator_type or evaluation,
-            machines.gpu_image_uri or self.gpu_image,
-            "give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write gpu_image = ... into "
-            f"{FILE_NAME}",
-        )
+        setting = f"set VERTEX_GPU_IMAGE, or write gpu_image = ... into {FILE_NAME}"
+        if machines:
+            image = machines.gpu_image_uri or self.gpu_image
+            remedy = f"give --set gpu_image_uri=IMAGE, {setting}"
+            check_gpu_image(machines.accelerator_type, image, remedy)
+        image = recipe.parameters.machines.gpu_image_uri or self.gpu_image
+        remedy = f"write gpu_image_uri = ... into the recipe, {setting}"
+        check_gpu_image(recipe.operation.evaluation_accelerator, image, remedy)
 
     def require(self, *names: str) -> "Settings":
         """Return itself; raise InputError for the first of `names` that has no value."""

@@ -41,6 +41,8 @@ def main(
     if upload:
         own.require("project", "template_repository")
     for loaded in [api.load(name) for name in recipes or recipe.names()]:
+        if upload:
+            own.check_gpu_images(loaded)
         for batch in [False, True] if loaded.operation.batch else [False]:
             start = time.monotonic()
             path = api.compile(

@@ -136,14 +136,14 @@ def doctor(
 
     if set_ and not recipe:
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
-    parameters = None
+    parameters, accelerator = None, ""
     if recipe:
         loaded = recipes.load(recipe)
         parameters = loaded.with_values(parse_settings(set_), place="--set")
-        own = settings().require("project")
-        own.check_gpu_image(parameters.machines, loaded.operation.evaluation_accelerator)
+        settings().require("project").check_gpu_images(loaded, parameters.machines)
+        accelerator = loaded.operation.evaluation_accelerator
     worst = 0
-    for finding in examination.examine(settings.connect(), parameters):
+    for finding in examination.examine(settings.connect(), parameters, accelerator):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         remedy = f"  -> {finding.remedy}" if finding.remedy and not finding.ok else ""
         say(f"{mark} {finding.what}{remedy}")

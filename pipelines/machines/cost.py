@@ -181,10 +181,19 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
-def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> list[Quota]:
-    """Return the Vertex AI quotas that a job of these pools counts against, sorted by metric.
+def quotas(
+    pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
+) -> list[Quota]:
+    """Return the Vertex AI quotas that a run counts against, sorted by metric.
+
+    A step of the pipeline runs as a CustomJob of its own, after the training job. The vCPUs of its
+    machine are not counted, as Vertex AI picks the machine.
 
     https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
+
+    Args:
+        pools: worker_pool_specs of the training job.
+        step_accelerator: type of the one accelerator of a step; empty: none.
     """
     training = f"{_SERVICE}/custom_model_training_"
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
@@ -199,6 +208,9 @@ def quotas(pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD") -> li
             amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
         kind = disk["boot_disk_type"].replace("-", "_")
         amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
+    if step_accelerator:
+        metric = f"{training}{accelerators()[step_accelerator].quota}"
+        amounts[metric] = max(amounts[metric], 1)
     return [Quota(metric, amount) for metric, amount in sorted(amounts.items())]
 
 

@@ -111,6 +111,26 @@ def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, mon
     assert "preemptible" not in capsys.readouterr().out
 
 
+def test_an_evaluation_counts_against_the_quota_of_training(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.toml").write_text(
+        'source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
+    )
+    l4 = "accelerator_type=NVIDIA_L4", "accelerator_count=1", "chief_machine_type=g2-standard-8"
+    spot = *l4, "scheduling_strategy=SPOT"
+    for given, counted in (
+        ((), ["nvidia_l4_gpus"]),
+        (l4, ["nvidia_l4_gpus"]),  # They follow each other: one is enough.
+        (spot, ["nvidia_l4_gpus", "preemptible_nvidia_l4_gpus"]),
+    ):
+        flags = [word for setting in given for word in ("--set", setting)]
+        quota = [line.split() for line in shown_by(capsys, "mine", *flags)["quota"]]
+        metric = "aiplatform.googleapis.com/custom_model_training_"
+        found = {name: amount for amount, _, name in quota if name.endswith("_gpus")}
+        assert found == {f"{metric}{one}": "1" for one in counted}
+
+
 def test_an_endpoint_is_priced_by_the_hour_where_a_run_deploys(capsys):
     assert "endpoint" not in shown_by(capsys, "digits")
     (line,) = shown_by(capsys, "digits", "--set", "deploy_champion=true")["endpoint"]

@@ -120,9 +120,10 @@ def test_an_evaluation_on_an_accelerator_needs_the_image_for_gpus(
         return
     monkeypatch.delenv("VERTEX_GPU_IMAGE")
     monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
-    commands = [
-        command(*words) for words in (("run", "mine"), ("doctor", "mine"), ("plan", "mine"))
-    ]
+    # The image is compiled into the pipeline: a run's parameter can't set it.
+    own = "mine", "--set", "gpu_image_uri=image:gpu"
+    commands = [command(name, *own) for name in ("run", "doctor", "plan")]
+    commands += [command(name, "mine") for name in ("run", "doctor", "plan")]
     for code, _, err in [*commands, compile_py("mine", "--upload")]:
         assert (code, vertex.names()) == (2, [])
         assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TAR" in err
