@@ -94,9 +94,8 @@ def _plan(photos: int) -> None:
     from trainer.data import file_listing, storage
     from trainer.data.record_options import RecordOptions
     from trainer.data.sources import open_source
-    from trainer.data.write.listing import listed
     from trainer.data.write.process_pool import Processes
-    from trainer.data.write.split_plan import plan
+    from trainer.data.write.split_plan import listed, plan
     from trainer.data.write.writing_progress import ProgressLines
 
     client = cloud_storage.Client(
@@ -113,7 +112,7 @@ def _plan(photos: int) -> None:
     source = open_source(RecordOptions(source="images:gs://bucket/photos"))
     lines = ProgressLines("listed", source.unit, emit=lambda _: None)
     with Processes() as processes:
-        found = listed(source, lines, processes, 0, 1.0)
+        found = listed(source, lines, processes)
         totals, _ = plan(found, source.classes, (0.8, 0.1, 0.1))
     assert sum(totals.counts.values()) == photos, totals.rejections[:3]
     seconds = time.process_time() - started

@@ -153,7 +153,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _bare_loop(files: list[Path], start, taken) -> None:
-    spec = PixelFormat.of(RecordOptions(image_size=SIZE))
+    spec = PixelFormat(RecordOptions(image_size=SIZE))
     start.wait()
     started = time.perf_counter()
     for file in files:

@@ -5,9 +5,7 @@ what the model answers by choosing the pixels. Whole numbers below 2^24 and one 
 are exact everywhere, hence ties are ties in the model and in the test alike.
 """
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -80,11 +78,10 @@ def write_records(
     shards: int = 2,
     keys: list[str] | None = None,
     images: list[bytes] | None = None,
-    changes: dict[str, Any] | None = None,
 ) -> Dataset:
     """A data set whose test split is `labels` [n] and `pixels` (uint8 [n, classes]).
 
-    `images` takes the pixels' place in the records, `changes` that of fields of dataset.json.
+    `images` takes the pixels' place in the records.
     """
     folder.mkdir(parents=True, exist_ok=True)
     images = images or [row.tobytes() for row in pixels]
@@ -128,7 +125,6 @@ def write_records(
         rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},
         creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},
     )
-    dataset = dataclasses.replace(dataset, **(changes or {}))
     (folder / FILE_NAME).write_text(dataset.to_json())
     return load(str(folder))
 

@@ -175,8 +175,7 @@ def load(uri: str) -> Dataset:
                 f"{path} has schema_version {version}, this code reads {SCHEMA_VERSION}; "
                 "run create_tfrecords again"
             )
-        # Earlier files have none.
-        if content.pop("sha256", None) not in (None, _sha256(content)):
+        if content.pop("sha256") != _sha256(content):
             raise InputError(
                 f"{path} is damaged or was changed (its sha256 differs); run "
                 "create_tfrecords again (a cached step does, once its output is damaged)"

@@ -45,7 +45,10 @@ def test_a_process_that_writes_asks_for_no_new_memory_with_every_image(tmp_path,
 def early(monkeypatch) -> list:
     """Processes that were started while their source was listed still."""
     monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(writer, "available_cores", lambda: 2)
+    monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
+    monkeypatch.setattr(process_pool, "available_cores", lambda: 2)
+    # List nothing here while they start.
+    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda one: one.count > 0))
     start, started = process_pool._start, []
 
     def watched(modules=()):
@@ -67,6 +70,7 @@ def test_processes_start_in_the_middle_of_a_listing_share_its_rest_and_write_the
     (source / "dog" / "notes.txt").write_text("what the dogs are called")
     write(source, tmp_path / "early")
     assert [process.poll() is not None for process in early] == [True, True]
+    monkeypatch.setattr(process_pool, "available_cores", lambda: 1)
     monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 1000.0)
     write(source, tmp_path / "alone")
     assert len(early) == 2

@@ -14,8 +14,8 @@ from tests import tables
 from tests.trainer.data.folders import content
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows
-from trainer.data.tables import table as table_source
 from trainer.data.tables.inputs import columns_of, row_values
+from trainer.data.write import process_pool
 from trainer.data.write import records as tfrecords
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
@@ -234,7 +234,10 @@ def test_many_processes_and_an_interrupted_run_end_in_the_same_bytes(tmp_path, m
     table = tables.write_csv(tmp_path / "t.csv", tables.lines(3000))
     alone = write(table, tmp_path / "alone")
     monkeypatch.setattr(rows, "BLOCK_BYTES", 10_000)
-    monkeypatch.setattr(table_source, "available_cores", lambda: 2)
+    monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
+    monkeypatch.setattr(process_pool, "available_cores", lambda: 2)
+    # Parse nothing here while they start.
+    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda one: one.count > 0))
     write(table, tmp_path / "together")
     first = alone.features[0].statistics
     second = json.loads((tmp_path / "together/dataset.json").read_text())["features"][0]

@@ -15,7 +15,7 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 def pixels(data: bytes, size: int = SIZE, **options) -> np.ndarray:
     """What a file becomes, uint8 [size, size, channels]."""
-    spec = PixelFormat.of(RecordOptions(image_size=size, encoding="raw", **options))
+    spec = PixelFormat(RecordOptions(image_size=size, encoding="raw", **options))
     channels = options.get("channels", 3)
     return np.frombuffer(spec.encode(spec.decode(data)), np.uint8).reshape(size, size, channels)
 
@@ -160,7 +160,7 @@ def test_a_jpeg_has_the_pixels_that_pillow_decodes(mode):
     data = saved(picture(2).resize((75, 75)).convert(mode), "JPEG", comment="left out")
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(pixels(data, 75), expected)
-    spec = PixelFormat.of(RecordOptions(image_size=75, resize_method="bicubic"))
+    spec = PixelFormat(RecordOptions(image_size=75, resize_method="bicubic"))
     assert b"left out" not in spec.encode(spec.decode(data))
 
 
@@ -185,7 +185,7 @@ def test_a_large_jpeg_scaled_while_decoded_looks_like_one_scaled_afterwards():
 
 
 def test_stored_jpegs_are_close_to_the_picture():
-    spec = PixelFormat.of(RecordOptions(image_size=64))
+    spec = PixelFormat(RecordOptions(image_size=64))
     stored = spec.encode(spec.decode(saved(quadrants(), "PNG")))
     found = np.asarray(Image.open(io.BytesIO(stored)), int)
     assert stored.startswith(b"\xff\xd8") and found.shape == (64, 64, 3)

@@ -162,7 +162,7 @@ class ImageSource(SourceKind):
     def __init__(self, place: str, options: RecordOptions) -> None:
         from trainer.data.write.pixels import PixelFormat
 
-        self._format = PixelFormat.of(options)
+        self._format = PixelFormat(options)
         self.features = [self._format.feature]
 
     @classmethod

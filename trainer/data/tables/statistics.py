@@ -27,38 +27,31 @@ MAX_DISTINCT = 10**6
 """Different values that learning a vocabulary holds in memory: some 100 MB."""
 
 
-class ExactSum:
-    """A sum of float64 without rounding, so that its order does not matter.
+_SHIFT = 1200
 
-    An integer, in units of 2^-_SHIFT: the mantissas of each exponent are summed as integers.
+
+def exact_sum(values: np.ndarray) -> int:
+    """Return the sum of finite values, float64 [n], in units of 2^-_SHIFT, without rounding.
+
+    So the order of values does not matter. The mantissas of each exponent are summed as integers.
     """
-
-    _SHIFT = 1200
-
-    def __init__(self) -> None:
-        self.units = 0
-
-    def add(self, values: np.ndarray) -> None:
-        """Add values, float64 [n], finite."""
-        fractions, exponents = np.frexp(values)
-        mantissas = (fractions * 2.0**53).astype(np.int64)
-        lowest = int(exponents.min(initial=0))
-        # bincount adds float64, which is exact below 2^53: halves of up to 2^26 values each.
-        for shift, half in ((0, mantissas & 0x7FFFFFF), (27, mantissas >> 27)):
-            sums = np.bincount(exponents - lowest, weights=half)
-            for exponent in np.flatnonzero(sums).tolist():
-                self.units += int(sums[exponent]) << lowest + exponent - 53 + self._SHIFT + shift
-
-    def fraction(self) -> fractions.Fraction:
-        """Return the sum."""
-        return fractions.Fraction(self.units, 1 << self._SHIFT)
+    parts, exponents = np.frexp(values)
+    mantissas = (parts * 2.0**53).astype(np.int64)
+    lowest = int(exponents.min(initial=0))
+    total = 0
+    # bincount adds float64, which is exact below 2^53: halves of up to 2^26 values each.
+    for shift, half in ((0, mantissas & 0x7FFFFFF), (27, mantissas >> 27)):
+        sums = np.bincount(exponents - lowest, weights=half)
+        for exponent in np.flatnonzero(sums).tolist():
+            total += int(sums[exponent]) << lowest + exponent - 53 + _SHIFT + shift
+    return total
 
 
 class Moments:
     """Count, mean, deviation and extremes, of values as float32."""
 
     def __init__(self) -> None:
-        self.count, self._sum, self._squares = 0, ExactSum(), ExactSum()
+        self.count = self._sum = self._squares = 0
         self.least, self.most = np.inf, -np.inf
 
     def add(self, values: np.ndarray) -> None:
@@ -68,28 +61,30 @@ class Moments:
         # The square of a float32 fits a float64.
         values = values.astype(np.float32).astype(np.float64)
         self.count += len(values)
-        self._sum.add(values)
-        self._squares.add(np.square(values))
+        self._sum += exact_sum(values)
+        self._squares += exact_sum(np.square(values))
         self.least = min(self.least, float(values.min()))
         self.most = max(self.most, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
         """Add the values of another instance."""
         self.count += other.count
-        self._sum.units += other._sum.units
-        self._squares.units += other._squares.units
+        self._sum += other._sum
+        self._squares += other._squares
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
     @property
     def mean(self) -> float:
-        return float(self._sum.fraction() / self.count) if self.count else 0.0
+        return float(self._mean(self._sum)) if self.count else 0.0
 
     @property
     def deviation(self) -> float:
         if not self.count:
             return 0.0
-        mean = self._sum.fraction() / self.count
-        return float(self._squares.fraction() / self.count - mean**2) ** 0.5
+        return float(self._mean(self._squares) - self._mean(self._sum) ** 2) ** 0.5
+
+    def _mean(self, total: int) -> fractions.Fraction:
+        return fractions.Fraction(total, self.count << _SHIFT)
 
 
 class Sample:

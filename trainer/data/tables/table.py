@@ -8,7 +8,6 @@ missing value of a column is not a reason to reject a row, but recorded as missi
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,8 +21,7 @@ from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind
 from trainer.data.tables.parsing import ParsedBlock, parse
 from trainer.data.tables.row_records import frames
-from trainer.data.write.listing import map_in_processes
-from trainer.data.write.process_pool import Processes, available_cores
+from trainer.data.write.process_pool import Processes
 from trainer.data.write.shards import Piece
 from trainer.data.write.spill import Spill
 from trainer.data.write.totals import Totals
@@ -40,9 +38,6 @@ _COMPARE = (
 )
 PIECE_ROWS = 1 << 12
 """Rows whose records are made at once."""
-
-POOL_MIN_BLOCKS = 4
-"""A table of fewer blocks is parsed in this process: others cost 0.3 s to start."""
 
 
 class Table:
@@ -72,7 +67,9 @@ class Table:
         """
         totals, rows = Totals(), Spill()
         known: dict[str, int] = {}
-        for parsed in self._parsed(processes):
+        files = range(len(self.reader.names))
+        blocks = (block for file in files for block in self.reader.blocks(file))
+        for parsed in processes.map(self.parse, blocks, size=1):
             codes = [known.setdefault(name, len(known)) for name in parsed.labels]
             rows.add(with_labels(parsed.rows, codes))
             totals.merge(parsed.totals)
@@ -132,19 +129,6 @@ class Table:
     def __getstate__(self) -> dict[str, Any]:
         # Writing processes need neither statistics nor vocabularies.
         return {**self.__dict__, "features": []}
-
-    def _parsed(self, processes: Processes) -> Iterator[ParsedBlock]:
-        """Yield all blocks in order, parsed on all cores."""
-        files = range(len(self.reader.names))
-        blocks = itertools.chain.from_iterable(map(self.reader.blocks, files))
-        first = list(itertools.islice(blocks, POOL_MIN_BLOCKS))
-        count = available_cores()
-        if len(first) < POOL_MIN_BLOCKS or count == 1:
-            yield from map(self.parse, itertools.chain(first, blocks))
-            return
-        if not processes.count:
-            processes.start(count, [type(self.reader).__module__, __name__])
-        yield from map_in_processes(self.parse, itertools.chain(first, blocks), processes, size=1)
 
     def _check_classes(self, totals: Totals) -> None:
         """Raise InputError for a label without classes to learn."""

@@ -23,7 +23,7 @@ from trainer.data import storage
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.schema import Dataset, join, load
 from trainer.data.sources import Source
-from trainer.data.write.dataflow import DataflowJob, RunOnDataflow
+from trainer.data.write.dataflow import RunOnDataflow, job_options
 from trainer.data.write.output import JOB, is_shard
 from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
@@ -46,14 +46,14 @@ class BeamEngine:
     """Creates data sets with Beam.
 
     Args:
-        job: on Dataflow; None: on this machine, in this process.
+        job: `job_options` of Dataflow; None: on this machine, in this process.
         say: called with a line about the job, and every few seconds with the shards written.
 
     Raises:
         InputError: Apache Beam is not installed.
     """
 
-    def __init__(self, job: DataflowJob | None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, job: dict[str, Any] | None, say: Callable[[str], None] = print) -> None:
         if importlib.util.find_spec("apache_beam") is None:
             raise InputError(
                 "records_engine='dataflow' needs Apache Beam, which is not installed here; "
@@ -64,7 +64,7 @@ class BeamEngine:
 
     def check(self, source: Source, output_uri: str) -> None:
         """Raise InputError for a folder that Dataflow's workers do not have."""
-        if self._job is None or self._job.sees_this_machine:
+        if self._job is None or "no_auth" in self._job:
             return
         for name, place in {"output": output_uri, "source": source.location}.items():
             if place and not storage.is_remote(place):
@@ -133,7 +133,7 @@ def open_engine(
         project: of Google Cloud; "local" for a run on this machine.
         environment: may set another endpoint of Dataflow, by gcloud's variable.
         say: as for `BeamEngine`.
-        job: the region, image, service_account, network and encryption_key of a `DataflowJob`.
+        job: the region, image, service_account, network and encryption_key of `job_options`.
 
     Raises:
         InputError: Apache Beam is needed but not installed.
@@ -143,7 +143,7 @@ def open_engine(
     if project in _ON_THIS_MACHINE:
         return BeamEngine(None, say)
     endpoint = environment.get(ENDPOINT_VARIABLE, "").rstrip("/")
-    return BeamEngine(DataflowJob(options, project=project, endpoint=endpoint, **job), say)
+    return BeamEngine(job_options(options, project=project, endpoint=endpoint, **job), say)
 
 
 class _RunHere:

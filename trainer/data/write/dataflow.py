@@ -1,7 +1,6 @@
 """A Dataflow job: its options, state and end."""
 
 import contextlib
-import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Iterator
@@ -20,40 +19,55 @@ _REFUSED = (
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
 
-@dataclasses.dataclass(frozen=True)
-class DataflowJob:
-    """The location, machines and account of a Dataflow job.
+def job_options(
+    options: EngineOptions,
+    *,
+    project: str,
+    region: str,
+    image: str,
+    service_account: str,
+    network: str,
+    encryption_key: str,
+    endpoint: str,
+) -> dict[str, Any]:
+    """Return Beam's options of a Dataflow job; those without a value are left out.
 
-    Attributes:
-        options: the number, type and subnetwork of its machines.
-        region: of the job and its workers.
+    Args:
         image: of the workers: this code, its packages, and Beam's own boot program.
-        service_account: the workers'; empty: Compute Engine's default.
-        network: the workers', as projects/NUMBER/global/networks/NAME; ignored with a subnetwork,
-            which implies it. Empty: the default one.
-        encryption_key: Cloud KMS key that protects the job's own data; empty: Google's.
-        endpoint: of a service other than Google's, such as http://localhost:8080.
+        network: projects/NUMBER/global/networks/NAME; ignored with a subnetwork, which implies it.
+        endpoint: of a service other than Google's; on localhost, its workers share this machine's
+            folders, as in tests.
     """
-
-    options: EngineOptions
-    project: str
-    region: str
-    image: str
-    service_account: str
-    network: str
-    encryption_key: str
-    endpoint: str
-
-    @property
-    def sees_this_machine(self) -> bool:
-        """Return whether the workers share this machine's folders, as in tests."""
-        return urlsplit(self.endpoint).hostname == "localhost"
+    subnetwork = options.dataflow_subnetwork
+    given = {
+        "project": project,
+        "region": region,
+        "sdk_container_image": image,
+        "sdk_location": "container",
+        "max_num_workers": options.dataflow_max_workers,
+        "machine_type": options.dataflow_machine_type,
+        # One process per core, each with one task at a time, as on this machine.
+        "number_of_worker_harness_threads": 1,
+        # It would call pip, which the image does not have.
+        "experiments": ["disable_logging_submission_environment"],
+        "service_account_email": service_account,
+        # With it, workers have no public addresses.
+        "subnetwork": subnetwork,
+        "use_public_ips": False if subnetwork else None,
+        # Dataflow takes a network of its project by its name.
+        "network": "" if subnetwork else network.rpartition("/")[2],
+        "dataflow_kms_key": encryption_key,
+        "dataflow_endpoint": endpoint,
+        "no_auth": urlsplit(endpoint).hostname == "localhost" or None,
+    }
+    return {name: value for name, value in given.items() if value not in ("", None)}
 
 
 class RunOnDataflow:
     """A Beam pipeline as a Dataflow job.
 
     Args:
+        job: from `job_options`.
         pipeline: runs the pipeline by a runner with its options.
         output_uri: the folder to write. Only one job at a time can write it.
         folder: URI below which the job keeps its own files.
@@ -63,46 +77,28 @@ class RunOnDataflow:
     """
 
     def __init__(
-        self, job: DataflowJob, pipeline: Callable[..., Any], output_uri: str, folder: str
+        self, job: dict[str, Any], pipeline: Callable[..., Any], output_uri: str, folder: str
     ) -> None:
-        subnetwork = job.options.dataflow_subnetwork
-        options: dict[str, Any] = {
-            "project": job.project,
-            "region": job.region,
-            "job_name": f"create-tfrecords-{hashlib.sha256(output_uri.encode()).hexdigest()[:16]}",
-            "temp_location": join(folder, "temp"),
-            "staging_location": join(folder, "staging"),
-            "sdk_container_image": job.image,
-            "sdk_location": "container",
-            "max_num_workers": job.options.dataflow_max_workers,
-            "machine_type": job.options.dataflow_machine_type,
-            # One process per core, each with one task at a time, as on this machine.
-            "number_of_worker_harness_threads": 1,
-            # It would call pip, which the image does not have.
-            "experiments": ["disable_logging_submission_environment"],
-            "service_account_email": job.service_account,
-            # With it, workers have no public addresses.
-            "subnetwork": subnetwork,
-            "use_public_ips": False if subnetwork else None,
-            # Dataflow takes a network of its project by its name.
-            "network": "" if subnetwork else job.network.rpartition("/")[2],
-            "dataflow_kms_key": job.encryption_key,
-            "dataflow_endpoint": job.endpoint,
-            "no_auth": job.sees_this_machine or None,
-        }
-        options = {name: value for name, value in options.items() if value not in ("", None)}
+        name = f"create-tfrecords-{hashlib.sha256(output_uri.encode()).hexdigest()[:16]}"
+        staging = join(folder, "staging")
         # A bucket needs no folder, but a service on this machine does.
-        storage.make_folder(options["staging_location"])
+        storage.make_folder(staging)
         with _start_in_one_line():
             from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 
             self._runner = DataflowRunner()
-            self._result = pipeline(self._runner, **options)
+            self._result = pipeline(
+                self._runner,
+                job_name=name,
+                temp_location=join(folder, "temp"),
+                staging_location=staging,
+                **job,
+            )
         identity = self._result.job_id()
         self.name = f"Dataflow job {identity}"
         self.link = (
-            f"https://console.cloud.google.com/dataflow/jobs/{job.region}/{identity}"
-            f"?project={job.project}"
+            f"https://console.cloud.google.com/dataflow/jobs/{job['region']}/{identity}"
+            f"?project={job['project']}"
         )
 
     def wait(self, seconds: float) -> bool:

@@ -65,34 +65,19 @@ class RejectedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class PixelFormat:
-    """The format of images in the records; see RecordOptions for the fields."""
+    """The format of images in the records."""
 
-    size: int
-    channels: int
-    resize_method: str
-    encoding: str
-    jpeg_quality: int
-    operations: tuple[str, ...]
-
-    @classmethod
-    def of(cls, options: RecordOptions) -> "PixelFormat":
-        return cls(
-            options.image_size,
-            options.channels,
-            options.resize_method,
-            options.encoding,
-            options.jpeg_quality,
-            tuple(options.augmentation_operations),
-        )
+    options: RecordOptions
 
     @property
     def feature(self) -> Feature:
+        width, height = self._target
         return Feature(
             name="image",
             kind="image",
             dtype="uint8",
-            shape=[self.size, self.size, self.channels],
-            encoding=self.encoding,
+            shape=[height, width, self.options.channels],
+            encoding=self.options.encoding,
         )
 
     def decode(self, data: bytes) -> np.ndarray:
@@ -125,20 +110,21 @@ class PixelFormat:
 
     def resize(self, image: Image.Image) -> np.ndarray:
         """Return the pixels, as `decode` does, of an image of mode L or RGB."""
-        mode = "L" if self.channels == 1 else "RGB"
+        mode = "L" if self.options.channels == 1 else "RGB"
         if mode == "L" and image.mode != mode:
             image = image.convert(mode)
-        resized = resizing.resize(image, self._target, self.resize_method)
+        resized = resizing.resize(image, self._target, self.options.resize_method)
         return resized if image.mode == mode else np.dstack([resized] * 3)
 
     def encode(self, pixels: np.ndarray) -> bytes:
         """Return the record's bytes: a JPEG, or raw row-major uint8 [size, size, channels]."""
-        if self.encoding == "raw":
+        if self.options.encoding == "raw":
             return pixels.tobytes()
         cv2 = resizing.opencv()
-        if self.channels == 3:
+        if self.options.channels == 3:
             pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-        _, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, self.jpeg_quality])
+        quality = [cv2.IMWRITE_JPEG_QUALITY, self.options.jpeg_quality]
+        _, jpeg = cv2.imencode(".jpg", pixels, quality)
         return jpeg.tobytes()
 
     def read(self, data: bytes, key: str, variants: int) -> list[Values]:
@@ -158,19 +144,19 @@ class PixelFormat:
 
     def values(self, pixels: np.ndarray, key: str, variants: int) -> list[Values]:
         """Return features of pixels from `decode` or `resize`, and of their copies."""
-        images = [pixels, *augmented(pixels, key, variants, self.operations)]
-        return [{self.feature.name: self.encode(one)} for one in images]
+        copies = augmented(pixels, key, variants, self.options.augmentation_operations)
+        return [{self.feature.name: self.encode(one)} for one in [pixels, *copies]]
 
     @property
     def _target(self) -> tuple[int, int]:
-        return self.size, self.size
+        return self.options.image_size, self.options.image_size
 
     def _upright(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray:
         orientation = _orientation(image)
         pixels = None
-        if image.format in ("JPEG", "MPO") and self.resize_method != "nearest":
+        if image.format in ("JPEG", "MPO") and self.options.resize_method != "nearest":
             # libjpeg scales by powers of 2 while it decodes, never below the size asked for.
-            image.draft("L" if self.channels == 1 else None, self._target)
+            image.draft("L" if self.options.channels == 1 else None, self._target)
             pixels = self._sampled_jpeg(image, data)
         if pixels is None:
             image.load()
@@ -182,7 +168,7 @@ class PixelFormat:
     def _sampled_jpeg(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
         """Return the result of `resize` for most JPEGs, in two thirds of the time; else None."""
         if (
-            self.resize_method != "bilinear"
+            self.options.resize_method != "bilinear"
             or image.mode not in ("L", "RGB")
             or resizing.halvings(image.size, self._target) != (1, 1)
         ):
@@ -192,7 +178,7 @@ class PixelFormat:
         if not marker or marker[0] != _END:
             return None
         cv2 = resizing.opencv()
-        flags = cv2.IMREAD_GRAYSCALE if self.channels == 1 else cv2.IMREAD_COLOR_RGB
+        flags = cv2.IMREAD_GRAYSCALE if self.options.channels == 1 else cv2.IMREAD_COLOR_RGB
         if (scale := image.decoderconfig[0]) > 1:
             flags |= 8 * scale  # IMREAD_REDUCED_GRAYSCALE_2, 4 or 8.
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)

@@ -1,4 +1,4 @@
-"""A pool of processes that list files, write shards or parse tables.
+"""A pool of processes that digest files, parse tables or write shards.
 
 multiprocessing's pool does not fit: its processes import the caller's main module, and with it
 mostly TensorFlow (4 s), and they outlive a parent that is killed. These import what a shard needs
@@ -6,7 +6,10 @@ mostly TensorFlow (4 s), and they outlive a parent that is killed. These import 
 an earlier run.
 """
 
+import contextlib
+import functools
 import importlib
+import itertools
 import os
 import queue
 import signal
@@ -22,6 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainer.errors import InputError
+
+START_SECONDS = 0.3
+"""The time that a process needs to start; less work than this is done without others."""
 
 _REPORT_SECONDS = 0.25
 _WORK, _TASK = "work", "task"
@@ -46,7 +52,8 @@ class Processes:
     """Processes that work on tasks; they end with the `with` block.
 
     with Processes() as processes:
-        processes.start(2, ["trainer.data.write.shards"])
+        for example in processes.map(source.digest_file, files, size=64): ...
+        processes.start(2)
         for result in processes.run(writer.write, tasks, report): ...
     """
 
@@ -67,6 +74,32 @@ class Processes:
     def ready(self) -> bool:
         """Return whether all processes have imported their modules, or have died."""
         return bool(self._workers) and all(connection.poll() for connection in self._workers)
+
+    def map(
+        self, function: Callable[[Task], Result], items: Iterable[Task], *, size: int
+    ) -> Iterator[Result]:
+        """Map in this process and, if that takes long, in one per core; keep the items' order.
+
+        Args:
+            size: items that are passed to a process at once.
+        """
+        waiting = iter(items)
+        pieces = iter(lambda: list(itertools.islice(waiting, size)), [])
+        started, cores = time.monotonic(), available_cores()
+        while not self.ready and (piece := next(pieces, None)):
+            yield from map(function, piece)
+            if cores > 1 and time.monotonic() - started >= START_SECONDS:
+                self.start(cores, ("trainer.data.write.shards", function.__module__))
+        if not self.ready:
+            return
+        work, wanted = functools.partial(_mapped, function), 0
+        early: dict[int, list[Result]] = {}
+        with contextlib.closing(self.run(work, enumerate(pieces), lambda _: None)) as results:
+            for number, done in results:
+                early[number] = done
+                while wanted in early:
+                    yield from early.pop(wanted)
+                    wanted += 1
 
     def run(
         self, work: Callable[[Task, Report], Result], tasks: Iterable[Task], report: Report
@@ -118,6 +151,13 @@ class Processes:
         for process in self._workers.values():
             process.wait()
         self._workers = {}
+
+
+def _mapped(
+    function: Callable[[Task], Result], task: tuple[int, list[Task]], _: Report
+) -> tuple[int, list[Result]]:
+    number, items = task
+    return number, [function(item) for item in items]
 
 
 def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:

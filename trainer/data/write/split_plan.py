@@ -1,4 +1,4 @@
-"""Assign splits to images, and decide which of equal images stay.
+"""List images, assign splits, and decide which of equal images stay.
 
 An example's split depends on a digest of its content alone: equal content is never in two splits,
 and new data never moves old examples. Within a split, examples are in the order of their digests,
@@ -9,18 +9,45 @@ shards determine its shard.
 import hashlib
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from trainer.data import storage
 from trainer.data.record_options import SPLITS
-from trainer.data.sources import DIGEST_BYTES, Example, Reference, Rejection
+from trainer.data.sources import DIGEST_BYTES, Example, ImageSource, Reference, Rejection
+from trainer.data.write.process_pool import Processes
 from trainer.data.write.spill import Spill, digest_halves, in_order
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of, counted_classes
+from trainer.data.write.writing_progress import ProgressLines
+
+PIECE = 64
+"""Files that a process or a thread takes at once."""
 
 BATCH = 10_000
 """Listed examples that are converted to rows at once."""
+
+
+def listed(
+    source: ImageSource, lines: ProgressLines, processes: Processes
+) -> Iterator[Example | Rejection]:
+    """Yield what `source` lists: remote files are read in threads, local ones in `processes`."""
+
+    def mapped(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        if not storage.is_remote(source.location):
+            return processes.map(function, items, size=PIECE)
+        waiting = iter(items)
+        pieces = iter(lambda: list(itertools.islice(waiting, PIECE)), [])
+        results = storage.read_ahead(
+            lambda piece: list(map(function, piece)), pieces, uri=source.location
+        )
+        return itertools.chain.from_iterable(results)
+
+    for one in source.examples(mapped):
+        lines.advance(1)
+        yield one
 
 
 def plan(

@@ -17,11 +17,10 @@ from trainer.data.schema import Dataset
 from trainer.data.sources import open_source
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam import BeamEngine
-from trainer.data.write.layout import PARALLEL_SHARDS, Layout
-from trainer.data.write.listing import listed
+from trainer.data.write.layout import Layout
 from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.data.write.split_plan import plan
+from trainer.data.write.split_plan import listed, plan
 from trainer.data.write.store import RecordsStore, keep
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, counted, duration
@@ -90,9 +89,7 @@ def _create(
     if source.is_table:
         totals, rows = source.plan(listing, processes)
     else:
-        # With stored records, there is mostly little to write.
-        early = 0 if store else min(available_cores(), PARALLEL_SHARDS)
-        examples = listed(source, listing, processes, early, POOL_MIN_SECONDS)
+        examples = listed(source, listing, processes)
         totals, rows = plan(examples, source.classes, options.split_fractions)
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
