@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import MutableMapping
 
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.server import Emulator, HttpRequest
@@ -77,6 +78,29 @@ class FaultyEmulator(Emulator):
         if fault:
             raise fault[1]
         return result
+
+
+class ById(MutableMapping):
+    """The resources of a service by ID, those of one project and region."""
+
+    def __init__(self, service):
+        self._kept = service.kept
+        self._parent = f"projects/{NUMBER}/locations/us-central1/{service.collection}/"
+
+    def __getitem__(self, key):
+        return self._kept[self._parent + key]
+
+    def __setitem__(self, key, resource):
+        self._kept[self._parent + key] = resource
+
+    def __delitem__(self, key):
+        del self._kept[self._parent + key]
+
+    def __iter__(self):
+        return iter([name.removeprefix(self._parent) for name in self._kept])
+
+    def __len__(self):
+        return len(self._kept)
 
 
 class OpenEmulator(FaultyEmulator):

@@ -47,13 +47,13 @@ def emulator(folder: _Folder = "emulated") -> None:
         engine = PipelineEngine(place, guardian, clock)
         stack.callback(engine.close)
         jobs = JobService(place / "jobs", guardian, operations, runs=place / "runs")
-        pipelines = PipelineService(engine, operations, clock, place / "pipelineJobs")
-        schedules = ScheduleService(pipelines, operations, clock, place / "schedules")
+        kept = place / "resources"
+        pipelines = PipelineService(engine, operations, clock, kept)
+        schedules = ScheduleService(pipelines, operations, clock, kept)
         registry = place / "runs" / FOLDER_NAME
         models = ModelService(registry, operations, engine.uri)
         servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
         endpoints = EndpointService(registry, models, operations, servers)
-        kept = place / "batchPredictionJobs"
         batches = BatchService(place / "jobs", guardian, models, operations, kept)
         server = stack.enter_context(
             Emulator(
@@ -64,7 +64,7 @@ def emulator(folder: _Folder = "emulated") -> None:
                 stack.enter_context(batches),
                 models,
                 endpoints,
-                MonitoringService(endpoints, operations, place / "monitoring"),
+                MonitoringService(endpoints, operations, kept),
                 MetadataService(operations, pipelines.kept),
                 operations,
                 ArtifactRegistry(),

@@ -13,9 +13,10 @@ from pipelines.emulator.resources import Resources, with_etag
 
 
 class EndpointService(Resources):
-    """A store of endpoints in `<directory>/endpoints`.
+    """A store of endpoints.
 
     Args:
+        directory: stores them, shared with other processes.
         models: holds the models that are deployed.
         servers: run the deployed models; None: requests for predictions are refused.
     """
@@ -31,7 +32,7 @@ class EndpointService(Resources):
         operations: Operations,
         servers: ModelServers | None = None,
     ) -> None:
-        super().__init__(operations, directory / "endpoints")
+        super().__init__(operations, directory)
         self._models, self._servers = models, servers
 
     def create(self, request: Any) -> Any:

@@ -9,6 +9,8 @@ from components.vertex_client import LOCAL_PROJECT
 
 PROJECT = LOCAL_PROJECT
 LOCATION = "local"
+LOCAL_PARENT = f"projects/{PROJECT}/locations/{LOCATION}"
+"""The parent of the resources of runs on this machine."""
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 """Role of each worker pool, by position in worker_pool_specs."""

@@ -20,7 +20,7 @@ _DELETED = "deleted"
 
 
 class JobFolders(Mapping[str, Any]):
-    """CustomJobs of any process by ID, read from the files in each job's folder.
+    """CustomJobs of any process by name, read from the files in each job's folder.
 
     Args:
         directory: has one folder per job.
@@ -40,21 +40,21 @@ class JobFolders(Mapping[str, Any]):
         self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
 
     def folders(self) -> dict[str, pathlib.Path]:
-        """Return the folder of each job, by ID."""
+        """Return the folder of each job, by its name."""
         paths = [
             path.parent
             for place, pattern in self._places
             for path in sorted(place.glob(f"{pattern}/{job_state.FILE_NAME}"))
         ]
         present = [path for path in paths if not (path / _DELETED).exists()]
-        return {id_of(request_of(path).name): path for path in present}
+        return {request_of(path).name: path for path in present}
 
-    def __getitem__(self, job_id: str) -> Any:
-        return self._job(self.folders()[job_id])
+    def __getitem__(self, name: str) -> Any:
+        return self._job(self.folders()[name])
 
     def values(self) -> ValuesView[Any]:
         """Return the jobs, reading each folder once."""
-        return {job_id: self._job(folder) for job_id, folder in self.folders().items()}.values()
+        return {name: self._job(folder) for name, folder in self.folders().items()}.values()
 
     def _job(self, folder: pathlib.Path) -> Any:
         job, state = request_of(folder), self._read(folder)
@@ -66,9 +66,9 @@ class JobFolders(Mapping[str, Any]):
             job.error.code, job.error.message = state.error_code, state.error
         return job
 
-    def __delitem__(self, job_id: str) -> None:
+    def __delitem__(self, name: str) -> None:
         """Cancel and hide a CustomJob; keep its logs."""
-        folder = self.folders()[job_id]
+        folder = self.folders()[name]
         (folder / CANCEL_FILE_NAME).touch()
         (folder / _DELETED).touch()
 
@@ -118,16 +118,16 @@ class JobService(BackgroundJobs[CustomJob]):
     def cancel_custom_job(self, request: Any) -> None:
         """Ask a CustomJob of any process to end."""
         self.find(request.name)
-        (self.kept.folders()[id_of(request.name)] / CANCEL_FILE_NAME).touch()
+        (self.kept.folders()[request.name] / CANCEL_FILE_NAME).touch()
 
     def log_entries(self) -> list[dict[str, Any]]:
         """Return the log lines of all replicas, as entries of Cloud Logging."""
         entries = []
-        for job_id, folder in self.kept.folders().items():
+        for name, folder in self.kept.folders().items():
             for path in sorted(folder.glob("*-*.log")):
                 role, _, index = path.stem.rpartition("-")
                 replica = f"workerpool{environment.ROLES.index(role)}-{index}"
-                labels = {"job_id": job_id, "task_name": replica}
+                labels = {"job_id": id_of(name), "task_name": replica}
                 entries += [
                     {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}
                     for line in path.read_text(errors="replace").splitlines()

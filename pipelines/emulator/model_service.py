@@ -11,7 +11,6 @@ from typing import Any
 
 from pipelines.emulator import field_rules, messages, model_rules
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_rules import DEFAULT
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.resources import Resources, with_etag
@@ -21,14 +20,15 @@ Content = dict[str, Any]
 
 
 class ModelService(Resources):
-    """A store of models in `<directory>/models`.
+    """A store of models.
 
     Args:
+        directory: stores them, shared with other processes.
         uri: converts a stored artifact_uri to the one in responses.
 
     Attributes:
-        kept: for each model, its `versions` and their `evaluations` by version number, and the
-            `last` number assigned.
+        kept: by name, each model's `versions` and their `evaluations` by version number, and
+            the `last` number assigned.
     """
 
     kind = "Model"
@@ -40,7 +40,7 @@ class ModelService(Resources):
         operations: Operations,
         uri: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(operations, directory / "models")
+        super().__init__(operations, directory)
         self._uri = uri
 
     def upload_model(self, request: Any) -> Any:
@@ -54,7 +54,7 @@ class ModelService(Resources):
                 if request.model_id:
                     field_rules.check_id("model_id", request.model_id)
                 name = f"{request.parent}/models/{request.model_id or self.next_id()}"
-                if id_of(name) in self.kept:
+                if name in self.kept:
                     raise ApiError("ALREADY_EXISTS", f"{name} exists already")
                 entry = {"last": 0, "versions": {}, "evaluations": {}}
             entry["last"] += 1
@@ -66,7 +66,7 @@ class ModelService(Resources):
             model.create_time = model.version_create_time = model.version_update_time = now
             entry["versions"][number] = _to_json(model)
             model_rules.give(entry["versions"], number, aliases)
-            self.kept[id_of(name)] = entry
+            self.kept[name] = entry
         response = messages.UploadModelResponse(model=name, model_version_id=number)
         return self.operations.start(name, response)
 
@@ -77,7 +77,7 @@ class ModelService(Resources):
 
     def all(self) -> list[Any]:
         """Return the default version of each model."""
-        return [self.find(_name(entry)) for entry in self.kept.values()]
+        return [self.find(name) for name in self.kept]
 
     def keep(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
@@ -85,7 +85,7 @@ class ModelService(Resources):
         model.version_update_time = self.clock.now()
         model.artifact_uri = entry["versions"][number].get("artifactUri", "")
         entry["versions"][number] = _to_json(model)
-        self.kept[id_of(model.name)] = entry
+        self.kept[model.name] = entry
 
     def artifacts(self, name: str) -> str:
         """Return the folder of a version's SavedModel as uploaded, not as in responses."""
@@ -165,7 +165,7 @@ class ModelService(Resources):
         with self.kept.lock():
             entry, number = self._version(name)
             yield entry, number
-            self.kept[id_of(name.partition("@")[0])] = entry
+            self.kept[name.partition("@")[0]] = entry
 
     def _message(self, content: Content) -> Any:
         model = messages.Model.from_json(json.dumps(content))
@@ -174,8 +174,8 @@ class ModelService(Resources):
 
     def _entry(self, name: str) -> Content:
         base = name.partition("@")[0]
-        entry = self.kept.get(id_of(base))
-        if entry is None or _name(entry) != base:
+        entry = self.kept.get(base)
+        if entry is None:
             raise ApiError("NOT_FOUND", f"The Model {base} does not exist.")
         return entry
 
@@ -187,11 +187,6 @@ class ModelService(Resources):
             if (which or DEFAULT) in (number, *version.get("versionAliases", [])):
                 return entry, number
         raise ApiError("NOT_FOUND", f"The Model {base}@{which or DEFAULT} does not exist.")
-
-
-def _name(entry: Content) -> str:
-    """Return the name of a model, which all of its versions hold."""
-    return next((version["name"] for version in entry["versions"].values()), "")
 
 
 def _to_json(message: Any) -> Content:

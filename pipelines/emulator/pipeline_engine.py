@@ -20,8 +20,8 @@ _LAUNCHER_TASK = "custom-training-job"
 class PipelineEngine:
     """The engine that executes the emulator's PipelineJobs.
 
-    A job's artifacts are in <folder>/runs/<job>/artifacts. A link to it is the job's folder in
-    its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
+    A job's artifacts are in <folder>/runs/<job>.<location>.<project>/artifacts. A link to it is
+    the job's folder in its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
 
     Args:
         folder: holds runs and buckets, including those of earlier processes.
@@ -41,7 +41,7 @@ class PipelineEngine:
 
         document = json_format.MessageToDict(job._pb)
         _, project, _, location, _, job_id = job.name.split("/")
-        directory = self._folder / "runs" / job_id
+        directory = self._directory(job.name)
         artifacts = directory / "artifacts"
         # A deleted job of the same name may have left files.
         shutil.rmtree(directory, ignore_errors=True)
@@ -60,10 +60,11 @@ class PipelineEngine:
             "parameters": {name: self._local(value) for name, value in parameters.items()},
             "project": project,
             "location": location,
+            "id": job_id,
             "place": place,
         }
         (directory / "request.json").write_text(json.dumps(request))
-        self._processes[job_id] = Process(
+        self._processes[job.name] = Process(
             [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
             environment=environment.of_component(),
             log=directory / "output.log",
@@ -72,8 +73,8 @@ class PipelineEngine:
 
     def cancel(self, job: Any) -> None:
         """Terminate a job that is CANCELLING."""
-        if id_of(job.name) in self._processes:
-            self._processes[id_of(job.name)].terminate()
+        if job.name in self._processes:
+            self._processes[job.name].terminate()
 
     def close(self) -> None:
         """Stop the jobs that are still running."""
@@ -85,8 +86,8 @@ class PipelineEngine:
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
-        directory = self._folder / "runs" / id_of(job.name)
-        process = self._processes.get(id_of(job.name))
+        directory = self._directory(job.name)
+        process = self._processes.get(job.name)
         over = process is None or process.finished.is_set()
         try:
             summary = json.loads((directory / "summary.json").read_text() or "{}")
@@ -109,6 +110,11 @@ class PipelineEngine:
             if path.startswith(folder):
                 return path.replace(folder, place, 1)
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
+
+    def _directory(self, name: str) -> pathlib.Path:
+        """Return the folder of a job, which pipelines.local takes for that of a run."""
+        _, project, _, location, _, job_id = name.split("/")
+        return self._folder / "runs" / f"{job_id}.{location}.{project}"
 
     def _local(self, value: Any) -> Any:
         """Return a parameter, with a URI in one of `folder`'s buckets replaced by a local path."""

@@ -43,7 +43,9 @@ class PipelineService(Resources):
         """Return a page of the list, sorted as requested; default: latest first."""
         pipeline_rules.check_order(request.order_by)
         latest_first = not request.order_by or "desc" in request.order_by
-        found = sorted(self.all(), key=lambda job: job.create_time, reverse=latest_first)
+        found = sorted(
+            self.of(request.parent), key=lambda job: job.create_time, reverse=latest_first
+        )
         page = self.listed(found, request, "ListPipelineJobsResponse", "pipeline_jobs")
         page.pipeline_jobs = [_masked(job, request.read_mask) for job in page.pipeline_jobs]
         return page

@@ -6,46 +6,56 @@ import pathlib
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.environment import LOCAL_PARENT
 
 
 class MemoryStore(dict[str, Any]):
-    """Resources of one process by ID."""
+    """Resources of one process by name."""
 
     lock = contextlib.nullcontext
 
 
 class FolderStore(MutableMapping[str, Any]):
-    """Resources by ID in a folder, shared by processes.
+    """Resources by name in a folder, shared by processes.
 
-    To change a resource, read it, change it and set it again, all while holding `lock`.
+    A resource's name plus `.json` is the path of its file, without the parent that all resources
+    of runs on this machine have. To change a resource, read it, change it and set it again, all
+    while holding `lock`.
 
     Args:
-        folder: takes one file per resource; created by the first change.
+        folder: created by the first change.
+        collection: the part of the names before the ID, such as models.
         parse: converts a file's text to a resource.
         dump: converts a resource to text.
     """
 
     def __init__(
-        self, folder: pathlib.Path, parse: Callable[[str], Any], dump: Callable[[Any], str]
+        self,
+        folder: pathlib.Path,
+        collection: str,
+        parse: Callable[[str], Any],
+        dump: Callable[[Any], str],
     ) -> None:
-        self._folder, self._parse, self._dump = folder, parse, dump
+        self._folder, self._collection = folder, collection
+        self._parse, self._dump = parse, dump
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from changing resources."""
+        place = self._folder / self._collection
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with (self._folder / ".lock").open("w") as lock:
+            place.mkdir(parents=True, exist_ok=True)
+            with (place / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
             raise ApiError(
-                "FAILED_PRECONDITION", f"{self._folder} can't be written: {error.strerror}"
+                "FAILED_PRECONDITION", f"{place} can't be written: {error.strerror}"
             ) from None
 
     def __getitem__(self, key: str) -> Any:
-        path = self._folder / f"{key}.json"
+        path = self._path(key)
         try:
             return self._parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -58,18 +68,27 @@ class FolderStore(MutableMapping[str, Any]):
             ) from None
 
     def __setitem__(self, key: str, resource: Any) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        half = self._folder / f".{key}"
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_name(f".{path.name}")
         half.write_text(self._dump(resource), encoding="utf-8")
-        half.replace(self._folder / f"{key}.json")
+        half.replace(path)
 
     def __delitem__(self, key: str) -> None:
-        (self._folder / f"{key}.json").unlink()
+        self._path(key).unlink()
 
     def __iter__(self) -> Iterator[str]:
-        names = (one.stem for one in self._folder.glob("[!.]*.json"))
+        own, file = f"{LOCAL_PARENT}/{self._collection}", f"{self._collection}/[!.]*.json"
+        names = [f"{own}/{path.stem}" for path in self._folder.glob(file)]
+        for path in self._folder.glob(f"projects/*/locations/*/{file}"):
+            names.append(path.relative_to(self._folder).with_suffix("").as_posix())
         # Sort numbers by value.
         return iter(sorted(names, key=lambda name: (len(name), name)))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+    def _path(self, name: str) -> pathlib.Path:
+        if ".." in name.split("/"):
+            raise invalid(f"{name} is not the name of a resource")
+        return self._folder / f"{name.removeprefix(f'{LOCAL_PARENT}/')}.json"

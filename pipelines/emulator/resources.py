@@ -32,7 +32,7 @@ class Resources:
     Attributes:
         kind: name of the message type.
         updatable: fields that an update may name; empty: all.
-        kept: the resources by ID.
+        kept: the resources by name.
     """
 
     kind = ""
@@ -54,7 +54,10 @@ class Resources:
         clock: Clock | None = None,
     ) -> None:
         self.operations, self.clock = operations, clock or Clock()
-        self.kept: Any = FolderStore(folder, self.parse, self.dump) if folder else MemoryStore()
+        self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
+        self.kept: Any = MemoryStore()
+        if folder:
+            self.kept = FolderStore(folder, self.collection, self.parse, self.dump)
         self._field = snake(self.kind)
 
     def create(self, request: Any) -> Any:
@@ -64,11 +67,9 @@ class Resources:
             if given:
                 field_rules.check_id(f"{self._field}_id", given)
             self.check(resource, request.parent)
-            resource_id = given or self.next_id()
-            if resource_id in self.kept:
-                raise ApiError("ALREADY_EXISTS", f"{self.kind} {resource_id} already exists")
-            collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
-            resource.name = f"{request.parent}/{collection}/{resource_id}"
+            resource.name = f"{request.parent}/{self.collection}/{given or self.next_id()}"
+            if resource.name in self.kept:
+                raise ApiError("ALREADY_EXISTS", f"{resource.name} already exists")
             resource.create_time = self.clock.now()
             self.begin(resource)
             self.keep(resource)
@@ -79,8 +80,8 @@ class Resources:
 
     def page(self, request: Any) -> Any:
         """Return a page of the list."""
-        mine = [one for one in self.all() if one.name.startswith(f"{request.parent}/")]
-        return self.listed(mine, request, f"List{self.kind}sResponse", f"{self._field}s")
+        found = self.of(request.parent)
+        return self.listed(found, request, f"List{self.kind}sResponse", f"{self._field}s")
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
@@ -97,25 +98,26 @@ class Resources:
     def delete(self, request: Any) -> Any:
         with self.kept.lock():
             self.check_deletable(self.find(request.name))
-            del self.kept[id_of(request.name)]
+            del self.kept[request.name]
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
         """Return a resource; raise ApiError if it does not exist."""
         try:
-            resource = self.kept[id_of(name)]
+            return self.shown(self.kept[name])
         except KeyError:
             raise not_found(name) from None
-        if resource.name != name:
-            raise not_found(name)
-        return self.shown(resource)
 
     def all(self) -> list[Any]:
         """Return all resources."""
         return [self.shown(one) for one in self.kept.values()]
 
+    def of(self, parent: str) -> list[Any]:
+        """Return the resources of a project and region, projects/P/locations/L."""
+        return [one for one in self.all() if one.name.startswith(f"{parent}/")]
+
     def keep(self, resource: Any) -> None:
-        self.kept[id_of(resource.name)] = resource
+        self.kept[resource.name] = resource
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[Any]:
@@ -138,7 +140,7 @@ class Resources:
 
     def next_id(self) -> str:
         """Return an unused number as an ID."""
-        return str(max(map(int, filter(str.isdigit, self.kept)), default=0) + 1)
+        return str(max(map(int, filter(str.isdigit, map(id_of, self.kept))), default=0) + 1)
 
     def parse(self, text: str) -> Any:
         return getattr(messages, self.kind).from_json(text)

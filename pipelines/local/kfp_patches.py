@@ -116,7 +116,7 @@ def _task_handler(tasks: ProcessTasks) -> type:
 
 def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]:
     """Return kfp's `resolve` with support for the placeholders that it lacks."""
-    constants = {**CONSTANTS, "{{$.pipeline_job_name}}": run_name}
+    constants = {"{{$.pipeline_job_name}}": run_name, **CONSTANTS}
 
     def resolve_placeholder(
         element: str, executor_input_dict: dict[str, Any], **others: Any

@@ -2,8 +2,8 @@
 
     python -m pipelines.local.pipeline_job FOLDER
 
-The folder's name is the job's ID. The folder holds request.json, with the recipe, parameters,
-project and location, and <recipe>.yaml, the pipeline.
+The folder holds request.json, with the job's project, location and ID, the recipe and its
+parameters, and <recipe>.yaml, the pipeline.
 """
 
 import json
@@ -27,6 +27,7 @@ def main(folder: str) -> int:
         {
             "{{$.pipeline_google_cloud_project_id}}": request["project"],
             "{{$.pipeline_google_cloud_location}}": request["location"],
+            "{{$.pipeline_job_name}}": request["id"],
         }
     )
     with exit_on_input_error(), locked(directory) as lock:

@@ -14,7 +14,7 @@ from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from tests.emulator import FaultyEmulator
+from tests.emulator import ById, FaultyEmulator
 from trainer.models import build_model
 from trainer.training.export import export
 
@@ -32,7 +32,7 @@ def vertex(tmp_path, monkeypatch):
         servers = stack.enter_context(ModelServers(tmp_path / "logs", guardian))
         endpoints = EndpointService(tmp_path, models, operations, servers)
         server = FaultyEmulator(models, endpoints, operations)
-        server.endpoints = endpoints.kept
+        server.endpoints = ById(endpoints)
         for name, value in stack.enter_context(server).environment.items():
             monkeypatch.setenv(name, value)
         yield server

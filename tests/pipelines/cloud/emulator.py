@@ -16,7 +16,7 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.schedule_service import ScheduleService
-from tests.emulator import NUMBER, FaultyEmulator
+from tests.emulator import NUMBER, ById, FaultyEmulator
 
 REGION = "us-central1"
 LOCATION = f"projects/{NUMBER}/locations/{REGION}"
@@ -83,15 +83,15 @@ class VertexEmulator(FaultyEmulator):
         metadata = MetadataService(operations, pipelines.kept)
         endpoints = EndpointService(folder, models, operations)
         monitoring = MonitoringService(endpoints, operations)
-        self.monitoring_jobs = monitoring.kept
+        self.monitoring_jobs = ById(monitoring)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:
             service.page_size = 2
-        self.pipeline_jobs, self.schedules = pipelines.kept, schedules.kept
-        self.custom_jobs, self.endpoints = custom_jobs.kept, endpoints.kept
-        self.models = models.kept
+        self.pipeline_jobs, self.schedules = ById(pipelines), ById(schedules)
+        self.custom_jobs, self.endpoints = ById(custom_jobs), ById(endpoints)
+        self.models = ById(models)
         log = LogEntries(lambda: self.log_entries)
-        self.executions, self.experiments = metadata.executions, metadata.experiments
+        self.executions, self._experiments = metadata.executions, metadata.experiments
         super().__init__(*services, log, monitoring, metadata, operations)
 
     def call(self, name, function, request):
@@ -101,6 +101,11 @@ class VertexEmulator(FaultyEmulator):
             if number < self.empty_log_pages:
                 return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
         return super().call(name, function, request)
+
+    @property
+    def experiments(self):
+        """IDs of the runs of each experiment, by the experiment's ID."""
+        return {_id(name): [*map(_id, runs)] for name, runs in self._experiments.items()}
 
     def put_version(self, model_id, version):
         """Adds a version to a model as it is, whenever it was made."""
@@ -146,9 +151,9 @@ class VertexEmulator(FaultyEmulator):
         details[-1].outputs["records"] = _output(f"{root}/create-tfrecords_1/records")
         details.append(_task(2, "custom-training-job", state=outcome.state, **times))
         for number, detail in enumerate(details):
-            execution = f"{run_id}-{number}"
+            execution = f"{LOCATION}/metadataStores/default/executions/{run_id}-{number}"
             self.executions.add(execution)
-            detail.execution.name = f"{LOCATION}/metadataStores/default/executions/{execution}"
+            detail.execution.name = execution
         resource = {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{custom_job.name}"}
         text = json.dumps({"resources": [resource] if outcome.launched else []})
         metadata = details[-1].execution._pb.metadata
@@ -189,8 +194,8 @@ class VertexEmulator(FaultyEmulator):
         return str(self._number)
 
 
-def _id(job):
-    return job.name.rpartition("/")[2]
+def _id(named):
+    return getattr(named, "name", named).rpartition("/")[2]
 
 
 def _task(task_id, name, *, state, **times):

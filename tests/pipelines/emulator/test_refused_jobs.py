@@ -164,7 +164,7 @@ def test_a_run_is_in_an_experiment_once(services):
     children = {"context": experiment, "child_contexts": [f"{STORE}/contexts/one"] * 2}
     for _ in range(2):
         services.metadata.add_context_children(children)
-    assert services.experiments == {"digits": ["one"]}
+    assert services.experiments == {experiment: [f"{STORE}/contexts/one"]}
 
 
 def test_a_contexts_id_has_its_form_and_is_given_once(services):
