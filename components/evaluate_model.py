@@ -64,9 +64,7 @@ def evaluate_model(
     predictions.uri += ".csv"
     results = load(training.uri)
     dataset = schema.load(records.uri)
-    judged = evaluate(
-        model.uri, records.uri, split="test", slice_columns=slice_columns, progress=print
-    )
+    judged = evaluate(model.uri, records.uri, slice_columns=slice_columns)
     current = find_champion(model_name, project, location)
     scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)

@@ -80,7 +80,7 @@ def register_model(
         from trainer.evaluation import champion_scores, gate
         from trainer.evaluation.scoring import evaluate
 
-        judged = evaluate(model.uri, records.uri, split="test", progress=print)
+        judged = evaluate(model.uri, records.uri)
         scored = (
             champion_scores.score(current.name, current.artifact_uri, judged) if current else None
         )

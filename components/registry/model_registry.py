@@ -32,19 +32,12 @@ _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Version:
-    """A version of a model in the registry.
+    """A version of a model in the registry."""
 
-    Attributes:
-        model: model ID.
-        version: version number, as text.
-        resource: projects/P/locations/L/models/M@version.
-        artifact_uri: folder of the SavedModel.
-    """
-
-    model: str
-    version: str
-    resource: str
-    artifact_uri: str
+    model: str  # ID
+    version: str  # number
+    resource: str  # projects/P/locations/L/models/M@version
+    artifact_uri: str  # folder of the SavedModel
     aliases: tuple[str, ...]
     labels: dict[str, str]
 

@@ -25,24 +25,15 @@ _UPLOAD_SECONDS = 1800.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A model to register.
+    """A model to register."""
 
-    Attributes:
-        artifact_uri: folder of the SavedModel; identifies the version when a step is retried.
-        serving_image: container image that serves the model; empty: `PREBUILT`.
-        labels: labels of the version; run and commit name the run and the code that made it.
-        metrics: evaluation, in the schema of classification metrics.
-        pipeline_job: resource of the run, projects/P/locations/L/pipelineJobs/RUN.
-        encryption_key: Cloud KMS key of the model; empty: a Google-managed key.
-    """
-
-    artifact_uri: str
-    serving_image: str
+    artifact_uri: str  # folder of the SavedModel; identifies the version when a step is retried
+    serving_image: str  # empty: `PREBUILT`
     description: str
-    labels: dict[str, str]
-    metrics: Mapping[str, Any]
-    pipeline_job: str = ""
-    encryption_key: str = ""
+    labels: dict[str, str]  # run and commit name the run and the code that made it
+    metrics: Mapping[str, Any]  # in the schema of classification metrics
+    pipeline_job: str = ""  # projects/P/locations/L/pipelineJobs/RUN
+    encryption_key: str = ""  # Cloud KMS key; empty: a Google-managed key
 
 
 def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: str) -> str:

@@ -73,9 +73,9 @@ def average_precision(positive, score):
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_metric_equals_its_definition(models, tmp_path, classes, absent, seed):
-    n = 61
+    n = 301  # more than a batch
     labels, pixels = sample(seed, n, classes, absent)
-    evaluation = run(models, tmp_path, labels, pixels, batch_size=16)
+    evaluation = run(models, tmp_path, labels, pixels)
     given = probabilities_of(pixels)
     guesses = [int(np.flatnonzero(row == row.max())[0]) for row in given]
     hits = [guess == label for guess, label in zip(guesses, labels, strict=True)]
@@ -216,10 +216,10 @@ def test_a_class_without_examples_has_no_figures_and_no_nan(models, tmp_path):
 
 
 def test_mistakes_are_the_most_confident_ones_with_their_keys_and_pictures(models, tmp_path):
-    labels, pixels = sample(7, 200, 4)
-    evaluation = run(models, tmp_path, labels, pixels, batch_size=64)
+    labels, pixels = sample(7, 600, 4)
+    evaluation = run(models, tmp_path, labels, pixels)
     given = probabilities_of(pixels)
-    wrong = [i for i in range(200) if int(pixels[i].argmax()) != labels[i]]
+    wrong = [i for i in range(600) if int(pixels[i].argmax()) != labels[i]]
     wrong.sort(key=lambda i: (-given[i].max(), i))
     assert len(wrong) > len(evaluation.mistakes) == 24
     for index, mistake in zip(wrong, evaluation.mistakes, strict=False):

@@ -16,39 +16,31 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from trainer.data import storage
-from trainer.evaluation.comparison import Scores, scores
+from trainer.evaluation.comparison import Scores, log_losses
 
 if TYPE_CHECKING:  # reading needs no TensorFlow
     from trainer.evaluation.scoring import Evaluation
 
-_HEADER = ["key", "label", "prediction", "log_loss"]
-
 
 class Predictions(NamedTuple):
-    """The content of a predictions.csv.
+    """The content of a predictions.csv."""
 
-    Attributes:
-        examples: key and label of each example; equal lists mean the same test records.
-        scores: the model's scores on them.
-    """
-
-    examples: list[tuple[str, str]]
+    examples: list[tuple[str, str]]  # key and label; equal lists mean the same test records
     scores: Scores
 
 
 def write(uri: str, evaluation: Evaluation) -> None:
     """Write an evaluation's predictions to `uri`."""
     labels, probabilities = evaluation.answers
-    losses = scores(labels, probabilities).losses
-    assert losses is not None
-    classes = evaluation.classes
+    classes = np.array(evaluation.classes)
+    keys = [key.decode(errors="replace") for key in evaluation.keys]
+    losses = log_losses(labels, probabilities).tolist()
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(_HEADER)
-    predicted = probabilities.argmax(axis=1)
-    for key, label, answer, loss in zip(evaluation.keys, labels, predicted, losses, strict=True):
-        name = key.decode(errors="replace")
-        rows.writerow([name, classes[label], classes[answer], repr(float(loss))])
+    rows.writerow(["key", "label", "prediction", "log_loss"])
+    rows.writerows(
+        zip(keys, classes[labels], classes[probabilities.argmax(axis=1)], losses, strict=True)
+    )
     storage.write_whole(uri, text.getvalue().encode())
 
 

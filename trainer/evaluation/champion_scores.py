@@ -21,27 +21,23 @@ _BATCH_SIZE = 256
 
 
 def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
-    """Score the champion `name` (model@version) on the examples of a candidate's evaluation.
-
-    Args:
-        uri: URI of the champion's SavedModel.
-        evaluation: the candidate's, from `evaluate`.
+    """Score the champion `name` (model@version), whose SavedModel is at `uri`.
 
     Returns:
-        The champion's scores, or the problem that prevents scoring. The scores have no losses
-        if its classes or their order differ from the records'.
+        The champion's scores on the examples of a candidate's evaluation, or the problem that
+        prevents scoring. The scores have no losses if its classes or their order differ.
     """
     try:
         dataset = schema.load(evaluation.dataset)
-        scores = _scores(uri, dataset, evaluation.split, evaluation.answers.labels)
+        scores = _scores(uri, dataset, evaluation.answers.labels)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.
         return ChampionScores(name=name, problem=str(error).partition(" (")[0])
-    print(f"Scored the champion {name} on {len(scores.correct):,} {evaluation.split} examples")
+    print(f"Scored the champion {name} on {len(scores.correct):,} test examples")
     return ChampionScores(name=name, scores=scores)
 
 
-def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Scores:
+def _scores(uri: str, dataset: Dataset, labels: np.ndarray) -> Scores:
     """Score the SavedModel at `uri`; `labels` int64 [n] are the true classes in stored order."""
     model = ServedModel(uri)
     taken, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
@@ -54,7 +50,7 @@ def _scores(uri: str, dataset: Dataset, split: str, labels: np.ndarray) -> Score
     predicted: list[bytes] = []
     answers: list[np.ndarray] = []
     try:
-        for batch in stored_batches(dataset, split, _BATCH_SIZE):
+        for batch in stored_batches(dataset, "test", _BATCH_SIZE):
             probabilities, label = model.outputs(batch)
             answers.append(probabilities)
             predicted += label.tolist()

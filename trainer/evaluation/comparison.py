@@ -30,41 +30,27 @@ _CELLS = 4_000_000  # numbers held in memory by one round of resampling
 
 
 class Scores(NamedTuple):
-    """A model's scores on each example of a split, in stored order.
+    """A model's scores on each example of a split, in stored order."""
 
-    Attributes:
-        correct: bool [n].
-        losses: float64 [n], negative log-likelihood in nats; None where it is undefined.
-    """
-
-    correct: np.ndarray
-    losses: np.ndarray | None
+    correct: np.ndarray  # bool [n]
+    losses: np.ndarray | None  # float64 [n], in nats; None where they are undefined
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A candidate compared with a champion.
+    """A candidate compared with a champion."""
 
-    Attributes:
-        metric: accuracy or log_loss.
-        examples: number of examples.
-        candidate, champion: each model's value of the metric.
-        difference: improvement by the candidate; above 0 if it is better, for either metric.
-        low, high: bounds of the true difference, each of which holds with `confidence`.
-        p_value: probability of at least this improvement between models that differ by chance
-            alone.
-        candidate_only, champion_only: number of examples that only this model has right.
-        confidence: confidence of each bound.
-    """
-
-    metric: str
+    metric: str  # accuracy or log_loss
     examples: int
-    candidate: float
+    candidate: float  # the candidate's value of the metric
     champion: float
-    difference: float
+    difference: float  # improvement by the candidate; above 0 if it is better, for either metric
+    # Bounds of the true difference, each of which holds with `confidence`.
     low: float
     high: float
+    # Probability of at least this improvement between models that differ by chance alone.
     p_value: float
+    # Numbers of examples that only this model has right.
     candidate_only: int
     champion_only: int
     confidence: float
@@ -96,11 +82,7 @@ def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 def compare(candidate: Scores, champion: Scores, *, metric: str, confidence: float) -> Comparison:
     """Compare two models on the same examples, at least one; the result is deterministic.
 
-    Args:
-        candidate, champion: scores in the same order of examples; both with losses if `metric`
-            is log_loss.
-        metric: accuracy or log_loss.
-        confidence: above 0.5 and below 1.
+    Scores are in the same order of examples, and have losses if `metric` is log_loss.
     """
     candidate_only = int((candidate.correct & ~champion.correct).sum())
     champion_only = int((champion.correct & ~candidate.correct).sum())

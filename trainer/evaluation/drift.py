@@ -34,23 +34,14 @@ _RESOLUTION = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """The drift of a column's values, or of the classes.
+    """The drift of a column's values, or of the classes."""
 
-    Attributes:
-        name: column name; LABEL for the classes.
-        index: population stability index.
-        distance: Jensen-Shannon distance.
-        noise: index that chance alone exceeds in at most 1 of 100 comparisons of data sets.
-        missing: shares of missing values, before and now.
-        bins: shares before and now, by bin name.
-    """
-
-    name: str
-    index: float
-    distance: float
-    noise: float
-    missing: tuple[float, float]
-    bins: dict[str, tuple[float, float]]
+    name: str  # column name; LABEL for the classes
+    index: float  # population stability index
+    distance: float  # Jensen-Shannon distance
+    noise: float  # index that chance alone exceeds in at most 1 of 100 comparisons of data sets
+    missing: tuple[float, float]  # shares of missing values, before and now
+    bins: dict[str, tuple[float, float]]  # shares before and now, by bin name
 
     @property
     def is_drift(self) -> bool:
@@ -59,26 +50,16 @@ class Drift:
 
 
 def since(model: str, now: Dataset) -> list[Drift]:
-    """Compare a data set with the one that a model was trained on.
-
-    Args:
-        model: URI of the SavedModel.
-
-    Returns:
-        The result of `measure`; empty if the model does not record its training data.
-    """
+    """Return the drift since the data that a SavedModel (URI) was trained on; [] if unknown."""
     before = schema.training_data(model)
     return measure(before, now) if before else []
 
 
 def measure(before: Dataset, now: Dataset) -> list[Drift]:
-    """Compare the training splits of two data sets.
+    """Compare classes and columns of the training splits of two data sets, largest index first.
 
     Columns that only one of them has, and columns without a stored distribution (hashed ones
     and pixels), are left out.
-
-    Returns:
-        The drift of the classes and of each column, largest index first.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
     none: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
@@ -95,11 +76,9 @@ def of_columns(
     rows_now: int,
     others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
 ) -> list[Drift]:
-    """Compare columns with those of a data set's training split, as `measure` does.
+    """Compare columns with statistics over `rows_now` rows with a data set's, as `measure` does.
 
-    Args:
-        now: columns with statistics over `rows_now` rows.
-        others: further histograms to compare, before and now, by name.
+    `others` are further histograms to compare, before and now, by name.
     """
     compared = dict(others)
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
@@ -176,14 +155,9 @@ def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
 
 
 def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
-    """Refuse training data that have drifted too far.
+    """Raise InputError if an index exceeds both its noise and `max_drift`, unless that is 0.
 
-    Args:
-        champion: model@version whose training data are the earlier data set.
-        max_drift: largest index accepted; 0: any.
-
-    Raises:
-        InputError: an index exceeds both `max_drift` and its noise.
+    `champion` is the model@version whose training data are the earlier data set.
     """
     too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
     if moved := line(too_far):

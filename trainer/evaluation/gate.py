@@ -26,36 +26,22 @@ _LISTED = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChampionScores:
-    """The champion's result on the examples of a candidate.
+    """The champion's result on the examples of a candidate."""
 
-    Attributes:
-        name: model@version.
-        scores: on the candidate's test split; None if the champion can't be scored on it.
-        problem: why it can't be scored.
-    """
-
-    name: str
-    scores: Scores | None = None
-    problem: str = ""
+    name: str  # model@version
+    scores: Scores | None = None  # None if the champion can't be scored
+    problem: str = ""  # why it can't be scored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The gate's decision.
+    """The gate's decision."""
 
-    Attributes:
-        accepted: whether the model goes into production.
-        role: role to register the model in: champion, challenger, or "" to not register it.
-        reason: why, in one line.
-        champion: model@version of the champion; empty without one.
-        rule, margin: champion_rule and margin of the comparison.
-        comparison: None if there was none.
-    """
-
-    accepted: bool
-    role: str
-    reason: str
-    champion: str = ""
+    accepted: bool  # whether the model goes into production
+    role: str  # to register the model in: champion, challenger, or "" to not register it
+    reason: str  # one line
+    champion: str = ""  # model@version; empty without one
+    # Champion_rule and margin of the comparison, if there was one.
     rule: str = ""
     margin: float = 0.0
     comparison: Comparison | None = None
@@ -88,12 +74,11 @@ class Verdict:
 def judge(
     evaluation: Evaluation, options: GateOptions, *, registry: bool, champion: ChampionScores | None
 ) -> Verdict:
-    """Judge a candidate.
+    """Judge a candidate by its evaluation.
 
     Args:
-        evaluation: the candidate's evaluation.
         registry: whether a model that passes is registered.
-        champion: the champion's result; None without a champion or if no comparison is requested.
+        champion: the champion's result; None without a champion.
     """
     failures = _missed_floors(evaluation, options)
     if failures:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
-from trainer.evaluation.ranking import roc_auc
 from trainer.evaluation.slices import Values
 
 _BINS = 64
@@ -15,14 +15,11 @@ def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[st
     """Return the ROC AUC of each single column of a two-class table, by column name.
 
     A row's score is the share of the second class among rows of the same value or bin in the
-    other half of the split, so a value seen once predicts nothing.
+    other half of the split, so a value seen once predicts nothing. Empty if all labels are equal.
 
     Args:
-        columns: columns of a split, from `trainer.evaluation.slices.read_columns`.
+        columns: columns of a split, from `slices.read_columns`.
         labels: int64 [n], in stored order.
-
-    Returns:
-        Empty if all labels are equal.
     """
     positive = labels == 1
     if not 0 < positive.sum() < len(labels):
@@ -40,7 +37,7 @@ def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[st
             rate = positive[known].mean() if known.any() else 0.5
             # Smooth by one row of the mean, for values that the other half lacks.
             score[judged] = ((hits + rate) / (counts + 1))[groups[judged]]
-        areas[name] = roc_auc(positive, score)
+        areas[name] = float(roc_auc_score(positive, score))
     return areas
 
 

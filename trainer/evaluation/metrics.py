@@ -6,13 +6,12 @@ recall of a class without an example, is None, never NaN.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
-
-from trainer.evaluation.ranking import Ranking
 
 CALIBRATION_BINS = 15
 CURVE_POINTS = 200
@@ -28,20 +27,23 @@ class RocCurve(NamedTuple):
     thresholds: list[float]
 
 
+class Ranking(NamedTuple):
+    """One class against the rest: two curves as arrays (x, y), and the areas under them."""
+
+    roc: tuple[np.ndarray, np.ndarray]
+    precision_recall: tuple[np.ndarray, np.ndarray]
+    roc_auc: float
+    pr_auc: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A curve of one class against the rest.
+    """A curve of one class against the rest, thinned after its area was computed."""
 
-    Attributes:
-        name: name of the positive class; "" for the mean over all classes.
-        area: area under the whole curve, before thinning.
-        x, y: false and true positive rate (ROC), or recall and precision (PR).
-    """
-
-    name: str
+    name: str  # of the positive class; "" for the mean over all classes
     area: float
-    x: list[float]
-    y: list[float]
+    x: list[float]  # false positive rate (ROC), or recall (PR)
+    y: list[float]  # true positive rate (ROC), or precision (PR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,15 +105,11 @@ def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, list[Bin]]:
-    """Return the expected calibration error and its 15 bins of equal width.
+    """Return the expected calibration error of predictions, bool [n] and float [n], and its bins.
 
     The error is the mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
     weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural Networks",
     arXiv:1706.04599, equation 3).
-
-    Args:
-        correct: bool [n].
-        confidence: float [n], the probability of the predicted class.
     """
     confidence = confidence.astype(np.float64)
     index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
@@ -125,15 +123,28 @@ def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, lis
     return float(np.abs(confidences - hits).sum() / len(index)), bins
 
 
+def rank(positive: np.ndarray, score: np.ndarray) -> Ranking | None:
+    """Rank examples, bool [n], by score, [n]; return None unless both kinds are present."""
+    if not 0 < positive.sum() < len(positive):
+        return None
+    fpr, tpr, _ = sklearn_metrics.roc_curve(positive, score)
+    precision, recall, _ = sklearn_metrics.precision_recall_curve(positive, score)
+    # Keep the precision at which each recall is first reached, as average precision sums it.
+    recall, first = np.unique(recall[::-1], return_index=True)
+    precision = precision[::-1][first]
+    average = float((np.diff(recall) * precision[1:]).sum())
+    return Ranking((fpr, tpr), (recall, precision), sklearn_metrics.auc(fpr, tpr), average)
+
+
 def per_class(
-    labels: np.ndarray, probabilities: np.ndarray, classes: list[str], rankings: list[Ranking]
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    classes: list[str],
+    rankings: Sequence[Ranking | None],
 ) -> list[ClassMetrics]:
-    """Return precision, recall, F1 and areas of every class against the rest.
+    """Return precision, recall, F1 and the areas of `rankings` of every class against the rest.
 
     A class that has examples but is never predicted has precision 0.
-
-    Args:
-        rankings: one of each class, from `trainer.evaluation.ranking.rank`.
     """
     predicted = probabilities.argmax(axis=1)
     precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
@@ -143,8 +154,7 @@ def per_class(
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
         rates = [float(one[index]) if support[index] else None for one in (precision, recall, f1)]
-        both = 0 < support[index] < len(labels)
-        areas = (ranking.roc_auc, ranking.average_precision) if both else (None, None)
+        areas = (ranking.roc_auc, ranking.pr_auc) if ranking else (None, None)
         rows.append(ClassMetrics(name, int(support[index]), int(counts[index]), *rates, *areas))
     return rows
 
@@ -167,38 +177,34 @@ def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
     return RocCurve(fpr[keep].tolist(), tpr[keep].tolist(), thresholds[keep].tolist())
 
 
-def curves(rows: list[ClassMetrics], rankings: list[Ranking]) -> tuple[list[Curve], list[Curve]]:
+def curves(
+    classes: Sequence[str], rankings: Sequence[Ranking | None]
+) -> tuple[list[Curve], list[Curve]]:
     """Return the ROC and PR curves to draw, each of at most 200 points.
 
     Two classes: the curve of the second one. Up to ten: every class that has examples.
     More: the mean over all classes, and the four classes with the smallest area.
     """
-    pairs = zip(rows, rankings, strict=True)
-    defined = [(row, ranking) for row, ranking in pairs if row.roc_auc is not None]
-    if len(rows) == 2:
+    defined = [(name, one) for name, one in zip(classes, rankings, strict=True) if one]
+    if len(classes) == 2:
         defined = defined[-1:]
-    roc, pr = [], []
-    grid = np.linspace(0, 1, CURVE_POINTS)
-    mean_tpr, mean_precision = np.zeros(CURVE_POINTS), np.zeros(CURVE_POINTS)
-    for row, ranking in defined:
-        fpr, tpr = ranking.roc
-        recall, precision = ranking.precision_recall
-        mean_tpr += np.interp(grid, fpr, tpr) / len(defined)
-        mean_precision += precision[np.searchsorted(recall, grid)] / len(defined)
-        roc.append(_curve(row.name, row.roc_auc, fpr, tpr))
-        pr.append(_curve(row.name, row.pr_auc, recall, precision))
-    if len(rows) <= CURVES_SHOWN or not defined:
+    roc = [_curve(name, one.roc_auc, *one.roc) for name, one in defined]
+    pr = [_curve(name, one.pr_auc, *one.precision_recall) for name, one in defined]
+    if len(classes) <= CURVES_SHOWN or not defined:
         return roc, pr
-    return _mean_and_worst(roc, grid, mean_tpr), _mean_and_worst(pr, grid, mean_precision)
+    grid = np.linspace(0, 1, CURVE_POINTS)
+    tpr = [np.interp(grid, *one.roc) for _, one in defined]
+    precision = [y[np.searchsorted(x, grid)] for _, (_, (x, y), *_) in defined]
+    return _mean_and_worst(roc, grid, tpr), _mean_and_worst(pr, grid, precision)
 
 
-def _mean_and_worst(drawn: list[Curve], x: np.ndarray, y: np.ndarray) -> list[Curve]:
+def _mean_and_worst(drawn: list[Curve], x: np.ndarray, y: list[np.ndarray]) -> list[Curve]:
     worst = sorted(drawn, key=lambda curve: curve.area)[:WORST_SHOWN]
-    return [_curve("", mean([curve.area for curve in drawn]), x, y), *worst]
+    area = float(np.mean([curve.area for curve in drawn]))
+    return [_curve("", area, x, np.mean(y, axis=0)), *worst]
 
 
-def _curve(name: str, area: float | None, x: np.ndarray, y: np.ndarray) -> Curve:
-    assert area is not None
+def _curve(name: str, area: float, x: np.ndarray, y: np.ndarray) -> Curve:
     keep = _thin(x, y)
     return Curve(name=name, area=area, x=x[keep].tolist(), y=y[keep].tolist())
 

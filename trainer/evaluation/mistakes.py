@@ -15,23 +15,16 @@ from trainer.data.write import records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A wrongly classified example.
+    """A wrongly classified example."""
 
-    Attributes:
-        key: the example's key in its source.
-        label, predicted: class names.
-        confidence: probability of the predicted class.
-        label_probability: probability of the true class.
-        picture: uint8 [height, width, channels]; None for a table.
-        row: values of a table's columns as text, by name; empty for images.
-    """
-
-    key: str
+    key: str  # in its source
     label: str
     predicted: str
-    confidence: float
-    label_probability: float
+    confidence: float  # probability of the predicted class
+    label_probability: float  # probability of the true class
+    # Uint8 [height, width, channels]; None for a table.
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+    # Values of a table's columns as text, by name; empty for images.
     row: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -44,13 +37,7 @@ class MostConfident:
         self._kept: list[tuple[float, int, int, float, bytes]] = []
 
     def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Add the next batch of the split.
-
-        Args:
-            records: serialized tf.train.Example, string [n].
-            labels: int64 [n].
-            probabilities: float32 [n, classes].
-        """
+        """Add a batch: serialized tf.train.Examples [n], int64 [n], float32 [n, classes]."""
         predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
         wrong = predicted != labels
         if len(self._kept) == self._count:

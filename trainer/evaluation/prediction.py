@@ -21,11 +21,7 @@ _SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
 
 
 class ServedModel:
-    """The signature `serving_examples` of the SavedModel at `uri`.
-
-    Raises:
-        InputError: there is no loadable SavedModel, or it has no such signature.
-    """
+    """The signature `serving_examples` of the SavedModel at `uri`."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -111,35 +107,33 @@ def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dat
 def predict(
     model: ServedModel,
     dataset: Dataset,
-    split: str,
-    batch_size: int,
     mistakes: MostConfident,
     progress: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-    """Return labels int64 [n], probabilities float32 [n, classes] and keys in stored order.
+    """Predict the test split, and add each batch to `mistakes`, so that no record is read twice.
 
-    Args:
-        mistakes: receives each batch, so that no record is read twice.
+    Returns:
+        Labels int64 [n], probabilities float32 [n, classes] and keys, in stored order.
 
     Raises:
         InputError: the records can't be read, or there are more or fewer than dataset.json says;
             see also `ServedModel.answer`.
     """
-    total = dataset.splits[split].examples
+    total = dataset.splits["test"].examples
     labels = np.empty(total, np.int64)
     probabilities = np.empty((total, len(dataset.classes)), np.float32)
     keys: list[bytes] = []
     seconds = _PROGRESS_SECONDS
     lines = ProgressLines(
-        "evaluate_model", f"{split} examples", total=total, emit=progress, interval=seconds
+        "evaluate_model", "test examples", total=total, emit=progress, interval=seconds
     )
     end = 0
     try:
-        for batch in stored_batches(dataset, split, batch_size):
+        for batch in stored_batches(dataset, "test", 4096 if dataset.is_table else 256):
             start, end = end, end + int(batch.shape[0])
             if end > total:
                 break
-            labels[start:end], batch_keys = _labels_and_keys(batch, dataset, split)
+            labels[start:end], batch_keys = _labels_and_keys(batch, dataset)
             probabilities[start:end] = model.answer(batch, dataset)
             mistakes.add(batch, labels[start:end], probabilities[start:end])
             keys += batch_keys
@@ -150,20 +144,18 @@ def predict(
         tf.errors.NotFoundError,
     ) as error:
         raise InputError(
-            f"the {split} records of {dataset.uri} can't be evaluated with the model at "
+            f"the test records of {dataset.uri} can't be evaluated with the model at "
             f"{model.uri}, after {lines.done:,} of them: {first_line(error)}"
         ) from None
     if end != total:
         raise InputError(
-            f"the {split} shards of {dataset.uri} hold {'more' if end > total else 'fewer'} "
+            f"the test shards of {dataset.uri} hold {'more' if end > total else 'fewer'} "
             f"examples than the {total:,} of {schema.FILE_NAME}; run create_tfrecords again"
         )
     return labels, probabilities, keys
 
 
-def _labels_and_keys(
-    batch: tf.Tensor, dataset: Dataset, split: str
-) -> tuple[np.ndarray, list[bytes]]:
+def _labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
     """Return labels, int64 [n], and keys of a batch of examples; b"" for a missing key."""
     label = dataset.feature("label").name
     key = next((feature.name for feature in dataset.features if feature.kind == "key"), None)
@@ -175,7 +167,7 @@ def _labels_and_keys(
     outside = labels[(labels < 0) | (labels >= len(dataset.classes))]
     if outside.size:
         raise InputError(
-            f"a {split} record of {dataset.uri} has label {outside[0]}, but there are "
+            f"a test record of {dataset.uri} has label {outside[0]}, but there are "
             f"{len(dataset.classes)} classes; run create_tfrecords again"
         )
     return labels, parsed[key].numpy().tolist() if key else [b""] * len(labels)

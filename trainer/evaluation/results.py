@@ -29,10 +29,9 @@ class Results(NamedTuple):
 
 
 def load(directory: str) -> Results:
-    """Read the results of a training job from `directory`, the URI of its base_output_directory.
+    """Read the results of a training job from its base_output_directory.
 
-    Raises:
-        InputError: metrics.json, which the chief writes last, is missing.
+    Raises InputError if metrics.json, which the chief writes last, is missing.
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
     history = io.StringIO(_read(join(directory, "history.csv")), newline="")

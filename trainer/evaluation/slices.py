@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import columns_in
 from trainer.data.tables.inputs import parse_columns
 from trainer.errors import InputError
 from trainer.evaluation.prediction import stored_batches
-from trainer.evaluation.ranking import roc_auc
 from trainer.fields import nearest
 
 FEW_VALUES = 31
@@ -33,20 +33,13 @@ _BANDS = (10, 100, 1000, 10_000)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """The metrics of a slice.
+    """The metrics of a slice."""
 
-    Attributes:
-        name: value, range or frequency that its rows have in common.
-        examples: number of rows.
-        positive_rate: share of the second class; None for more than two classes.
-        roc_auc: None for more than two classes, or if one of the two has no example.
-    """
-
-    name: str
-    examples: int
+    name: str  # value, range or frequency that its rows have in common
+    examples: int  # number of rows
     accuracy: float
-    positive_rate: float | None
-    roc_auc: float | None
+    positive_rate: float | None  # share of the second class; None for more than two classes
+    roc_auc: float | None  # None for more than two classes, or if one of the two has no example
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,11 +70,7 @@ def slices(
     Args:
         values: the split's columns, from `read_columns`.
         labels: int64 [n], in stored order.
-        probabilities: float32 [n, classes].
         names: column names; empty: all vocabulary and identity columns.
-
-    Raises:
-        InputError: a name is not that of a column.
     """
     columns = {column.name: column for column in columns_in(dataset)}
     for name in names:
@@ -130,7 +119,7 @@ def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.
                 examples=len(positive),
                 accuracy=float(correct[inside].mean()),
                 positive_rate=float(positive.mean()) if binary else None,
-                roc_auc=roc_auc(positive, probabilities[inside, 1]) if both else None,
+                roc_auc=roc_auc_score(positive, probabilities[inside, 1]) if both else None,
             )
         )
     return Slices(column=column.name, by=by, slices=found)

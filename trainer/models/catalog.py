@@ -46,19 +46,12 @@ class MobileNetV3Options(MobileNetV2Options):
 
 
 class Backbone(NamedTuple):
-    """The properties of a backbone without its top.
+    """The properties of a backbone without its top."""
 
-    Attributes:
-        layers: their number, as in Keras's summary; a minimalistic MobileNetV3 has fewer.
-        tail: number of layers at the end without weights to train, other than BatchNorm's.
-        min_size: smallest height and width of images.
-        options: dataclass of the arguments that are specific to it.
-    """
-
-    layers: int
-    tail: int = 2
-    min_size: int = 32
-    options: type = NoOptions
+    layers: int  # as in Keras's summary; a minimalistic MobileNetV3 has fewer
+    tail: int = 2  # layers at the end without weights to train, other than BatchNorm's
+    min_size: int = 32  # smallest height and width of images
+    options: type = NoOptions  # dataclass of its own arguments
 
 
 CATALOG = {

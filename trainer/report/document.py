@@ -50,9 +50,7 @@ def write_report(
     text = render(
         "report.html.j2",
         title=title,
-        subtitle=(
-            f"Evaluated on {evaluation.examples:,} {evaluation.split} examples of {dataset.name}"
-        ),
+        subtitle=f"Evaluated on {evaluation.examples:,} test examples of {dataset.name}",
         evaluation=evaluation,
         dataset=dataset,
         verdict=verdict,

@@ -16,20 +16,13 @@ from trainer.machines.worker_pools import ROLES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """This replica, and the others.
+    """This replica, and the others."""
 
-    Attributes:
-        role: "chief", "worker", "ps" or "evaluator".
-        index: index of this replica in its role, from 0.
-        addresses: "host:port" of each replica, by role, without evaluators; empty for a single
-            replica.
-        has_evaluator: true if an evaluator scores the checkpoints.
-    """
-
-    role: str = "chief"
-    index: int = 0
+    role: str = "chief"  # "chief", "worker", "ps" or "evaluator"
+    index: int = 0  # index of this replica in its role, from 0
+    # "host:port" of each replica, by role, without evaluators; empty for a single replica.
     addresses: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    has_evaluator: bool = False
+    has_evaluator: bool = False  # true if an evaluator scores the checkpoints
 
     @property
     def trainers(self) -> int:

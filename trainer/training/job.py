@@ -14,18 +14,13 @@ from trainer.errors import InputError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A replica's parsed command line.
-
-    Attributes:
-        evaluator_pool: position of the evaluator's worker pool; 0: none.
-        accelerator_count: accelerators of this replica's machine.
-    """
+    """A replica's parsed command line."""
 
     dataset: str
     base_output_directory: str
     config: TrainingConfig
-    evaluator_pool: int = 0
-    accelerator_count: int = 0
+    evaluator_pool: int = 0  # position of the evaluator's worker pool; 0: none
+    accelerator_count: int = 0  # accelerators of this replica's machine
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:

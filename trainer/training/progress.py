@@ -40,38 +40,24 @@ class Progress(tf.train.experimental.PythonState):
     """State of a run, saved completely in each checkpoint.
 
     Keras's EarlyStopping and ReduceLROnPlateau lose their counts when a run is killed.
-
-    Attributes:
-        epoch, step: the next step and its epoch; both from 0, step within the epoch.
-        phase: current phase of the run, from 0.
-        phase_start: epochs finished before this phase.
-        sums: sums over the unfinished epoch.
-        seconds, waited: time spent in the unfinished epoch, and its part spent waiting for input.
-        history: a row for each finished epoch.
-        best_epoch, best_value: best epoch of the run and its monitored metric; best_epoch is None
-            before the first.
-        stale_epochs: epochs of this phase finished since the best one.
-        plateau_epochs: epochs since the best one or the last reduction of the learning rate.
-        factor: factor of the learning rate, reduced at plateaus.
-        stopped: why the phase ended before its last epoch; empty: it did not.
-        stops: `stopped` of each finished phase.
     """
 
-    epoch: int = 0
-    step: int = 0
-    phase: int = 0
-    phase_start: int = 0
-    sums: Sums = dataclasses.field(default_factory=Sums)
-    seconds: float = 0.0
-    waited: float = 0.0
+    epoch: int = 0  # of the next step, from 0
+    step: int = 0  # the next step within the epoch, from 0
+    phase: int = 0  # from 0
+    phase_start: int = 0  # epochs finished before this phase
+    sums: Sums = dataclasses.field(default_factory=Sums)  # over the unfinished epoch
+    seconds: float = 0.0  # spent in the unfinished epoch
+    waited: float = 0.0  # part of these seconds spent waiting for input
+    # A row for each finished epoch.
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best_epoch: int | None = None
-    best_value: float = 0.0
-    stale_epochs: int = 0
-    plateau_epochs: int = 0
-    factor: float = 1.0
-    stopped: str = ""
-    stops: list[str] = dataclasses.field(default_factory=list)
+    best_epoch: int | None = None  # from 1; None before the first
+    best_value: float = 0.0  # its monitored metric
+    stale_epochs: int = 0  # epochs of this phase finished since the best one
+    plateau_epochs: int = 0  # epochs since the best one or the last reduction of the learning rate
+    factor: float = 1.0  # of the learning rate, reduced at plateaus
+    stopped: str = ""  # why the phase ended before its last epoch; empty: it did not
+    stops: list[str] = dataclasses.field(default_factory=list)  # `stopped` of each finished phase
 
     def serialize(self) -> str:
         return json.dumps(dataclasses.asdict(self))
