@@ -5,11 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.cloud_errors import (
-    is_retryable,
-    message_of,
-    status_of,
-)
+from components.cloud_errors import is_retryable, message_of, status_of
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
@@ -104,11 +100,6 @@ def _authorizing(credentials: Any, endpoint: str) -> Any:
             return call(details._replace(metadata=metadata), request)
 
     return Authorizing()
-
-
-def model_client(location: str, environment: Mapping[str, str]) -> Any:
-    """Connect to the ModelService of `location`; see `vertex_client`."""
-    return vertex_client("model", location, environment)
 
 
 def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> Any:

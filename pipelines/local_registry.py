@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     """Start a server for the registry of a folder of runs, and connect to it."""
     from components.registry.model_registry import ModelRegistry
-    from components.vertex_client import model_client
+    from components.vertex_client import vertex_client
     from pipelines.emulator import environment
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.operations import Operations
@@ -29,7 +29,9 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     models = ModelService(runs_directory / FOLDER_NAME, operations)
     with Emulator(models, operations) as server:
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
-        yield ModelRegistry(model_client(environment.LOCATION, server.environment), parent)
+        yield ModelRegistry(
+            vertex_client("model", environment.LOCATION, server.environment), parent
+        )
 
 
 def model_of(recipe: str, model_name: str | None) -> str:

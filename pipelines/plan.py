@@ -111,9 +111,9 @@ class _Plan:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
         needed = cost.quotas(self.pools, strategy, operation.evaluation_accelerator)
-        width = max((len(str(quota.amount)) for quota in needed), default=0)
+        width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
-        yield from (("quota", f"{quota.amount:>{width}} of {quota.metric}") for quota in needed)
+        yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
         yield "", ""
         yield from priced
         for step, size in vars(operation.step_machines).items():

@@ -22,7 +22,7 @@ from typing import Any
 from components.cloud_errors import as_input_error
 from components.registry.model_upload import Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
-from components.vertex_client import model_client
+from components.vertex_client import vertex_client
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 
@@ -232,8 +232,8 @@ class ModelRegistry:
 
 
 def registry_of(project: str, location: str) -> ModelRegistry:
-    """Return the registry of a project and location; see `model_client` for its endpoint."""
-    client = model_client(location, os.environ)
+    """Return the registry of a project and location; see `vertex_client` for its endpoint."""
+    client = vertex_client("model", location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 

@@ -76,9 +76,9 @@ def _checks(
         checks["service account"] = account
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
     pools = worker_pool_specs(parameters.machines) if parameters else []
-    for one in cost.quotas(pools, strategy, accelerator):
-        quota = functools.partial(project_checks.quota, needed=one)
-        checks[f"quota {one.metric.rpartition('/')[2]}"] = quota
+    for metric, amount in cost.quotas(pools, strategy, accelerator).items():
+        quota = functools.partial(project_checks.quota, metric=metric, amount=amount)
+        checks[f"quota {metric.rpartition('/')[2]}"] = quota
     return {name: functools.partial(check, connection) for name, check in checks.items()}
 
 

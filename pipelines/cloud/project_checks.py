@@ -9,7 +9,6 @@ from urllib.parse import quote, urlsplit
 from components.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
-from pipelines.machines import cost
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
@@ -153,12 +152,12 @@ def _giving(
     return [one for one in bindings if has(one["role"])]
 
 
-def quota(connection: Connection, needed: cost.Quota) -> Finding:
+def quota(connection: Connection, metric: str, amount: int) -> Finding:
     """Check whether the region's quota is enough for the machines."""
     settings = connection.settings
-    name, project = needed.metric.partition("/")[0], settings.project
+    name, project = metric.partition("/")[0], settings.project
     path = f"v1beta1/projects/{project}/services/{name}/consumerQuotaMetrics/"
-    answer = connection.rest("serviceusage", "GET", path + quote(needed.metric, safe=""))
+    answer = connection.rest("serviceusage", "GET", path + quote(metric, safe=""))
     buckets = [
         bucket
         for limit in answer.get("consumerQuotaLimits", [])
@@ -170,11 +169,10 @@ def quota(connection: Connection, needed: cost.Quota) -> Finding:
     # The API leaves out a limit of 0; -1 means no limit.
     limit = int(own[0].get("effectiveLimit", 0)) if own else 0
     return Finding(
-        limit < 0 or limit >= needed.amount,
-        f"quota {needed.metric.rpartition('/')[2]}: {needed.amount} needed, "
+        limit < 0 or limit >= amount,
+        f"quota {metric.rpartition('/')[2]}: {amount} needed, "
         f"{'no limit' if limit < 0 else limit} in {settings.region}",
-        f"ask for {needed.amount}: {console_link(settings, 'iam-admin/quotas')}, or use other "
-        "machines",
+        f"ask for {amount}: {console_link(settings, 'iam-admin/quotas')}, or use other machines",
     )
 
 

@@ -65,14 +65,6 @@ class PriceTable:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Quota:
-    """A quota metric and the amount of it that a job needs."""
-
-    metric: str
-    amount: int
-
-
 @functools.cache
 def table(path: Path = PATH) -> PriceTable:
     """Read the price table."""
@@ -131,7 +123,7 @@ def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
 
 
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
-    """Return the hourly price of worker pools; raises InputError as `hourly_price` does."""
+    """Return the hourly price of worker pools; raise InputError as `hourly_price` does."""
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 
 
@@ -183,8 +175,8 @@ def money(amount: Decimal) -> str:
 
 def quotas(
     pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
-) -> list[Quota]:
-    """Return the Vertex AI quotas that a run counts against, sorted by metric.
+) -> dict[str, int]:
+    """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
     A step of the pipeline runs as a CustomJob of its own, after the training job. The vCPUs of its
     machine are not counted, as Vertex AI picks the machine.
@@ -211,16 +203,13 @@ def quotas(
     if step_accelerator:
         metric = f"{training}{accelerators()[step_accelerator].quota}"
         amounts[metric] = max(amounts[metric], 1)
-    return [Quota(metric, amount) for metric, amount in sorted(amounts.items())]
+    return dict(sorted(amounts.items()))
 
 
-def parse_rates(
-    texts: Sequence[str], pools: Sequence[Mapping[str, Any]] | None = None
-) -> dict[str, float]:
-    """Parse `NAME=PRICE` texts; raises InputError for malformed texts and unknown names.
+def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -> dict[str, float]:
+    """Parse `NAME=PRICE` texts; raise InputError for malformed texts and unknown names.
 
-    Args:
-        pools: the pools to price, whose parts are the valid names; None: any known name.
+    The parts of `pools` are known names, too.
     """
     rates: dict[str, float] = {}
     for text in texts:
@@ -238,12 +227,11 @@ def parse_rates(
                 f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
             )
         rates[name] = rate
-    known = {*table().rates, *accelerators(), *disk_types(), *types()}
-    own = set() if pools is None else set(part_names(pools))
+    known = {*table().rates, *accelerators(), *disk_types(), *types(), *part_names(pools)}
     for name in rates:
-        if name not in {*known, *own}:
+        if name not in known:
             raise InputError(
                 f"--rate {name!r} is not a machine type, accelerator or disk type"
-                f"{'' if pools is None else ' of this job'}{nearest(name, own or known)}"
+                f"{nearest(name, known)}"
             )
     return rates

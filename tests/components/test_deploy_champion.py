@@ -8,7 +8,7 @@ from kfp import dsl
 from components.deploy_champion import deploy_champion
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import Candidate
-from components.vertex_client import model_client
+from components.vertex_client import vertex_client
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
@@ -39,7 +39,7 @@ def vertex(tmp_path, monkeypatch):
 
 
 def register(vertex, artifact_uri, compared_with=""):
-    registry = ModelRegistry(model_client("us-central1", vertex.environment), PARENT)
+    registry = ModelRegistry(vertex_client("model", "us-central1", vertex.environment), PARENT)
     candidate = Candidate(
         artifact_uri=artifact_uri, serving_image="i", description="", labels={}, metrics={}
     )

@@ -11,7 +11,7 @@ from kfp import dsl
 
 from components.evaluate_model import evaluate_model
 from components.register_model import register_model
-from components.vertex_client import model_client
+from components.vertex_client import vertex_client
 from tests.components.artifacts import artifact
 from tests.model_service import candidate, registry_at
 from tests.trainer.report_samples import write_model, write_records
@@ -282,7 +282,7 @@ def test_a_model_that_comes_second_is_judged_again(folder, service, tmp_path, as
     name, _, role, why = register(artifacts, outputs, tmp_path)
     assert (name, role) == (("flowers@2", "challenger") if asked else ("", ""))
     assert why.startswith("not better than the champion flowers@1")
-    client = model_client("us-central1", service.environment)
+    client = vertex_client("model", "us-central1", service.environment)
     parent = "projects/my-project/locations/us-central1/models/flowers"
     versions = {one.version_id: one for one in client.list_model_versions(name=parent)}
     assert sorted(versions) == (["1", "2"] if asked else ["1"])

@@ -164,24 +164,24 @@ def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
 def test_quota_is_named_as_vertex_ai_names_it():
     values = {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
     service = "aiplatform.googleapis.com/custom_model_training"
-    assert {(one.metric, one.amount) for one in cost.quotas(pools(**values))} == {
-        (f"{service}_cpus", 16),
-        (f"{service}_nvidia_t4_gpus", 8),
-        (f"{service}_pd_ssd", 400),
+    assert cost.quotas(pools(**values)) == {
+        f"{service}_cpus": 16,
+        f"{service}_nvidia_t4_gpus": 8,
+        f"{service}_pd_ssd": 400,
     }
-    assert {one.metric for one in cost.quotas(pools(**values), "SPOT")} == {
+    assert cost.quotas(pools(**values), "SPOT").keys() == {
         f"{service}_preemptible_cpus",
         f"{service}_preemptible_nvidia_t4_gpus",
         f"{service}_pd_ssd",
     }
     n4 = {"chief_machine_type": "n4-standard-8", "boot_disk_type": "hyperdisk-balanced"}
-    assert {(one.metric, one.amount) for one in cost.quotas(pools(**n4))} == {
-        (f"{service}_n4_cpus", 16),
-        (f"{service}_hyperdisk_balanced", 200),
+    assert cost.quotas(pools(**n4)) == {
+        f"{service}_n4_cpus": 16,
+        f"{service}_hyperdisk_balanced": 200,
     }
     a2 = {"chief_machine_type": "a2-ultragpu-4g", "accelerator_type": "NVIDIA_A100_80GB",
           "accelerator_count": 4, "worker_count": 0, "strategy": "auto"}  # fmt: skip
-    assert {(one.metric, one.amount) for one in cost.quotas(pools(**a2))} >= {
+    assert cost.quotas(pools(**a2)).items() >= {
         (f"{service}_a2_cpus", 48),
         (f"{service}_nvidia_a100_80gb_gpus", 4),
     }

@@ -8,7 +8,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
-from components.vertex_client import local_credentials, model_client
+from components.vertex_client import local_credentials, vertex_client
 from tests.model_service import ModelService
 
 PARENT = "projects/local/locations/local"
@@ -18,7 +18,7 @@ DIGITS = f"{PARENT}/models/digits"
 @pytest.fixture
 def served(tmp_path):
     with ModelService(tmp_path / ".registry", "") as server:
-        yield model_client("local", server.environment)
+        yield vertex_client("model", "local", server.environment)
 
 
 def upload(client, run="one", **fields):
@@ -153,7 +153,7 @@ def test_a_stranger_without_the_secret_is_refused(tmp_path, headers):
 def test_a_folder_that_can_not_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with ModelService(tmp_path / "file" / ".registry", "") as server:
-        client = model_client("local", server.environment)
+        client = vertex_client("model", "local", server.environment)
         with pytest.raises(exceptions.BadRequest, match=r"file/.registry/models can't be"):
             upload(client, "one", model_id="digits")
 
@@ -171,7 +171,7 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path):
 )
 def test_a_damaged_file_is_named_and_breaks_no_connection(tmp_path, change):
     with ModelService(tmp_path, "") as server:
-        client = model_client("local", server.environment)
+        client = vertex_client("model", "local", server.environment)
         upload(client, "one", model_id="digits")
         text = (tmp_path / "models" / "digits.json").read_text()
         assert change[0] in text
@@ -200,11 +200,11 @@ def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
 
 def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
     with ModelService(tmp_path, "") as server:
-        client = model_client("local", server.environment)
+        client = vertex_client("model", "local", server.environment)
         upload(client, "one", model_id="digits")
         upload(client, "two", parent_model=DIGITS)
     with ModelService(tmp_path, "") as server:
-        client = model_client("local", server.environment)
+        client = vertex_client("model", "local", server.environment)
         client.delete_model_version(name=f"{DIGITS}@2").result()
         assert [one.artifact_uri for one in client.list_model_versions(name=DIGITS)] == [
             "/runs/one"
@@ -217,7 +217,7 @@ def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
 
 def test_two_servers_of_one_folder_lose_nothing(tmp_path):
     with ModelService(tmp_path, "") as one, ModelService(tmp_path, "") as other:
-        clients = [model_client("local", server.environment) for server in (one, other)]
+        clients = [vertex_client("model", "local", server.environment) for server in (one, other)]
         upload(clients[0], "first", model_id="digits")
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda n: upload(clients[n % 2], parent_model=DIGITS), range(12)))
