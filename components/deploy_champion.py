@@ -5,8 +5,8 @@ import os
 from kfp import dsl
 
 from components.cloud_errors import as_input_error
+from components.prediction_options import ServingOptions
 from components.registry.endpoints import endpoints_of
-from components.serving_options import ServingOptions
 from components.typed import component
 from components.vertex_client import vertex_client
 from trainer.errors import InputError

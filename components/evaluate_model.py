@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kfp import dsl
 
 from components import artifact_metadata
-from components.content_type import set_content_type
+from components.cloud_errors import as_input_error
 from components.registry.model_registry import find_champion
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
@@ -112,3 +112,21 @@ def evaluate_model(
             "the report"
         )
     return outputs
+
+
+def set_content_type(uri: str, content_type: str) -> None:
+    """Set the content type of an object, so that a browser shows it instead of saving it.
+
+    Does nothing outside Cloud Storage; STORAGE_EMULATOR_HOST is respected.
+    """
+    if not uri.startswith("gs://"):
+        return
+    from google.cloud import storage
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
+        blob = storage.Client(project=None).bucket(bucket).blob(name)
+        blob.content_type = content_type
+        # The client does not retry a patch by default; this one is idempotent.
+        blob.patch(retry=DEFAULT_RETRY)

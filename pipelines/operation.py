@@ -37,8 +37,11 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
-from components.prediction_options import PredictionJobOptions, PredictionOptions
-from components.serving_options import ServingOptions
+from components.prediction_options import (
+    PredictionJobOptions,
+    PredictionOptions,
+    ServingOptions,
+)
 from pipelines import own_steps as steps
 from trainer import fields
 from trainer.errors import InputError

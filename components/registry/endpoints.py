@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
+from components.prediction_options import ServingOptions
 from components.registry.model_registry import ModelRegistry, Version, no_champion, registry_of
 from components.registry.model_upload import MADE_BY, label
-from components.serving_options import ServingOptions
 from components.vertex_client import finish, vertex_client
 from trainer.errors import InputError
 

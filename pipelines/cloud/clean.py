@@ -11,9 +11,11 @@ import concurrent.futures
 import dataclasses
 import datetime
 import functools
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import track
 
 from components.cloud_errors import FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from components.registry.endpoints import is_test
@@ -23,7 +25,6 @@ from pipelines.cloud.connection import Connection
 
 T = TypeVar("T")
 
-SILENCE_SECONDS = 5.0
 _AT_ONCE = 8
 
 
@@ -89,14 +90,12 @@ def find(
     return [*items, *(_of_custom_job(connection, one) for one in orphans)], kept
 
 
-def progress(connection: Connection, items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Yield each item; print the number of items so far every few seconds."""
-    said = time.monotonic()
-    for number, item in enumerate(items, 1):
-        yield item
-        if time.monotonic() - said >= SILENCE_SECONDS:
-            connection.say(f"{what}: {number:,} of {total:,}")
-            said = time.monotonic()
+def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """Yield each item; show a bar on a terminal."""
+    console = Console(stderr=True)
+    yield from track(
+        items, what, total, console=console, transient=True, disable=not console.is_terminal
+    )
 
 
 def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
@@ -117,7 +116,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
         return None
 
     def all_of(names: list[str]) -> list[Any]:
-        found = progress(connection, pool.map(fetch, names), len(names), "runs read")
+        found = progress(pool.map(fetch, names), len(names), "Reading runs")
         return [job for job in found if job]
 
     with (

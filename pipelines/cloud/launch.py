@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from components.cloud_errors import CloudError, is_capacity
-from pipelines.cloud import bill, cloud_logging, experiments, job_request, past_runs, runs
+from pipelines.cloud import cloud_logging, experiments, job_request, past_runs, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error, say
@@ -113,7 +113,7 @@ def follow(
         print_error(f"error: {expiry}")
         return FAILED
     state, jobs = runs.state_of(job), runs.readable_jobs(connection, job)
-    say(f"{state}  {bill.summary(jobs)}".rstrip())
+    say(f"{state}  {past_runs.cost_summary(jobs)}".rstrip())
     if verdict := runs.verdict_of(job):
         say(f"verdict   {verdict}")
     if state != "FAILED":

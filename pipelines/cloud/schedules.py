@@ -42,7 +42,7 @@ class Applied:
     digest: str
 
 
-def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
+def apply(connection: Connection, recipe: Recipe) -> Applied:
     """Create or update a schedule as its recipe declares it; do nothing if it is up to date.
 
     Raises:
@@ -55,6 +55,7 @@ def apply(connection: Connection, recipe: Recipe, package: Package) -> Applied:
             "file"
         )
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
+    package = job_request.compiled(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
     return update(connection, package, declared, values)
 

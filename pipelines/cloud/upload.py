@@ -7,7 +7,6 @@
 The same bytes are stored once; tags (a version, a commit, latest) are moved to them.
 """
 
-import hashlib
 import re
 from typing import Any
 
@@ -83,16 +82,10 @@ class _Registry:
 
     def version_of(self, package: Package) -> str:
         """Return the version that holds a template's bytes; empty if there is none."""
-        version, name = f"sha256:{package.digest}", package.name
+        version = f"sha256:{package.digest}"
         with tolerated(NOT_FOUND):
-            self._ask("GET", f"packages/{name}/versions/{version}")
+            self._ask("GET", f"packages/{package.name}/versions/{version}")
             return version
-        # A repository may name versions differently: compare with the latest.
-        with tolerated(NOT_FOUND):
-            latest = self._connection.request("GET", f"{self._repository}/{name}/latest")
-            if hashlib.sha256(latest.content).hexdigest() == package.digest:
-                tag = self._ask("GET", f"packages/{name}/tags/latest")
-                return str(tag.get("version", "")).rpartition("/")[2]
         return ""
 
     def move_tag(self, package: str, version: str, tag: str) -> None:

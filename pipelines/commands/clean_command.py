@@ -49,7 +49,7 @@ def clean(
     if not yes and not confirm(f"Delete these {len(items)}?"):
         say("nothing was deleted")
         return
-    for item in cleaning.progress(connection, items, len(items), "deleted"):
+    for item in cleaning.progress(items, len(items), "Deleting"):
         item.delete()
     say(f"{len(items)} deleted")
 

@@ -19,15 +19,13 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """
     from pipelines import prediction_values
     from pipelines import recipe as recipes
-    from pipelines.cloud import batch_launch, job_request, schedules
+    from pipelines.cloud import batch_launch, schedules
 
-    own = settings().require("project", "pipeline_root")
+    settings().require("project", "pipeline_root")
     if base := prediction_values.base_of(recipe):
         applied = batch_launch.apply(settings.connect(), recipes.load(base))
     else:
-        loaded = recipes.load(recipe)
-        compiled = job_request.compiled(loaded, own)
-        applied = schedules.apply(settings.connect(), loaded, compiled)
+        applied = schedules.apply(settings.connect(), recipes.load(recipe))
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

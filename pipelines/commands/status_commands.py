@@ -50,7 +50,7 @@ def status(
     if run_history.is_here(folder, run):
         local_runs.show_status(folder, run)
         return
-    from pipelines.cloud import bill, runs
+    from pipelines.cloud import past_runs, runs
     from pipelines.cloud.connection import console_link, run_link
 
     connection = _connected(run, settings, folder)
@@ -67,12 +67,13 @@ def status(
     for custom_job in jobs:
         page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
         say(
-            f"training  {runs.state_of(custom_job)}: {machines_in(bill.pools_of(custom_job))}",
+            f"training  {runs.state_of(custom_job)}: {machines_in(past_runs.pools_of(custom_job))}",
             f"          {console_link(own, page)}",
         )
     if jobs:
         say(
-            f"cost      {bill.summary(jobs, rates)}", f"          not included: {cost.NOT_INCLUDED}"
+            f"cost      {past_runs.cost_summary(jobs, rates)}",
+            f"          not included: {cost.NOT_INCLUDED}",
         )
     if expiry := runs.expiry(connection, job):
         say(f"error: {expiry}")

@@ -1,9 +1,8 @@
 """The command `tensorboard`: learning curves of runs on this machine, in TensorBoard."""
 
+import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,7 +12,6 @@ from pipelines import run_history
 from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
 from pipelines.emulator.environment import QUIET, of_component
-from pipelines.emulator.processes import Guardian
 from pipelines.run_history import PastRun
 from trainer.data.storage import is_object
 from trainer.errors import InputError
@@ -37,32 +35,19 @@ def tensorboard(
         ),
     ] = None,
     runs_directory: RunsDirectory = None,
-) -> int:
+) -> None:
     """Show the learning curves of runs on this machine in TensorBoard, until Ctrl-C."""
-    runs = _chosen(runs_directory or RUNS, names or [])
-    with tempfile.TemporaryDirectory(prefix="tensorboard-") as folder, Guardian() as guardian:
-        guardian.after_death(["rm", "-rf", folder])
-        # A tree of symlinks, as TensorBoard advises: the runs' folders link to each other.
-        for run in runs:
-            pathlib.Path(folder, run.name).symlink_to(pathlib.Path(run.training, "logs").resolve())
-        say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends TensorBoard")
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", _PROGRAM),
-                *(f"--logdir={folder}", "--host=127.0.0.1", "--port=default"),
-            ],
-            env={**of_component(), **QUIET},
-            start_new_session=True,
-        )
-        guardian.watch(process.pid)
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            return 0
-        finally:
-            process.terminate()
-            process.wait()
-            guardian.release(process.pid)
+    folder = runs_directory or RUNS
+    runs = _chosen(folder, names or [])
+    # From the folder of runs, whose own name may contain a comma.
+    places = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
+    flags = [f"--logdir_spec={','.join(places)}", "--host=127.0.0.1", "--port=default"]
+    say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends TensorBoard")
+    sys.stdout.flush()
+    os.chdir(folder)
+    # Replace this process: TensorBoard gets its signals, and no child can outlive it.
+    command = [sys.executable, "-c", _PROGRAM, *flags]
+    os.execve(sys.executable, command, {**of_component(), **QUIET})  # noqa: S606
 
 
 def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:

@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from components.content_type import set_content_type
+from components.evaluate_model import set_content_type
 from components.registry.trained_versions import dataset_digest
 from tests.gcs.proxy import FaultyProxy
 from tests.trainer.data.folders import two_classes

@@ -7,7 +7,7 @@ import pytest
 from components import vertex_client
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
-from pipelines.cloud import clean, launch
+from pipelines.cloud import launch
 from tests.pipelines.cloud.emulator import VertexEmulator
 from tests.pipelines.cloud.stores import RegistryServer
 
@@ -40,8 +40,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
-    # However slow the machine is, no line of progress.
-    monkeypatch.setattr(clean, "SILENCE_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,6 @@ import datetime
 import pytest
 from google.cloud.aiplatform_v1 import types
 
-from pipelines.cloud import clean
 from tests.pipelines.cloud.emulator import NUMBER, REGION, Outcome, now
 from tests.pipelines.cloud.stores import StorageServer
 
@@ -209,20 +208,13 @@ def test_what_is_not_labelled_or_goes_on_is_not_touched(vertex, command, run, bu
     assert deletions(vertex) == []
 
 
-def test_many_runs_are_read_in_pages_with_a_line_every_few_seconds(
-    vertex, command, run, bucket, monkeypatch
-):
+def test_many_runs_are_read_in_pages(vertex, command, run, bucket):
     job = run("old", 40)
     for number in range(30):
         vertex.pipeline_jobs[f"run-{number}"] = copy = types.PipelineJob(job)
         copy.name = f"{PARENT}/pipelineJobs/run-{number}"
-    monkeypatch.setattr(clean, "SILENCE_SECONDS", 0.0)
     code, _, err = command("clean", "--older-than", "30d", "--yes")
-    assert code == 0
-    assert [line for line in err.splitlines() if line.startswith("runs read: ")] == [
-        f"runs read: {number} of 31" for number in range(1, 32)
-    ]
-    assert "deleted: 10 of " in err
+    assert (code, err) == (0, "")
     assert vertex.pipeline_jobs == {}
     assert sum(name == "GetPipelineJob" for name in vertex.names()) == 31 + 1
 

@@ -69,15 +69,6 @@ def test_an_image_without_a_digest_is_warned_of(registry, compile_py, commit):
     assert err.startswith(f"warning: image {tagged} has no digest: ")
 
 
-def test_a_registry_that_names_versions_otherwise_is_asked_for_the_latest_bytes(
-    registry, compile_py, commit
-):
-    assert compile_py("digits", "--upload")[0] == 0
-    registry.fail("GetVersion", 404, "NOT_FOUND")
-    assert "unchanged" in compile_py("digits", "--upload")[1]
-    assert registry.names().count("Upload") == 1
-
-
 def test_a_bucket_holds_the_bytes_by_digest_and_tags_beside_them(
     storage, compile_py, tmp_path, commit
 ):
