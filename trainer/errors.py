@@ -73,7 +73,7 @@ def google_errors_as_input(doing: str, remedy: str) -> Iterator[None]:
         yield
     except (GoogleAPIError, GoogleAuthError) as error:
         # The message already names the place, which is clearer than the request's URL.
-        reason = re.sub(r"(GET|POST) \S+: ", "", str(error))
+        reason = re.sub(r"(GET|POST) \S+: ", "", str(error).partition("\n")[0])
         raise InputError(f"{doing}: {reason}; {remedy}") from None
 
 

@@ -89,6 +89,33 @@ def test_storage_that_does_not_answer_is_no_reason_to_leave_a_picture_out(server
         storage.read("gs://bucket/photos/b.jpg")
 
 
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("images:gs://bucket/photos", r"gs://bucket/photos can't be read: .*; run again"),
+        ("csv:gs://bucket/t.csv", r"gs://bucket/t.csv can't be read: .*; run again"),
+        ("csv:gs://bucket/t*.csv", r"gs://bucket/t\*.csv can't be read: .*; run again"),
+    ],
+)
+def test_a_bucket_that_is_refused_is_one_line(faulty, tmp_path, source, reason):
+    faulty.rate, faulty.kinds, faulty.refusal = 1.0, ("unavailable",), 401
+    with pytest.raises(InputError, match=reason):
+        create_tfrecords(of_source(source), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t*.csv"])
+def test_a_bucket_that_is_not_there_is_one_line(proxy, tmp_path, name):
+    uri = f"gs://no-such-bucket/{name}"
+    with pytest.raises(InputError, match="no-such-bucket/t") as raised:
+        create_tfrecords(of_source(f"csv:{uri}"), str(tmp_path / "out"))
+    assert "\n" not in str(raised.value)
+
+
+def of_source(source: str) -> RecordOptions:
+    described = {"columns": [{"name": "a", "type": "numeric"}], "label": {"column": "b"}}
+    return RecordOptions(source=source, **({} if source.startswith("images") else described))
+
+
 def test_checkpoints_that_can_not_be_read_are_not_taken_for_none(proxy, server):
     directory = "gs://bucket/checkpoints"
     assert checkpoint.progress_in(directory).step == 0

@@ -154,7 +154,8 @@ def scan(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _tried(uri, lambda path: sorted(entries(path)))
-    names = [name for name in _gfile().listdir(uri) if name.strip("/")]
+    with _os_errors(uri):
+        names = [name for name in _gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
         # Folders end in a slash; is_folder would cost a request per entry.
         return sorted((name.rstrip("/"), name.endswith("/")) for name in names)
@@ -173,13 +174,18 @@ def entries(uri: str) -> Iterator[tuple[str, bool]]:
 
 def matching(pattern: str) -> list[str]:
     """Return the files and folders that match a pattern or a plain URI."""
-    if is_remote(pattern):
+    if not is_remote(pattern):
+        return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
+    with contextlib.suppress(FileNotFoundError), _os_errors(pattern):
         return _gfile().glob(pattern)
-    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
+    return []
 
 
 def exists(uri: str) -> bool:
-    return _gfile().exists(uri) if is_remote(uri) else Path(uri).exists()
+    if not is_remote(uri):
+        return Path(uri).exists()
+    with _os_errors(uri):
+        return _gfile().exists(uri)
 
 
 def is_folder(uri: str) -> bool:

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from tests import tables
-from tests.trainer.data.bigquery_service import serving
+from tests.trainer.data.bigquery_service import running_queries, serving
 from tests.trainer.data.test_tables import content, examples, rejected
 from trainer.data.schema import Dataset
 from trainer.data.sources import bigquery
@@ -87,13 +87,19 @@ def test_what_is_no_parquet_file_is_one_line(tmp_path):
         write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "out")
 
 
+def decoded(table: pa.Table) -> pa.Table:
+    """The trips as BigQuery has them, without dictionaries."""
+    place = table.schema.get_field_index("payment")
+    return table.set_column(place, "payment", table["payment"].cast(pa.string()))
+
+
 def test_bigquery_holds_the_same_rows_in_whatever_order(typed, tmp_path, monkeypatch):
     pa.parquet.write_table(typed, tmp_path / "t.parquet")
     expected = write(f"parquet:{tmp_path / 't.parquet'}", tmp_path / "parquet")
-    place = typed.schema.get_field_index("payment")
-    plain = typed.set_column(place, "payment", typed["payment"].cast(pa.string()))
+    plain = decoded(typed)
     shuffled = plain.take([7 * row % ROWS for row in range(ROWS)])
     ways = [(plain, {}), (shuffled, {"batch_rows": 37}), (plain, {"breaks_at": 1})]
+    ways += [(plain, {"streams": streams}) for streams in (2, 7)]
     for number, (table, how) in enumerate(ways):
         with serving({PLACE: table}, **how) as client:
             monkeypatch.setattr(bigquery, "open_client", lambda client=client: client)
@@ -118,3 +124,32 @@ def test_a_table_of_bigquery_that_is_not_there_is_one_line(typed, tmp_path, monk
             write(source, tmp_path / "out", columns=columns, crosses=[])
     with pytest.raises(InputError, match=r"does not fit; use bigquery:PROJECT\.DATASET\.TABLE"):
         write("bigquery:trips", tmp_path / "out")
+
+
+def test_a_query_gives_the_rows_of_its_temporary_table(typed, tmp_path, monkeypatch):
+    query = "with t as (SELECT * FROM `public.taxi.trips`)\nselect * from t where fare > 1"
+    broken = typed.to_pylist()
+    broken[5]["tips"] = None
+    result = decoded(pa.Table.from_pylist(broken, typed.schema))
+    monkeypatch.setenv("CLOUD_ML_PROJECT_ID", "my-project")
+    with serving({PLACE.replace("trips", "anon1"): result, PLACE: result}, streams=3) as client:
+        monkeypatch.setattr(bigquery, "open_client", lambda: client)
+        with running_queries({query: "anon1"}) as queries:
+            monkeypatch.setattr(bigquery, "open_query_client", lambda project: queries)
+            made = write(f"bigquery:{query}", tmp_path / "out")
+            with pytest.raises(
+                InputError, match=r"the query failed: 400 Syntax error: .*; correct"
+            ):
+                write("bigquery:SELECT FROM", tmp_path / "none")
+        table = write("bigquery:my-project.taxi.trips", tmp_path / "table")
+    assert values(made) == values(table)
+    ((key, reason),) = rejected(made).items()
+    assert (key.partition(":")[0], reason) == ("query", "no label, tips is missing")
+    assert rejected(table) == {key.replace("query", "trips"): reason}
+
+
+def test_a_query_without_a_project_is_one_line(tmp_path, monkeypatch):
+    for name in ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="has no project; set GOOGLE_CLOUD_PROJECT"):
+        write("bigquery:SELECT 1", tmp_path / "out")

@@ -1,9 +1,11 @@
-"""bigquery:PROJECT.DATASET.TABLE: a table of BigQuery, read by its Storage Read API.
+"""bigquery:PROJECT.DATASET.TABLE or bigquery:SELECT ...: rows of BigQuery, by its Storage Read API.
 
-The table is read once, as it is when the step begins, and never exported. Its rows have no order:
-a row's key is `table:number`, with a number computed from its content.
+A query runs as a job when the step begins, and its temporary table is read. Rows are read once and
+never exported. They have no order: a row's key is `table:number`, or `query:number`, with a number
+computed from its content. So neither the order nor the number of streams changes the records.
 """
 
+import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -11,59 +13,66 @@ from typing import Any
 
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind, check_header
-from trainer.errors import google_errors_as_input
+from trainer.errors import InputError, google_errors_as_input
+
+STREAMS = 32
+"""Most streams of a session: Dataflow's workers read as many in parallel, one machine in turn."""
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
+_QUERY = re.compile(r"\s*(SELECT|WITH)\b.+", re.IGNORECASE | re.DOTALL)
 _REMEDY = (
     "is the BigQuery Storage API enabled, and has the run's account roles/bigquery.dataViewer and "
     "roles/bigquery.readSessionUser?"
 )
+_QUERY_REMEDY = "correct the query; the run's account needs roles/bigquery.jobUser, too"
 
 
 class BigQueryReader(TableKind):
-    """A table of BigQuery."""
+    """A table of BigQuery, or the result of a query."""
 
-    place = "PROJECT.DATASET.TABLE"
-    help = "a table of BigQuery"
+    place = "PROJECT.DATASET.TABLE or bigquery:SELECT ..."
+    help = "a table of BigQuery or the rows of a query"
     location = ""
 
     def __init__(self, place: str, schema: TableSchema) -> None:
         import pyarrow as pa
 
-        project, dataset, self.name = place.rsplit(".", 2)
-        self.names, self.details = [self.name], {"table": place}
+        is_query = bool(_QUERY.fullmatch(place))
+        table = _result_of(place) if is_query else place
+        owner, dataset, name = table.rsplit(".", 2)
+        self.name = "query" if is_query else name
+        self.details = {"query" if is_query else "table": place}
         self._wanted = schema.needed
-        self._place = f"projects/{project}/datasets/{dataset}/tables/{self.name}"
+        self._place = f"projects/{owner}/datasets/{dataset}/tables/{name}"
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             session = open_client().create_read_session(
-                parent=f"projects/{project}",
+                parent=f"projects/{_own_project() or owner}",
                 read_session={"table": self._place, "data_format": "ARROW"},
-                max_stream_count=1,
+                max_stream_count=STREAMS,
             )
-        self._stream = session.streams[0].name if session.streams else ""
+        self._streams = [stream.name for stream in session.streams]
+        self.names = [self.name] * len(self._streams)
         self._schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
-        check_header(place, self._schema.names, schema)
+        check_header("the query" if is_query else place, self._schema.names, schema)
 
     @classmethod
     def takes(cls, place: str) -> bool:
-        return bool(_TABLE.fullmatch(place))
+        return bool(_TABLE.fullmatch(place) or _QUERY.fullmatch(place))
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
         # There is no way to see that a table has changed: its records are written every time.
         return secrets.token_hex(16), ""
 
-    def blocks(self, _: int) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Any]:
         import pyarrow as pa
 
         from trainer.data.tables.batches import Batch
 
-        if not self._stream:
-            return
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
-            for response in open_client().read_rows(self._stream):
+            for response in open_client().read_rows(self._streams[file]):
                 content = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
-                yield Batch(0, 0, pa.ipc.read_record_batch(content, self._schema))
+                yield Batch(file, 0, pa.ipc.read_record_batch(content, self._schema))
 
 
 def open_client() -> Any:
@@ -71,3 +80,27 @@ def open_client() -> Any:
     from google.cloud import bigquery_storage_v1
 
     return bigquery_storage_v1.BigQueryReadClient()
+
+
+def open_query_client(project: str) -> Any:
+    """Return a client that runs queries in a project, with the account of the process."""
+    from google.cloud import bigquery
+
+    return bigquery.Client(project=project)
+
+
+def _own_project() -> str:
+    """Return the project that the process runs in, as Vertex AI's containers or gcloud set it."""
+    names = ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
+    return next(filter(None, map(os.environ.get, names)), "")
+
+
+def _result_of(query: str) -> str:
+    """Run a query; return PROJECT.DATASET.TABLE of its temporary table."""
+    project = _own_project()
+    if not project:
+        raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
+    with google_errors_as_input("source: the query failed", _QUERY_REMEDY):
+        job = open_query_client(project).query(query)
+        job.result(max_results=0)
+    return f"{job.destination.project}.{job.destination.dataset_id}.{job.destination.table_id}"
