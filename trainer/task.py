@@ -16,6 +16,7 @@ Exit codes:
 import os
 import sys
 
+from trainer import quiet
 from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
 from trainer.training import rejoin
 
@@ -30,6 +31,7 @@ def main(arguments: list[str]) -> int:
         from trainer.training.job import parse
 
         job = parse(arguments, dict(os.environ))
+        quiet.import_keras()
         from trainer.training import replica
 
         try:

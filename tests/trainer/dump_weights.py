@@ -10,16 +10,17 @@ import os
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
-import tensorflow as tf
 
-from trainer.training import synchronous
+from trainer import quiet
 from trainer.training.cluster import from_environment
 from trainer.training.job import parse
 
 
 def main() -> None:
+    quiet.import_keras()
+    import tensorflow as tf
+
     cpus, *words = sys.argv[1:]
     tf.config.experimental.enable_op_determinism()
     tf.config.set_logical_device_configuration(
@@ -34,6 +35,10 @@ def main() -> None:
 
 
 def train(folder: str, *flags: str) -> None:
+    import keras
+
+    from trainer.training import synchronous
+
     keras.backend.clear_session()  # Layers are named as in the first training of a process.
     cluster = from_environment(os.environ)
     trained = synchronous.train(parse(list(flags), {}), cluster)

@@ -18,20 +18,6 @@ from trainer.data.read.decoding import parse
 from trainer.data.schema import load
 
 
-def refuse(*flags: str, **environment: str) -> str:
-    """The one line on stderr of a task that must exit with 2."""
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.task", *flags],
-        cwd=REPOSITORY,
-        env={"PATH": "", **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 2, done.stderr
-    return line_of(done.stderr)
-
-
 def line_of(shown: str) -> str:
     errors = [line for line in shown.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, shown
@@ -186,9 +172,18 @@ def test_a_model_beyond_the_memory_is_one_line(tmp_path, digit_records, refused)
 
 def test_a_model_that_xla_can_not_compile_is_one_line(tmp_path, digit_records):
     flags = (f"--dataset={digit_records.uri}", f"--base_output_directory={tmp_path}")
-    error = refuse(*flags, "--xla=true")
+    command = [sys.executable, "-X", "importtime", "-m", "trainer.task", *flags, "--xla=true"]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env={"PATH": ""}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 2, done.stderr
+    error = line_of(done.stderr)
     assert "xla=true: XLA has no deterministic form of an operation of model='small_cnn' (" in error
     assert error.endswith("); set xla=false")
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "keras" in imported
+    # Keras imports each of them for something that training does not use.
+    assert imported.isdisjoint(("matplotlib.figure", "cv2.gapi", "sklearn.utils", "scipy.stats"))
 
 
 def _scalars(folder) -> set[str]:
