@@ -56,17 +56,12 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The machines of a run and their prices.
-
-    Attributes:
-        own: rates that the user gave.
-        minutes: expected duration of the training job; 0: unknown.
-    """
+    """The machines of a run and their prices."""
 
     parameters: ParameterSet
     prices: cost.PriceTable
-    own: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    minutes: float = 0.0
+    own: Mapping[str, float] = dataclasses.field(default_factory=dict)  # rates that the user gave
+    minutes: float = 0.0  # expected duration of the training job; 0: unknown
 
     @property
     def pools(self) -> list[dict[str, Any]]:

@@ -28,20 +28,13 @@ _SCHEMA = re.compile(r"\A#:schema .*\n")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A checked recipe.
+    """A checked recipe."""
 
-    Attributes:
-        name: name of the file, without .toml.
-        summary: the first comment line of the file.
-        given: values that it sets; model_name defaults to its name.
-        parameters: a value for every parameter; defaults for those not given.
-        operation: options of its runs on Vertex AI, such as fallbacks and retraining.
-    """
-
-    name: str
-    summary: str
-    given: dict[str, Any]
-    parameters: ParameterSet
+    name: str  # name of the file, without .toml
+    summary: str  # the first comment line of the file
+    given: dict[str, Any]  # values that it sets; model_name defaults to its name
+    parameters: ParameterSet  # a value for every parameter; defaults for those not given
+    # Options of its runs on Vertex AI, such as fallbacks and retraining.
     operation: Operation = Operation()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:

@@ -43,19 +43,15 @@ def _figure(value: float) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """A comparison of the second run with the first.
-
-    Attributes:
-        parameters: parameters that differ: name, value of the first, value of the second.
-        metrics: metrics of either run: name, value of the first, value of the second.
-        verdicts: a line for each metric that was compared pair by pair, or one line that says
-            why none was.
-    """
+    """A comparison of the second run with the first."""
 
     first: PastRun
     second: PastRun
+    # Parameters that differ: name, value of the first, value of the second.
     parameters: list[tuple[str, Any, Any]]
+    # Metrics of either run: name, value of the first, value of the second.
     metrics: list[tuple[str, Value, Value]]
+    # A line for each metric that was compared pair by pair, or one line that says why none was.
     verdicts: list[str]
 
 

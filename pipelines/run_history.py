@@ -38,27 +38,16 @@ _POLL_SECONDS = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """The recipe, parameters and options that a run was started with: the content of run.json.
+    """The recipe, parameters and options that a run was started with: the content of run.json."""
 
-    Attributes:
-        recipe: name of the recipe, and of the YAML in the run's folder.
-        parameters: all parameters, including defaults.
-        started: time in RFC 3339, in UTC.
-        package: SHA-256 of the YAML.
-        cache: reuse outputs of earlier runs.
-        in_containers: run components and replicas in containers.
-        root: gs:// URI above its artifacts; empty: they are in its folder.
-        code: digest of the code that its steps run.
-    """
-
-    recipe: str
-    parameters: dict[str, Any]
-    started: str
-    package: str
-    cache: bool = True
-    in_containers: bool = False
-    root: str = ""
-    code: str = ""
+    recipe: str  # name of the recipe, and of the YAML in the run's folder
+    parameters: dict[str, Any]  # all parameters, including defaults
+    started: str  # time in RFC 3339, in UTC
+    package: str  # SHA-256 of the YAML
+    cache: bool = True  # reuse outputs of earlier runs
+    in_containers: bool = False  # run components and replicas in containers
+    root: str = ""  # gs:// URI above its artifacts; empty: they are in its folder
+    code: str = ""  # digest of the code that its steps run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,40 +75,26 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """A run that has ended or is running.
+    """A run that has ended or is running."""
 
-    Attributes:
-        name: name of the run; on this machine, also of its folder.
-        place: "this machine" or "Vertex AI".
-        recipe: name of the recipe.
-        state: RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if its process ended without
-            a summary; on Vertex AI also PENDING and the like, and EXPIRED: `runs.expiry`.
-        started: an aware datetime.
-        seconds: time from start to end; None before the end.
-        parameters: all parameters, including defaults.
-        metrics: metrics of the test split, by name.
-        verdict: accepted, rejected or skipped; empty without a verdict.
-        reason: reason of the verdict.
-        error: error of a failed run, in one line.
-        training: URI of the training job's base_output_directory, which may not exist yet.
-        predictions: URI of the predictions of the test split; empty if none were kept.
-        link: path of its folder, or URL of its page in the console.
-    """
-
-    name: str
-    place: str
-    recipe: str
+    name: str  # name of the run; on this machine, also of its folder
+    place: str  # "this machine" or "Vertex AI"
+    recipe: str  # name of the recipe
+    # RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if its process ended without a summary; on
+    # Vertex AI also PENDING and the like, and EXPIRED: `runs.expiry`.
     state: str
-    started: datetime.datetime
-    seconds: float | None = None
+    started: datetime.datetime  # an aware datetime
+    seconds: float | None = None  # time from start to end; None before the end
+    # All parameters, including defaults.
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Metrics of the test split, by name.
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    verdict: str = ""
-    reason: str = ""
-    error: str = ""
-    training: str = ""
-    predictions: str = ""
-    link: str = ""
+    verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
+    reason: str = ""  # reason of the verdict
+    error: str = ""  # error of a failed run, in one line
+    training: str = ""  # URI of the training job's base_output_directory, which may not exist yet
+    predictions: str = ""  # URI of the predictions of the test split; empty if none were kept
+    link: str = ""  # path of its folder, or URL of its page in the console
 
 
 def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:

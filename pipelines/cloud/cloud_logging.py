@@ -20,19 +20,12 @@ _MARGIN = datetime.timedelta(hours=1)
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The place of a job's lines in Cloud Logging.
+    """The place of a job's lines in Cloud Logging."""
 
-    Attributes:
-        job_id: ID of a CustomJob, or of the job as which Vertex AI runs a task.
-        replica: the replica that failed; empty if the error names no replica.
-        start: earliest time; Cloud Logging searches slowly without bounds.
-        end: latest time; None before the run's end.
-    """
-
-    job_id: str
-    replica: str
-    start: datetime.datetime
-    end: datetime.datetime | None
+    job_id: str  # ID of a CustomJob, or of the job as which Vertex AI runs a task
+    replica: str  # the replica that failed; empty if the error names no replica
+    start: datetime.datetime  # earliest time; Cloud Logging searches slowly without bounds
+    end: datetime.datetime | None  # latest time; None before the run's end
 
 
 def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:

@@ -59,12 +59,10 @@ class Connection:
     """Clients for a project and region. Each call has a deadline and is retried.
 
     The clients speak REST to an endpoint on this machine.
-
-    Attributes:
-        say: called with a line before each retry; default: print to standard error.
     """
 
     settings: Settings
+    # Called with a line before each retry; default: print to standard error.
     say: Callable[[str], None] = print_error
     _answering: set[str] = dataclasses.field(
         default_factory=set, init=False, repr=False, compare=False

@@ -37,21 +37,13 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task of a run.
+    """A task of a run."""
 
-    Attributes:
-        name: display name, the same in the console and in runs on this machine.
-        state: PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED.
-        seconds: time from its start to its end or to now; 0 before the start.
-        error: error message in one line; empty if there is none.
-        logged_as: job_id of its lines in Cloud Logging; empty if it has none.
-    """
-
-    name: str
-    state: str
-    seconds: float
-    error: str
-    logged_as: str
+    name: str  # display name, the same in the console and in runs on this machine
+    state: str  # PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED
+    seconds: float  # time from its start to its end or to now; 0 before the start
+    error: str  # error message in one line; empty if there is none
+    logged_as: str  # job_id of its lines in Cloud Logging; empty if it has none
 
 
 def create(connection: Connection, job: Any, run_id: str) -> Any:

@@ -27,19 +27,12 @@ _UNSETTABLE = ("max_run_count", "end_time")
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """The outcome of `apply`.
+    """The outcome of `apply`."""
 
-    Attributes:
-        action: created, updated, recreated or unchanged.
-        changed: names of the fields that differed.
-        schedule: the schedule as it is now.
-        digest: SHA-256 of the pipeline that its runs start from.
-    """
-
-    action: str
-    changed: list[str]
-    schedule: Any
-    digest: str
+    action: str  # created, updated, recreated or unchanged
+    changed: list[str]  # names of the fields that differed
+    schedule: Any  # the schedule as it is now
+    digest: str  # SHA-256 of the pipeline that its runs start from
 
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:

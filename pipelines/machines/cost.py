@@ -30,30 +30,18 @@ _HIGHEST_RATE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class PriceTable:
-    """Prices per hour by name, on demand and spot.
+    """Prices per hour by name, on demand and spot."""
 
-    Attributes:
-        rates: prices of machine types (including built-in accelerators), accelerators, and a GB
-            of each disk type.
-        spot_rates: the same for spot machines, at the smallest discount seen.
-        spot_discount: that discount, as a share of Compute Engine's price.
-        unconfirmed: for each rate that no public page confirms, why.
-        currency: the currency of all prices.
-        region: the region that the prices apply to.
-        date: the date when the table was last checked.
-        run: the fee per pipeline run.
-        sizes: vCPUs and GB of memory of each machine type of a series.
-    """
-
+    # Prices of machine types with built-in accelerators, of accelerators, of a GB of each disk type.
     rates: dict[str, float]
-    spot_rates: dict[str, float]
-    spot_discount: Decimal
-    unconfirmed: dict[str, str]
-    currency: str
-    region: str
-    date: str
-    run: Decimal
-    sizes: dict[str, tuple[int, float]]
+    spot_rates: dict[str, float]  # the same for spot machines, at the smallest discount seen
+    spot_discount: Decimal  # that discount, as a share of Compute Engine's price
+    unconfirmed: dict[str, str]  # for each rate that no public page confirms, why
+    currency: str  # the currency of all prices
+    region: str  # the region that the prices apply to
+    date: str  # the date when the table was last checked
+    run: Decimal  # the fee per pipeline run
+    sizes: dict[str, tuple[int, float]]  # vCPUs and GB of memory of each machine type of a series
 
     def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
         """Return the table with the user's own rates, which apply to spot machines, too."""

@@ -20,47 +20,31 @@ PATH = Path(__file__).with_suffix(".toml")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineType:
-    """A machine type.
-
-    Attributes:
-        disks: boot disks that it supports, the default first.
-        accelerator: its built-in accelerator; empty: none.
-        count: number of built-in accelerators.
-        attached: numbers of accelerators that can be attached, by accelerator.
-        strategies: scheduling strategies that provide it; (): all.
-        quota: of its vCPUs, without the prefix custom_model_training_; empty: not documented.
-        refused: why this project does not train on it; empty: it does.
-    """
+    """A machine type."""
 
     name: str
     vcpus: int = 0
-    disks: tuple[str, ...] = ()
-    accelerator: str = ""
-    count: int = 0
+    disks: tuple[str, ...] = ()  # boot disks that it supports, the default first
+    accelerator: str = ""  # its built-in accelerator; empty: none
+    count: int = 0  # number of built-in accelerators
+    # Numbers of accelerators that can be attached, by accelerator.
     attached: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    strategies: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()  # scheduling strategies that provide it; (): all
+    # Of its vCPUs, without the prefix custom_model_training_; empty: not documented.
     quota: str = ""
-    refused: str = ""
+    refused: str = ""  # why this project does not train on it; empty: it does
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """A kind of GPU.
-
-    Attributes:
-        capability: its CUDA compute capability, by which libraries identify it.
-        flex_start: Dynamic Workload Scheduler provides it.
-        quota: without the prefix custom_model_training_.
-        quota_title: name of the quota in the documentation.
-        refused: why this project does not train on it; empty: it does.
-    """
+    """A kind of GPU."""
 
     name: str
-    capability: float
-    quota: str
-    quota_title: str
-    flex_start: bool = False
-    refused: str = ""
+    capability: float  # its CUDA compute capability, by which libraries identify it
+    quota: str  # without the prefix custom_model_training_
+    quota_title: str  # name of the quota in the documentation
+    flex_start: bool = False  # Dynamic Workload Scheduler provides it
+    refused: str = ""  # why this project does not train on it; empty: it does
 
 
 @functools.cache

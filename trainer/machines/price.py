@@ -19,17 +19,11 @@ class UnknownPriceError(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class JobPrice:
-    """The price of the machines of a training job.
+    """The price of the machines of a training job."""
 
-    Attributes:
-        machines: such as "2 x n1-standard-8".
-        per_hour: price of all replicas, in US dollars.
-        basis: where the price comes from, worded to follow "0.93 USD an hour".
-    """
-
-    machines: str
-    per_hour: float
-    basis: str
+    machines: str  # such as "2 x n1-standard-8"
+    per_hour: float  # price of all replicas, in US dollars
+    basis: str  # where the price comes from, worded to follow "0.93 USD an hour"
 
 
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
