@@ -112,15 +112,11 @@ def is_capacity(message: str) -> bool:
 
 @contextlib.contextmanager
 def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[None]:
-    """Translate errors of the client libraries into errors of one line.
+    """Translate errors of the client libraries into InputError (400: invalid) or CloudError.
 
     Args:
         doing: what was attempted, such as "creating the run 'x'".
         permission_hint: hint for a missing permission.
-
-    Raises:
-        InputError: the cloud rejected the request as invalid (400).
-        CloudError: anything else.
     """
     from google.api_core import exceptions
     from google.auth import exceptions as auth

@@ -54,11 +54,9 @@ class Service:
 def service(
     kind: Any, endpoint: str, *, transport: str = "", credentials: Any = None, retry: Any = None
 ) -> Service:
-    """Connect a generated client to an endpoint.
+    """Connect a generated client, such as ModelServiceClient, to a host or URL.
 
     Args:
-        kind: class of the client, such as ModelServiceClient.
-        endpoint: host or URL.
         transport: rest or grpc; empty: rest for a server on this machine, else grpc.
         credentials: None: Application Default Credentials.
         retry: retry of each call; None: `make_retry()`.
@@ -103,10 +101,9 @@ def _authorizing(credentials: Any, endpoint: str) -> Any:
 
 
 def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> Any:
-    """Connect to a service of Vertex AI in `location`.
+    """Connect to a service of Vertex AI, such as model, in `location`.
 
     Args:
-        name: name of the service, such as model.
         environment: VERTEX_AI_ENDPOINT overrides Google's endpoint, VERTEX_AI_TRANSPORT is rest
             or grpc, as in the settings of the command line. A server on this machine gets no
             credentials except VERTEX_AI_ACCESS_TOKEN.

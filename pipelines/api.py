@@ -55,7 +55,6 @@ def plan(
     """Print the machines, quota and price of a run; return its worker_pool_specs.
 
     Args:
-        recipe: a recipe that `load` returned.
         values: parameter values that override the recipe's.
         minutes: expected duration of the training; 0: the recipe's.
         rates: prices per hour that override the table's, such as "n1-standard-4=0.2".
@@ -84,12 +83,10 @@ def compile(
     """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
 
     Args:
-        recipe: a recipe that `load` returned.
         image: image of components and replicas, which Vertex AI must be able to pull; empty: the
             image in the existing file, else a local name.
         gpu_image: image of a step with an accelerator, if the recipe has no gpu_image_uri; empty:
             the one in the existing file, else `image`.
-        directory: folder of the file; created if missing.
         batch: compile the recipe's batch prediction, to `<directory>/<recipe>-batch.yaml`.
     """
     from pipelines import compilation
@@ -113,7 +110,6 @@ def run(
     and `error` of the result.
 
     Args:
-        recipe: a recipe that `load` returned.
         values: parameter values that override the recipe's.
         runs_directory: folder of all runs; the run gets a folder in it.
         cache: reuse the records of earlier runs.
@@ -160,8 +156,7 @@ def predict(
 ) -> PastRun:
     """Run batch prediction by a recipe's champion on this machine; return its results.
 
-    Args:
-        values: parameters of batch prediction: input, output, batch_size, ...
+    Its parameters are input, output, batch_size and others of the table [batch].
     """
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally
@@ -185,11 +180,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
     """Resume a run on this machine that was cancelled, failed or killed; return its results.
 
     Args:
-        recipe: a recipe, whose latest run is resumed, or the name of a run.
-        name: name of the run; empty: see `recipe`.
-
-    Raises:
-        InputError: there is no such run, or it can't be resumed.
+        recipe: a recipe, whose latest run is resumed unless `name` is given, or the name of a run.
     """
     if name or run_history.is_here(runs_directory, recipe):
         found = run_history.find(runs_directory, name or recipe)
@@ -218,7 +209,6 @@ def results(
 
     Args:
         name: name of a run on this machine or on Vertex AI, or "latest".
-        runs_directory: folder of the runs on this machine.
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
     if not run_history.is_here(runs_directory, name):

@@ -30,19 +30,9 @@ def write(
     *,
     batch: bool = False,
 ) -> Path:
-    """Compile a recipe to `<output_directory>/<recipe>.yaml`; return the file.
+    """Compile a recipe as `api.compile` says; raise InputError for an invalid name of an image.
 
     Leaves a file alone that already has these bytes; replaces any other atomically.
-
-    Args:
-        image: image of components and replicas; empty: the one in the existing file, else `IMAGE`.
-        gpu_image: image of a step with an accelerator, if the recipe has no gpu_image_uri; empty:
-            the one in the existing file, else `image`.
-        batch: compile the recipe's batch prediction, to `<recipe>-batch.yaml`.
-
-    Raises:
-        InputError: not the name of an image, or the directory can't be written to.
-        lint.InvalidPipelineError: the compiled pipeline breaks a rule of Vertex AI's.
     """
     path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:

@@ -42,11 +42,9 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
-    """Print the last log lines of a replica; without one, print the run's error first.
+    """Print the last log lines of a replica, such as chief-0 or workerpool0-0, or of "all".
 
-    Args:
-        replica: a replica such as chief-0 or workerpool0-0; "all": every replica; None: the
-            replica or task that failed, else the chief.
+    Without a replica, print the run's error and the lines of what failed, else of the chief.
     """
     from pipelines.local.failures import tail, without_noise
 

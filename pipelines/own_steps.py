@@ -52,8 +52,7 @@ def load(name: str) -> Any:
 def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
     """Add a step's task to the pipeline under construction.
 
-    Args:
-        available: the pipeline's parameters, and a channel for each of `OFFERED`.
+    `available` are the pipeline's parameters, and a channel for each of `OFFERED`.
     """
     from kfp.dsl.types.type_utils import InconsistentTypeException
 

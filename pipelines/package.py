@@ -130,8 +130,7 @@ class Package:
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters of a run: the file's defaults, overridden by `parameters`.
 
-        Raises:
-            InputError: an unknown parameter, a wrong type, or no value for a required one.
+        Raises InputError for an unknown parameter, a wrong type, or no value for a required one.
         """
         inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
         for name in parameters:

@@ -104,12 +104,8 @@ PARAMETERS = _parameters()
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     """Check parameter values and add defaults for those not given.
 
-    Args:
-        values: values by name; a string is converted to the parameter's type.
-        place: where they come from; the start of the error message.
-
-    Raises:
-        InputError: an unknown parameter, an invalid value, or values that do not fit together.
+    A string is converted to the parameter's type. `place`, where the values come from, starts the
+    message of InputError.
     """
     try:
         for name in values:

@@ -31,7 +31,6 @@ def show(
     Args:
         minutes: expected duration of the training job; 0: unknown.
         rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
-        operation: machines of steps and of the endpoint.
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)

@@ -20,8 +20,7 @@ ENDINGS = (*IMAGES, ".csv", ".jsonl")
 def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each instance in a file, local or gs://.
 
-    Raises:
-        InputError: the file can't be read, or the recipe's model does not take its format.
+    Raises InputError if the file can't be read, or the recipe's model does not take its format.
     """
     ending = PurePath(file).suffix.lower()
     columns = [column["name"] for column in recipe.parameters.records.columns]

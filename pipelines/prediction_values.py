@@ -36,12 +36,7 @@ def base_of(name: str) -> str:
 
 
 def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return every parameter's value, in the order of the pipeline's signature.
-
-    Args:
-        given: values that override the recipe's; a string is converted to the parameter's type.
-        place: where they come from; the start of the error message.
-    """
+    """Return every parameter's value, in the order of the pipeline's signature; see `checked`."""
     own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
     merged = {**own, **given}
@@ -67,8 +62,7 @@ def on_this_machine(
 ) -> dict[str, Any]:
     """Return every parameter's value, with paths made absolute.
 
-    Raises:
-        InputError: no champion in `runs_directory`, or an input that is missing or invalid.
+    Raises InputError for an input that is missing or invalid, or without a champion.
     """
     from components import prediction_input
     from pipelines import local_registry

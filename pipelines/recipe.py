@@ -66,8 +66,7 @@ def schema() -> dict[str, Any]:
 def load(name: str, *folders: Path) -> Recipe:
     """Read and check a recipe from `folders`; default: the built-in and the user's own recipes.
 
-    Raises:
-        InputError: no such recipe, two of that name, invalid TOML, or an invalid value.
+    Raises InputError if there is none or two of that name, for invalid TOML and invalid values.
     """
     known = _paths(*folders)
     if name not in known:

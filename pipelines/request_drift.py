@@ -23,12 +23,8 @@ _AT_ONCE = 1024
 def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int]:
     """Compare requests with the training split of a table.
 
-    Args:
-        instances: rows, as a server takes them; serialized tf.Examples are ignored.
-
-    Returns:
-        The drift of each column, as from `drift.measure` without the classes, and the number of
-        rows.
+    Serialized tf.Examples among the instances are ignored. Returns the drift of each column, as
+    `drift.measure` does, without the classes, and the number of rows.
     """
     columns = columns_of(before)
     names = {argument_name(one.name): one.dtype for one in columns}

@@ -87,8 +87,7 @@ _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 def check(kind: str, value: str, called: str = "") -> None:
     """Raise InputError for a value that is not a name of a kind of resource; accept empty ones.
 
-    Args:
-        called: name of the option in the message; default: kind.
+    The message calls it `called`; default: kind.
     """
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):

@@ -120,11 +120,7 @@ def _loaded(runs_directory: pathlib.Path) -> Iterator[PastRun | InputError]:
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:
-    """Return a run by name; "latest" is the run that was started or resumed last.
-
-    Raises:
-        InputError: no such run, or its record can't be read.
-    """
+    """Return a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())
     raise InputError(
@@ -219,8 +215,7 @@ def is_running(directory: pathlib.Path) -> bool:
 def locked(directory: pathlib.Path) -> Iterator[int]:
     """Hold the lock of a run's folder; yield its file descriptor, which a child may inherit.
 
-    Raises:
-        InputError: another process holds it and does not release it within seconds.
+    Raises InputError if another process holds it and does not release it within seconds.
     """
     descriptor = os.open(directory / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _LOCK_SECONDS

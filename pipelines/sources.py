@@ -27,12 +27,8 @@ _TIMEOUT_SECONDS = 5
 def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
     """Check local sources and folders; return the parameters that change on this machine.
 
-    Local paths become absolute, as each step runs in its own folder.
-
-    Raises:
-        InputError: a local folder or file that is missing or unusable, a class without an image,
-            a table without a column, a data set that is not prepared, or no Apache Beam for
-            Dataflow's engine.
+    Local paths become absolute, as each step runs in its own folder. Raises InputError for what is
+    missing or unusable: a folder, a file, a class without an image, a column, Apache Beam.
     """
     changed: dict[str, Any] = {}
     records = parameters.records

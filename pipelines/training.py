@@ -66,10 +66,8 @@ def step(
 def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str], operation: Operation) -> Any:
     """Return a recipe's pipeline.
 
-    Args:
-        own_steps: the user's own components by name, which run after the evaluation.
-        recipe_sets: names of the parameters that the recipe sets.
-        operation: recipients of e-mails, and machines of steps and of the endpoint.
+    `own_steps` are the user's own components by name, which run after the evaluation.
+    `recipe_sets` names the parameters that the recipe sets.
     """
     function = with_parameters(training, own_steps, recipe_sets, operation)
     return dsl.pipeline(name="training")(function)

@@ -24,11 +24,7 @@ _PREBUILT_TAKES = ("jsonl", "bigquery")
 def launch(
     recipe: Recipe, given: Mapping[str, Any], settings: Settings, *, name: str, detach: bool
 ) -> int:
-    """Start a batch prediction and, unless `detach`, wait for its end; return the exit code.
-
-    Raises:
-        InputError: no champion, no such input, or another mistake, before anything is sent.
-    """
+    """Start a batch prediction and, unless `detach`, wait for its end; return the exit code."""
     settings.require("project", "pipeline_root")
     run_id = job_request.run_id(prediction_values.name_of(recipe.name), name)
     values = prediction_values.values(recipe, given, place="--batch")

@@ -176,11 +176,7 @@ class Connection:
         return answer
 
     def request(self, method: str, url: str, **content: Any) -> Any:
-        """Send a request with keyword arguments of `requests`; return its Response.
-
-        Raises:
-            google.api_core.exceptions.GoogleAPICallError: the status is 400 or more.
-        """
+        """Send a request of `requests`; return its Response, or raise GoogleAPICallError."""
         from google.api_core import exceptions
         from google.auth.transport.requests import AuthorizedSession
 

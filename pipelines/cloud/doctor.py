@@ -25,11 +25,8 @@ def examine(
     """Yield a finding for each check; a check that fails does not stop the others.
 
     Without credentials, or once a server does not answer in time, one line names the checks that
-    are left out.
-
-    Args:
-        parameters: parameters of the runs to check quota and permissions for.
-        accelerator: accelerator type of their evaluation; empty: none.
+    are left out. Quota and permissions are checked for runs with `parameters`, whose evaluation
+    has an `accelerator`.
     """
     signed_in = _checked("credentials", lambda: _credentials(connection))
     yield signed_in

@@ -35,8 +35,7 @@ def link(settings: Settings, experiment: str) -> str:
 def add(connection: Connection, recipe: str, run_id: str) -> str:
     """Add a run to its recipe's experiment, created if missing; return the experiment's name.
 
-    Raises:
-        CloudError: refused, no connection, or the run has no context after a minute.
+    Raises CloudError if the run has no context after a minute.
     """
     from google.cloud.aiplatform_v1 import types
 

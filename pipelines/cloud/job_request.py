@@ -24,11 +24,7 @@ _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
-    """Compile a recipe, or its batch prediction, with the image of the settings.
-
-    Raises:
-        InputError: no image is set that Vertex AI can pull.
-    """
+    """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
     from pipelines import api
 
     path = api.compile(recipe, image=settings.image, gpu_image=settings.gpu_image, batch=batch)
@@ -55,9 +51,8 @@ def run_values(
 ) -> dict[str, Any]:
     """Return a run's values that differ from the defaults compiled into its template.
 
-    Raises:
-        InputError: a source that Vertex AI can't read, a resource of another region, a max_cost
-            that is too low, or a name or type that the template does not have.
+    Raises InputError for a source that Vertex AI can't read, a resource of another region, a
+    max_cost that is too low, or a name or type that the template does not have.
     """
     values = parameters.values()
     _check_sources(values)
@@ -98,11 +93,9 @@ def from_settings(
 def pipeline_job(
     package: Package, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
 ) -> Any:
-    """Return a PipelineJob proto.
+    """Return a PipelineJob proto with the values that `run_values` returns.
 
-    Args:
-        values: the values that `run_values` returns.
-        cache: enable or disable caching of every task; None: as the pipeline has it.
+    `cache` enables or disables caching of every task; None leaves it as the pipeline has it.
     """
     from google.cloud.aiplatform_v1 import types
 

@@ -38,15 +38,7 @@ def launch(
 
     If its machines are unavailable, start another run with the recipe's next fallback. The new
     run's name ends in a number, and it does not repeat cached steps unless `cache` is False.
-
-    Args:
-        values: parameters that were set, by name.
-        name: name of the run; empty: <recipe>-<time>.
-        detach: return once the run has started.
-        cache: enable or disable caching of every task; None: as the pipeline has it.
-
-    Raises:
-        InputError: a mistake; raised before anything is sent where possible.
+    A mistake is an InputError, raised before anything is sent where possible.
     """
     settings.require("project", "pipeline_root")
     first_id = job_request.run_id(recipe.name, name)
@@ -84,14 +76,10 @@ def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]
 def follow(
     connection: Connection, recipe: str, run_id: str, *, detach: bool, last: bool = True
 ) -> int | None:
-    """Print a run's links, add it to its experiment and, unless `detach`, wait for its end.
-
-    Args:
-        recipe: recipe of the experiment; empty: no experiment.
-        last: there are no other machines to try.
+    """Print a run's links, add it to the recipe's experiment and, unless `detach`, await its end.
 
     Returns:
-        The exit code; None if the run failed for lack of machines and there are others to try.
+        The exit code; None if the run failed for lack of machines and is not the `last` to try.
     """
     settings = connection.settings
     say(f"run       {run_id}", f"console   {run_link(settings, run_id)}")
@@ -132,8 +120,7 @@ def follow(
 def _wait(connection: Connection, run_id: str) -> Any:
     """Show a run until it ends or its training job expires; return the PipelineJob.
 
-    Raises:
-        CloudError: no answer for `_PATIENT_SECONDS` (the run continues), or the run was deleted.
+    Raises CloudError after `_PATIENT_SECONDS` without an answer, or if the run was deleted.
     """
     rows: list[Row] = []
     with view_of(lambda: rows, Console(), run_id) as view:
@@ -167,12 +154,8 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     checkpoint of other records or settings. If the run is being cancelled, wait for its end first.
 
     Args:
-        recipe: a recipe, whose latest run is resumed, or the ID of a run.
-        run_id: ID of the interrupted run; empty: see `recipe`.
+        recipe: a recipe, whose latest run is resumed unless `run_id` is given, or the ID of a run.
         name: name of the new run; empty: <recipe>-<time>.
-
-    Raises:
-        InputError: no such run, it has succeeded, or it or its training job has not ended.
     """
     connection = Connection(settings.require("project"))
     latest = [] if run_id else runs.listed(connection, recipe, limit=1)

@@ -27,11 +27,7 @@ _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
 
 
 def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
-    """Create or update the monitoring of an endpoint's models of a table; return the job.
-
-    Raises:
-        InputError: no version is deployed to the endpoint.
-    """
+    """Create or update the monitoring of an endpoint's models of a table; return the job."""
     from google.cloud.aiplatform_v1 import types
 
     if not endpoint.deployed_models:

@@ -47,13 +47,10 @@ class Task:
 
 
 def create(connection: Connection, job: Any, run_id: str) -> Any:
-    """Start a run.
+    """Start a run; raise InputError if the ID is taken, or the request is invalid.
 
     The ID makes it safe to retry the request after a lost answer: a label tells the run of this
     request from an earlier run of the same ID.
-
-    Raises:
-        InputError: the ID is taken, or the request is invalid.
     """
     job.labels[REQUEST] = uuid.uuid4().hex
     with translated(f"starting the run {run_id!r}"):
@@ -96,10 +93,8 @@ def listed(
 ) -> list[Any]:
     """List PipelineJobs, the latest first, without their pipelines and tasks.
 
-    Args:
-        recipe: the only recipe to list; empty: all runs that this project made.
-        text: a filter of the API, used instead of labels.
-        limit: maximum number of runs.
+    Lists those of one recipe, or all that this project made. `text`, a filter of the API, replaces
+    the filter by labels.
     """
     from google.protobuf import field_mask_pb2
 

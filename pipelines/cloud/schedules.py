@@ -36,11 +36,7 @@ class Applied:
 
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:
-    """Create or update a schedule as its recipe declares it; do nothing if it is up to date.
-
-    Raises:
-        InputError: the recipe declares no schedule, or one that Vertex AI refuses.
-    """
+    """Create or update a schedule as its recipe declares it; do nothing if it is up to date."""
     declared = recipe.operation.retraining
     if not declared:
         raise InputError(

@@ -89,12 +89,9 @@ class Settings:
         return urlsplit(self.pipeline_root).netloc
 
     def check_gpu_images(self, recipe: Recipe, machines: MachineOptions | None = None) -> None:
-        """Raise InputError for accelerators without an image that uses them.
+        """Raise InputError for accelerators of replicas or the evaluation without an image.
 
         The image of the evaluation is compiled into the pipeline: a run's parameter can't set it.
-
-        Args:
-            machines: machines of the training job; None: check only the evaluation.
         """
         setting = f"set VERTEX_GPU_IMAGE, or write gpu_image = ... into {FILE_NAME}"
         if machines:
@@ -136,9 +133,8 @@ def load(
 ) -> Settings:
     """Gather the settings; ignore flags that are None or empty.
 
-    Raises:
-        InputError: a file that can't be read, an unknown name in it, or an invalid value; the
-            message says where the value came from.
+    Raises InputError for a file that can't be read, an unknown name or an invalid value; the
+    message says where the value came from.
     """
     given = {
         field.name: [environment.get(name) for name in variables_of(field.name)]

@@ -40,8 +40,7 @@ def repository_path(match: re.Match[str]) -> str:
 def upload(connection: Connection, package: Package) -> tuple[str, bool]:
     """Store a template, unless it is there already, and move the tags to it.
 
-    Returns:
-        The URI of exactly these bytes, and True if they are new there.
+    Returns the URI of exactly these bytes, and True if they are new there.
     """
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):

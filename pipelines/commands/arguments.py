@@ -85,11 +85,7 @@ def runs_folder(given: Path | None, *, local: bool) -> Path:
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal before a deletion; return the answer.
-
-    Raises:
-        InputError: the standard input is closed.
-    """
+    """Ask on the terminal before a deletion; raise InputError if the standard input is closed."""
     try:
         return typer.confirm(question)
     except typer.Abort as error:

@@ -57,11 +57,7 @@ def runs(
 
 
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
-    """Print the runs of a folder and of the settings' project, if any.
-
-    Raises:
-        CloudError, InputError: the runs of the project can't be listed, and there are no others.
-    """
+    """Print the runs of a folder and of the settings' project, if any."""
     found, unreadable = run_history.listed(folder, recipe), run_history.unreadable(folder)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     own = settings()

@@ -32,7 +32,7 @@ _HIGHEST_RATE = 1e6
 class PriceTable:
     """Prices per hour by name, on demand and spot."""
 
-    # Prices of machine types with built-in accelerators, of accelerators, of a GB of each disk type.
+    # Of machine types with their built-in accelerators, of accelerators, of a GB of each disk type.
     rates: dict[str, float]
     spot_rates: dict[str, float]  # the same for spot machines, at the smallest discount seen
     spot_discount: Decimal  # that discount, as a share of Compute Engine's price
@@ -131,11 +131,8 @@ def step_price(
 ) -> tuple[Decimal, str]:
     """Return the hourly price and the name of the cheapest machine type that is large enough.
 
-    Args:
-        accelerator_type: type of the machine's one accelerator; empty: none.
-
-    Raises:
-        UnknownPriceError: no machine type of known price and size is large enough.
+    It has one accelerator, unless `accelerator_type` is empty. Raises UnknownPriceError if no
+    machine type of known price and size is large enough.
     """
     machine: dict[str, Any] = {}
     machines = [one for one in types().values() if not one.accelerator]
@@ -166,14 +163,10 @@ def quotas(
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    A step of the pipeline runs as a CustomJob of its own, after the training job. The vCPUs of its
-    machine are not counted, as Vertex AI picks the machine.
+    A step of the pipeline with an accelerator runs as a CustomJob of its own, after the training
+    job. The vCPUs of its machine are not counted, as Vertex AI picks the machine.
 
     https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
-
-    Args:
-        pools: worker_pool_specs of the training job.
-        step_accelerator: type of the one accelerator of a step; empty: none.
     """
     training = f"{_SERVICE}/custom_model_training_"
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training

@@ -105,13 +105,9 @@ def _types() -> Iterator[MachineType]:
 
 
 def check_type(option: str, name: str) -> MachineType:
-    """Return a machine type.
+    """Return a machine type; raise InputError for one that this project does not train on.
 
-    Args:
-        option: the option that names it, for messages.
-
-    Raises:
-        InputError: the type does not exist, or this project does not train on it.
+    `option` names it in messages.
     """
     found = types().get(name)
     if found is None:
@@ -127,11 +123,9 @@ def check_type(option: str, name: str) -> MachineType:
 
 
 def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
-    """Raise InputError if a machine can't have `count` of an accelerator.
+    """Raise InputError if a machine can't have `count` of an accelerator, or none for 0.
 
-    Args:
-        option: the option that names the machine type, for messages.
-        accelerator: empty, with count=0, for a machine without accelerators.
+    `option` names the machine type in messages.
     """
     found = check_type(option, name)
     given = f"{count} x {accelerator}" if count else "none"
@@ -160,8 +154,7 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
 def check_disk(disk: str, machines: Mapping[str, str]) -> None:
     """Raise InputError if a machine does not support the boot disk of all replicas.
 
-    Args:
-        machines: machine types by the option that names them.
+    `machines` are machine types by the option that names them.
     """
     taken = [types()[name].disks for name in machines.values()]
     common = [one for one in disk_types() if all(one in disks for disks in taken)]

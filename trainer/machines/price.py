@@ -30,7 +30,6 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     """Return the price of all replicas of `pools` for an hour, in the currency of `rates`.
 
     Args:
-        pools: worker_pool_specs.
         rates: hourly price by name of a machine type, an accelerator, or a disk type (per GB).
             The price of a machine type with built-in accelerators includes them.
 
@@ -106,13 +105,12 @@ def affordable_timeout(
 ) -> str:
     """Return `timeout`, shortened so that a job that runs so long costs at most `max_cost`.
 
+    Raises InputError if that is less than a minute, or a resource has no rate.
+
     Args:
         timeout: in seconds, such as "3600s".
         max_cost: 0 for no limit.
         price_per_hour: price of all replicas; 0: computed from `rates` and `pools`.
-
-    Raises:
-        InputError: `max_cost` pays for less than a minute, or a resource has no rate.
     """
     if not max_cost:
         return timeout

@@ -21,9 +21,7 @@ _LONGEST_SECONDS = 7 * 24 * 3600
 def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
     """Raise InputError for an invalid duration, or a job that may outlive the pipeline's task.
 
-    Args:
-        timeout: in seconds, such as "3600s".
-        max_wait: likewise; with FLEX_START, 0s waits without limit.
+    Durations are in seconds, such as "3600s". With FLEX_START, a `max_wait` of 0s has no limit.
     """
     for name, value in (("timeout", timeout), ("max_wait_duration", max_wait)):
         if not _DURATION.fullmatch(value):

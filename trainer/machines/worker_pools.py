@@ -143,14 +143,10 @@ class MachineOptions:
 
 
 def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the worker pools of a CustomJob.
+    """Return the worker pools of a CustomJob: WorkerPoolSpecs as JSON, keys as in the protos.
 
-    Args:
-        flags: command line of trainer.task, the same for every replica. --evaluator_pool is
-            added if there is an evaluator, --accelerator_count if a replica has accelerators.
-
-    Returns:
-        A list of WorkerPoolSpec as JSON, keys as in the protos.
+    `flags` is the command line of trainer.task, the same for every replica. --evaluator_pool is
+    added if there is an evaluator, --accelerator_count if a replica has accelerators.
     """
     if machines.evaluator_count:
         flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
@@ -161,11 +157,6 @@ def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
     """Raise InputError for an accelerator without an image whose TensorFlow uses it.
 
     Any other image silently computes on the CPU of a machine with billed GPUs.
-
-    Args:
-        accelerator_type: empty: none.
-        image: empty: none.
-        remedy: how to set such an image.
     """
     if accelerator_type and not image:
         raise InputError(
@@ -177,12 +168,7 @@ def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
 def check_strategy(
     strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
 ) -> None:
-    """Raise InputError if a strategy (one of config.STRATEGIES) does not fit the replicas.
-
-    Args:
-        replicas: number of replicas by role.
-        accelerator_count: accelerators of each replica.
-    """
+    """Raise InputError if a strategy does not fit the replicas, given by role."""
     servers = replicas.get("ps", 0)
     trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
     missing = [role for role in ("chief", "worker", "ps") if not replicas.get(role)]
