@@ -45,13 +45,13 @@ class Server:
         url: of its predictions.
     """
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+    def __init__(self, process: Any, url: str) -> None:
         self.process, self.url = process, url
-        self.port = urlsplit(url).port or 0
+        self.port, self.route = urlsplit(url).port or 0, urlsplit(url).path
 
     def ask(self, instances: list[Any], **others: Any) -> tuple[int, Any]:
         """Send a request; return its status and the content of its answer."""
-        return self.send("POST", "/predict", json.dumps({"instances": instances, **others}))
+        return self.send("POST", self.route, json.dumps({"instances": instances, **others}))
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         with self.connection() as connection:

@@ -1,0 +1,120 @@
+"""The serving image, run as Vertex AI runs it, passes the tests of its server.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
+"""
+
+import contextlib
+import http.client
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.containers.conftest import NAME, build, run
+from tests.trainer.serving.conftest import image_model  # noqa: F401
+from tests.trainer.serving.servers import Server
+from tests.trainer.serving.test_answers import (  # noqa: F401
+    test_16_clients_at_once_lose_nothing,
+    test_64_photos_are_one_request,
+    test_a_file_that_can_not_be_decoded_fails_alone,
+    test_all_test_images_are_answered_as_judged,
+    test_all_test_rows_are_answered_as_judged,
+    test_forms_may_be_mixed_and_keys_come_back,
+)
+from tests.trainer.serving.test_malformed import (  # noqa: F401
+    test_500_malformed_requests_cost_neither_an_error_nor_memory,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+ROUTE = "/v1/endpoints/1/deployedModels/2"
+ENVIRONMENT = {
+    "AIP_DEPLOYED_MODEL_ID": "2",
+    "AIP_ENDPOINT_ID": "1",
+    "AIP_FRAMEWORK": "CUSTOM_CONTAINER",
+    "AIP_HEALTH_ROUTE": ROUTE,
+    "AIP_HTTP_PORT": "9000",
+    "AIP_MODE": "PREDICTION",
+    "AIP_PREDICT_ROUTE": f"{ROUTE}:predict",
+    "AIP_STORAGE_URI": "/model",
+    "MODEL_VERSION": "model@7",
+}
+LARGEST = 1.6e9
+"""Bytes of the image."""
+
+
+@pytest.fixture(scope="module")
+def image(engine, checkout):
+    _, failure = build(engine, checkout, "serving", "serving")
+    assert not failure, failure[-3000:]
+    yield f"{NAME}:serving"
+    run([engine, "rmi", "--force", f"{NAME}:serving"])
+
+
+@contextlib.contextmanager
+def container(engine, image, model):
+    """Run a container that can't write to its file system; yield its ID."""
+    Path(model).chmod(0o755)
+    options = ["--read-only", "--publish=127.0.0.1::9000", f"--volume={model}:/model:ro"]
+    options += [f"--env={name}={value}" for name, value in ENVIRONMENT.items()]
+    started = run([engine, "run", "--detach", *options, image])
+    assert not started.returncode, started.stderr
+    try:
+        yield started.stdout.strip()
+    finally:
+        run([engine, "rm", "--force", started.stdout.strip()])
+
+
+def state(engine, name, field):
+    return run([engine, "inspect", "--format", f"{{{{.State.{field}}}}}", name]).stdout.strip()
+
+
+def ready(engine, name):
+    """Wait for a container's model; return its server."""
+    start = time.monotonic()
+    address = run([engine, "port", name, "9000"]).stdout.strip()
+    process = psutil.Process(int(state(engine, name, "Pid")))
+    server = Server(process, f"http://{address}{ROUTE}:predict")
+    while state(engine, name, "Running") == "true":
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if server.send("GET", ROUTE) == (200, {"model_version": "model@7"}):
+                print(f"ready after {time.monotonic() - start:.1f} s")
+                return server
+    pytest.fail(run([engine, "logs", name]).stderr)
+
+
+@pytest.fixture(scope="module")
+def image_server(engine, image, image_model):  # noqa: F811
+    with container(engine, image, image_model) as name:
+        yield ready(engine, name)
+
+
+@pytest.fixture(scope="module")
+def row_server(engine, image, row_model):
+    with container(engine, image, row_model) as name:
+        yield ready(engine, name)
+
+
+def test_it_answers_as_before_when_killed_or_stopped(engine, image, image_model):  # noqa: F811
+    blank = np.zeros((8, 8)).tolist()
+    with container(engine, image, image_model) as name:
+        server = ready(engine, name)
+        assert server.process.uids().real == 1000
+        expected = server.ask([blank])
+        assert expected[0] == 200
+        for command, code in ((["kill", "--signal=KILL"], "137"), (["stop", "--time=15"], "0")):
+            run([engine, *command, name])
+            assert not run([engine, "wait", name]).returncode
+            assert state(engine, name, "ExitCode") == code
+            run([engine, "start", name])
+            assert ready(engine, name).ask([blank]) == expected
+
+
+def test_it_holds_what_serves_and_no_cache(engine, image):
+    size = run([engine, "image", "inspect", "--format", "{{.Size}}", image]).stdout
+    assert int(size) < LARGEST
+    unwanted = ["-path", "*/.cache/*", "-o", "-path", "/tmp/*", "-o", "-path", "/app/components"]
+    command = ["find", "/", "-xdev", *unwanted]
+    found = run([engine, "run", "--rm", "--network=none", "--user=0", image, *command])
+    assert (found.returncode, found.stdout) == (0, "")
