@@ -14,11 +14,11 @@ from trainer.evaluation.mistakes import MostConfident
 from trainer.evaluation.prediction import ServedModel, predict, stored_batches
 
 
-def judged(uri, dataset, split="test"):
-    """Probabilities as evaluate_model computes them, and the split's serialized examples."""
-    said = predict(ServedModel(uri), dataset, split, 50, MostConfident(1), lambda _: None)
-    examples = [one for batch in stored_batches(dataset, split, 50) for one in batch.numpy()]
-    assert len(examples) == dataset.splits[split].examples > 50
+def judged(uri, dataset):
+    """Probabilities as evaluate_model computes them, and the serialized test examples."""
+    said = predict(ServedModel(uri), dataset, MostConfident(1), lambda _: None)
+    examples = [one for batch in stored_batches(dataset, "test", 50) for one in batch.numpy()]
+    assert len(examples) == dataset.splits["test"].examples > 50
     return said[1], examples
 
 
