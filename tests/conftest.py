@@ -61,10 +61,10 @@ def trained(shared, digit_records) -> Path:
 
 
 def _exported(folder, model, dataset, **options):
-    from trainer.models import build_model
+    from trainer.models import check_model
     from trainer.training.export import export
 
-    export(build_model(model, dataset, options), dataset, str(folder))
+    export(check_model(model, dataset, options).build(dataset), dataset, str(folder))
     return str(folder)
 
 

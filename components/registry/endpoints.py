@@ -32,15 +32,10 @@ _ID_LENGTH = 63
 
 @dataclasses.dataclass(frozen=True)
 class Endpoints:
-    """The endpoints of a project and region; methods raise the client's exceptions.
+    """The endpoints of a project and region; methods raise the client's exceptions."""
 
-    Args:
-        client: a `Service` of Vertex AI's EndpointServiceClient.
-        registry: registry of the deployed versions.
-    """
-
-    client: Any
-    registry: ModelRegistry
+    client: Any  # a `Service` of Vertex AI's EndpointServiceClient
+    registry: ModelRegistry  # of the deployed versions
 
     def champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
@@ -124,11 +119,7 @@ class Endpoints:
                     self._finish(self.client.delete_endpoint(name=endpoint.name))
 
     def roll_back(self, model: str) -> str:
-        """Give all of the traffic to the second newest version; return its number.
-
-        Raises:
-            InputError: the endpoint has no other version.
-        """
+        """Give all of the traffic to the second newest version; return its number."""
         endpoint = self.endpoint(model)
         newest, *before = [*shares(endpoint)] or ["now"]
         if not before:
@@ -230,11 +221,7 @@ def _endpoint_id(model: str) -> str:
 
 
 def _split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
-    """Return the split that gives `version` its share, and the largest other version the rest.
-
-    Raises:
-        InputError: there is no other version for the rest.
-    """
+    """Return the split that gives `version` its share, and the largest other version the rest."""
     others = {one: share for one, share in present.items() if one != version}
     if traffic == 100:
         return {version: 100}

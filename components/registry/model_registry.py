@@ -57,15 +57,11 @@ class Version:
 class ModelRegistry:
     """The registry of a project and location.
 
-    Args:
-        client: a `Service` of Vertex AI's ModelServiceClient, whose calls are retried.
-        parent: projects/P/locations/L.
-
     Every method raises google.api_core.exceptions.GoogleAPICallError if the service refuses.
     """
 
-    client: Any
-    parent: str
+    client: Any  # a `Service` of Vertex AI's ModelServiceClient, whose calls are retried
+    parent: str  # projects/P/locations/L
 
     def versions(self, model: str) -> list[Version]:
         """Return all versions of a model, oldest first; [] if there is no such model."""
@@ -124,11 +120,7 @@ class ModelRegistry:
         return self._get(model, version.version)
 
     def promote(self, model: str, number: str) -> Version:
-        """Make a version the champion.
-
-        Raises:
-            InputError: there is no such version.
-        """
+        """Make a version the champion; return it."""
         versions = self.versions(model)
         version = next((one for one in versions if one.version == number), None)
         if version is None:
@@ -147,9 +139,6 @@ class ModelRegistry:
         """Make the previous champion the champion again; return it and the withdrawn one.
 
         A call after an interruption completes the rollback.
-
-        Raises:
-            InputError: there was no previous champion.
         """
         versions = self.versions(model)
         if not versions:
@@ -238,11 +227,7 @@ def registry_of(project: str, location: str) -> ModelRegistry:
 
 
 def find_champion(model: str, project: str, location: str) -> Version | None:
-    """Return the champion of `model`; None if there is none or `model` is empty.
-
-    Raises:
-        InputError: the registry refuses or can't be reached.
-    """
+    """Return the champion of `model`; None if there is none or `model` is empty."""
     if not model:
         return None
     with as_input_error(f"looking for the champion of {model!r}"):
@@ -255,12 +240,7 @@ def no_champion(model: str, place: object, remedy: str = "run its recipe first")
 
 
 def start_weights(warm_start: str, model: str, project: str, location: str) -> str:
-    """Return the URI of the weights that training starts from; empty: random weights.
-
-    Args:
-        warm_start: champion, a URI, or empty.
-        model: model of the champion.
-    """
+    """Return the URI of the weights for `warm_start`; empty: random weights."""
     if warm_start != CHAMPION:
         return warm_start
     champion = find_champion(model, project, location)

@@ -37,17 +37,13 @@ class Candidate:
 
 
 def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: str) -> str:
-    """Upload a version of a model; return its number.
+    """Upload a version of a model, whose display name is `name`; return the version's number.
 
     Args:
         client: google.cloud.aiplatform_v1.ModelServiceClient.
         parent: projects/P/locations/L.
-        name: display name.
         place: model_id for the first version of a model; for a later one parent_model, the
             model's resource.
-
-    Raises:
-        google.api_core.exceptions.GoogleAPICallError: the service refuses.
     """
     from google.cloud.aiplatform_v1 import types
 
@@ -88,14 +84,10 @@ def check_serving_image(deploys: bool, image: str) -> None:
 
 
 def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
-    """Import the evaluation of a candidate, unless its version has one.
+    """Import the evaluation of a candidate, unless its version (a resource name) has one.
 
     If the confusion matrix is refused, the rest is imported without it. A failed import is only
     a warning, because the version is registered.
-
-    Args:
-        client: google.cloud.aiplatform_v1.ModelServiceClient.
-        version: resource name of the version.
     """
     from google.api_core import exceptions
     from google.cloud.aiplatform_v1 import types

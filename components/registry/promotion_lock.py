@@ -21,13 +21,7 @@ _PAUSE_SECONDS = 0.2
 
 @contextlib.contextmanager
 def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
-    """Hold the lock on behalf of a version.
-
-    Args:
-        client: a `Service` of Vertex AI's ModelServiceClient.
-        model: projects/P/locations/L/models/M.
-        number: number of the version.
-    """
+    """Hold the lock of `model` (projects/P/locations/L/models/M) on behalf of a version."""
 
     def merge(version: str, alias: str) -> None:
         name = f"{model}@{version}"

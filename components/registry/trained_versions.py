@@ -15,14 +15,7 @@ DATASET_DIGITS = 16
 
 
 def dataset_digest(folder: str) -> str:
-    """Return the SHA-256 of a data set's dataset.json, which holds those of all shards, in hex.
-
-    Args:
-        folder: URI of the data set.
-
-    Raises:
-        InputError: the records don't exist.
-    """
+    """Return the SHA-256 of a data set's dataset.json, which holds those of all shards, in hex."""
     uri = join(folder, FILE_NAME)
     try:
         return hashlib.sha256(storage.read(uri)).hexdigest()
@@ -35,27 +28,16 @@ def dataset_digest(folder: str) -> str:
 
 
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:
-    """Return the labels that record a version's training data and configuration.
-
-    Args:
-        dataset: digest of the records, in hex.
-        configuration: digest of the training configuration.
-    """
+    """Return the labels that record a version's training data and configuration, by digests."""
     return {"dataset": dataset[:DATASET_DIGITS], "configuration": configuration}
 
 
 def find_version(
-    model: str,
-    labels: Mapping[str, str],
-    project: str,
-    location: str,
+    model: str, labels: Mapping[str, str], project: str, location: str
 ) -> Version | None:
     """Return the version of `model` with all of `labels`: the champion first, then the newest.
 
     Versions that were withdrawn or never promoted count, too: training would only reproduce them.
-
-    Raises:
-        InputError: the registry refuses or can't be reached.
     """
     with as_input_error(f"looking for a version of {model!r} trained on the same data"):
         versions = registry_of(project, location).versions(model)

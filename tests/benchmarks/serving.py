@@ -22,7 +22,7 @@ from tests import tables
 from tests.benchmarks.photos import write_photos
 from tests.records import write_records
 from tests.trainer.serving.servers import serve
-from trainer.models import build_model
+from trainer.models import check_model
 from trainer.serving.instances import BATCH, BYTES, DEFAULT
 from trainer.training.export import export
 
@@ -52,7 +52,7 @@ def _photos(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tenso
     dataset = write_records(folder / "images", {"train": [empty]}, ["cat", "dog"])
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}, "weights": "none"}
     uri = str(folder / "photo-model")
-    export(build_model("transfer", dataset, options), dataset, uri)
+    export(check_model("transfer", dataset, options).build(dataset), dataset, uri)
     requests = [[{"b64": base64.b64encode(file).decode()}] for file in files]
     return uri, requests, BYTES, {"image_bytes": tf.constant(files)}
 
@@ -62,7 +62,7 @@ def _digits(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tenso
     shard = pixels, np.arange(BATCH) % 10
     dataset = write_records(folder / "digits", {"train": [shard]}, [str(n) for n in range(10)])
     uri = str(folder / "digit-model")
-    export(build_model("small_cnn", dataset, {}), dataset, uri)
+    export(check_model("small_cnn", dataset, {}).build(dataset), dataset, uri)
     ((name, _),) = (
         tf.saved_model.load(uri).signatures[DEFAULT].structured_input_signature[1].items()
     )
@@ -72,7 +72,7 @@ def _digits(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tenso
 def _rows(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tensor]]:
     dataset = tables.records(folder / "table", 2000)
     uri = str(folder / "row-model")
-    export(build_model("wide_and_deep", dataset, {}), dataset, uri)
+    export(check_model("wide_and_deep", dataset, {}).build(dataset), dataset, uri)
     instances = [
         {"miles": number / 7, "hour": number % 24, "payment": "card", "Zone Id": str(number % 17)}
         for number in range(BATCH)

@@ -16,7 +16,7 @@ from tests import tables
 from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, training_batches
 from trainer.data.schema import Dataset
-from trainer.models import build_model
+from trainer.models import check_model
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.synchronous import SynchronousRun
@@ -33,7 +33,7 @@ def rows() -> list[tuple[str, float, float, str]]:
         config = TrainingConfig(model="wide_and_deep", batch_size=BATCH, epochs=100)
         job = Job(dataset=dataset.uri, base_output_directory=f"{folder}/run", config=config)
         ours = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-        theirs = build_model("wide_and_deep", dataset, {})
+        theirs = check_model("wide_and_deep", dataset, {}).build(dataset)
         theirs.compile(
             optimizer=keras.optimizers.Adam(config.learning_rate),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -15,7 +15,7 @@ from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from tests.emulator import ById, FaultyEmulator
-from trainer.models import build_model
+from trainer.models import check_model
 from trainer.training.export import export
 
 PARENT = "projects/my-project/locations/us-central1"
@@ -77,10 +77,10 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert vertex.names().index("DeleteEndpoint") < vertex.requests.index(("DeployModel", own))
 
     # What was registered is not what was judged, as with an image that preprocesses otherwise.
-    other = str(tmp_path / "other")
-    export(build_model("small_cnn", digit_records, {"filters": [4]}), digit_records, other)
-    copy = str(tmp_path / "copy")
-    export(build_model("small_cnn", digit_records, {"filters": [4]}), digit_records, copy)
+    other, copy = str(tmp_path / "other"), str(tmp_path / "copy")
+    for place in (other, copy):
+        model = check_model("small_cnn", digit_records, {"filters": [4]}).build(digit_records)
+        export(model, digit_records, place)
     second = register(vertex, copy, first)
     with pytest.raises(SystemExit) as ended:
         deploy(digit_records, other, second)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests import replicas
 from trainer.errors import InputError
-from trainer.models import build_model
+from trainer.models import check_model
 from trainer.training import weights
 
 DUMP = "tests.trainer.dump_weights"
@@ -29,7 +29,7 @@ print(keras.saving.load_model(sys.argv[2]).count_params())
 def test_files_of_both_kinds_are_loaded_without_this_project(trained, row_records, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
-    model = build_model("wide_and_deep", row_records, {"hidden_units": [8]})
+    model = check_model("wide_and_deep", row_records, {"hidden_units": [8]}).build(row_records)
     weights.save(model, str(tmp_path / "rows.keras"))
     command = [*ALONE, LOADS, str(trained / weights.FILE_NAME), "rows.keras"]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
@@ -51,7 +51,7 @@ def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_reco
         "backbone_options": {"alpha": 0.25},
         "weights": "none",
     }
-    model, other = (build_model("transfer", photos, options) for _ in range(2))
+    model, other = (check_model("transfer", photos, options).build(photos) for _ in range(2))
     weights.save(model, str(tmp_path / "model.keras"))
     images = np.zeros((1, 32, 32, 3), np.uint8) + 7
     weights.load(other, str(tmp_path / "model.keras"))
@@ -93,7 +93,7 @@ def test_a_job_its_model_and_its_file_name_the_same_weights(trained, tmp_path, s
 
 def test_weights_of_another_shape_are_refused_in_one_line(trained, digit_records):
     file = str(trained / weights.FILE_NAME)
-    model = build_model("small_cnn", digit_records, {"units": 64})
+    model = check_model("small_cnn", digit_records, {"units": 64}).build(digit_records)
     with pytest.raises(InputError) as raised:
         weights.load(model, file)
     message = str(raised.value)
@@ -102,7 +102,7 @@ def test_weights_of_another_shape_are_refused_in_one_line(trained, digit_records
     assert "128" in message
     assert "\n" not in message
     with pytest.raises(InputError, match="do not fit the model"):
-        weights.load(build_model("mnist_cnn", digit_records, {}), file)
+        weights.load(check_model("mnist_cnn", digit_records, {}).build(digit_records), file)
 
 
 def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path):

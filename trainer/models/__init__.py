@@ -16,8 +16,6 @@ from trainer.models import own
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
-    import keras
-
     from trainer.data.schema import Dataset
 
 
@@ -43,11 +41,7 @@ def model_class(name: str) -> type[Model]:
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:
-    """Return a model with these options, without importing TensorFlow.
-
-    Raises:
-        InputError: the model does not exist, or does not take an option or its value.
-    """
+    """Return a model with these options, without importing TensorFlow."""
     cls = model_class(name)
     try:
         fields.check_typed(cls, options)
@@ -57,11 +51,7 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
 
 
 def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
-    """Return a model with these options, without importing TensorFlow.
-
-    Raises:
-        InputError: as `open_model`, or the model does not take the dataset.
-    """
+    """Return a model with these options; raise InputError if it does not take the dataset."""
     model = open_model(name, options)
     if model.takes_rows is not None and dataset.is_table != model.takes_rows:
         takes, held = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
@@ -72,26 +62,10 @@ def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
     return model
 
 
-def build_model(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
-    """Build model `name` for the features of `dataset`.
-
-    Args:
-        name: a key of `MODELS`, or MODULE:FUNCTION.
-        dataset: gives the input's shape and dtype and the number of classes.
-
-    Raises:
-        InputError: as `check_model` and `Model.build`.
-    """
-    return check_model(name, dataset, options).build(dataset)
-
-
 def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], directory: str) -> Model:
     """Fetch the files that model `name` needs to `directory` (URI), once; return the model.
 
     The first call must have returned before other processes call this.
-
-    Raises:
-        InputError: the model does not take the dataset, or a file is unavailable.
     """
     return check_model(name, dataset, options).prepare(dataset, directory)
 

@@ -1,7 +1,5 @@
 """Properties of the backbones of keras.applications, available without importing Keras.
 
-    CATALOG["InceptionV3"].min_size   # 75
-
 A test compares them with Keras itself.
 """
 

@@ -50,23 +50,13 @@ class Model:
         return ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Model:
-        """Fetch the files that the model needs to `directory` (URI), once.
-
-        Returns:
-            Options with the fetched files.
-
-        Raises:
-            InputError: a file is unavailable, or does not fit.
-        """
+        """Fetch the files that the model needs to `directory` (URI), once; return their options."""
         return self
 
     def build(self, dataset: Dataset) -> keras.Model:
         """Build a model that maps the inputs of `trainer.data.read.decoding.parse` to logits.
 
         Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
-
-        Raises:
-            InputError: weights are unavailable, or do not fit.
         """
         raise NotImplementedError
 

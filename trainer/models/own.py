@@ -37,11 +37,7 @@ _TYPES: dict[str, Any] = {
 def module_file(what: str, name: str) -> str:
     """Return the file of the module in `name`, MODULE:FUNCTION, without importing the module.
 
-    Args:
-        what: the option that names it, for messages, such as "model".
-
-    Raises:
-        InputError: the module does not exist, or a package of this project hides it.
+    `what` is the option that names it, such as "model".
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -66,11 +62,7 @@ def module_file(what: str, name: str) -> str:
 
 
 def model_class(name: str) -> type[Model]:
-    """Return the class of a model whose options are the arguments of its function.
-
-    Raises:
-        InputError: the function does not exist, or its signature is not a model's.
-    """
+    """Return the class of a model whose options are the arguments of its function."""
     members, required = _signature(name)
 
     def check(self: Any) -> None:

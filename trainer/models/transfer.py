@@ -162,16 +162,12 @@ class Transfer(Model):
         return keras.Model(inputs, head(features), name="transfer")
 
     def unfreeze(self, model: keras.Model, layers: int) -> None:
-        """Make the backbone's last `layers` layers trainable, except for BatchNorm.
-
-        Raises:
-            InputError: the backbone has fewer; a minimalistic one has fewer than in the catalog.
-        """
+        """Make the backbone's last `layers` layers trainable, except for BatchNorm."""
         import keras
 
         base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
         count = len(base.layers)
-        if layers > count:
+        if layers > count:  # A minimalistic one has fewer than in the catalog.
             raise InputError(
                 f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
             )

@@ -45,12 +45,7 @@ EVALUATOR_SECONDS = 30.0
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train `job` as the chief, resuming from the newest checkpoint; return the run.
-
-    Raises:
-        InputError: the data set, the model or an option can't be used.
-        TerminatedError: the process received SIGTERM.
-    """
+    """Train `job` as the chief, resuming from the newest checkpoint; raises as `replica.run`."""
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_print_lost_workers)
     dataset = load_to_train(job.dataset)

@@ -107,9 +107,6 @@ def repair_lists(directory: str) -> None:
 
     The chief calls this before any replica reads a list: all must resume from the same checkpoint.
     The files are checked, since a list may be damaged, too.
-
-    Raises:
-        InputError: there is a list, but no checkpoint in its folder can be read.
     """
     for folder in (directory, join(directory, "best")):
         if not tf.io.gfile.exists(join(folder, _LIST)):
@@ -169,13 +166,10 @@ def progress_in(directory: str) -> Progress:
 
 
 def _newest(directory: str) -> str | None:
-    """Return the newest checkpoint of `directory`, or None if none was ever saved.
-
-    Raises:
-        RuntimeError: the checkpoints can't be read. TensorFlow logs this and continues as if there
-            were none, so one replica might start from scratch while the others resume.
-    """
+    """Return the newest checkpoint of `directory`, or None if none was ever saved."""
     newest = _newest_listed(directory)
+    # TensorFlow logs that a checkpoint can't be read and continues as if there were none, so one
+    # replica might start from scratch while the others resume.
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
         raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
     return newest
@@ -199,11 +193,7 @@ def listed(directory: str) -> list[str]:
 
 
 def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
-    """Load a checkpoint into the network's variables, outside of the run.
-
-    Returns:
-        The progress at the checkpoint; None if it was removed before or during the read.
-    """
+    """Load a checkpoint into variables; return its progress, or None if it has been removed."""
     progress = Progress()
     values = [variable.value for variable in variables]
     content = tf.train.Checkpoint(variables=values, progress=progress)
@@ -218,9 +208,8 @@ def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
     """Check that `directory` belongs to this run; the chief writes the signature of a new run.
 
-    Raises:
-        InputError: the checkpoints come from another configuration, data set or topology, so
-            resuming from them would not give the result of this run from the start.
+    Resuming from the checkpoints of another configuration, data set or topology would not give
+    the result of this run from the start.
     """
     signature = {
         **dataclasses.asdict(config),

@@ -18,11 +18,11 @@ from trainer.machines.worker_pools import ROLES
 class Cluster:
     """This replica, and the others."""
 
-    role: str = "chief"  # "chief", "worker", "ps" or "evaluator"
-    index: int = 0  # index of this replica in its role, from 0
+    role: str = "chief"  # one of ROLES
+    index: int = 0  # of this replica in its role, from 0
     # "host:port" of each replica, by role, without evaluators; empty for a single replica.
     addresses: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    has_evaluator: bool = False  # true if an evaluator scores the checkpoints
+    has_evaluator: bool = False
 
     @property
     def trainers(self) -> int:
@@ -51,11 +51,7 @@ def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) ->
 
     Args:
         evaluator_pool: position of the evaluator's worker pool; 0: there is none. Without
-            parameter servers this is not the evaluator's position on Vertex AI, which then
-            calls the evaluator a worker or a ps.
-
-    Raises:
-        InputError: TF_CONFIG is not in the format of Vertex AI and TensorFlow.
+            parameter servers, Vertex AI calls the evaluator a worker or a ps, by this position.
     """
     text = environment.get("TF_CONFIG", "")
     try:

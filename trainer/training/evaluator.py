@@ -23,7 +23,7 @@ from trainer.models import prepare_model
 from trainer.training import checkpoint, steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
-from trainer.training.network import build_network
+from trainer.training.run import build_network
 from trainer.training.strategies import create_strategy
 
 FILE_NAME = "evaluations.csv"

@@ -24,15 +24,9 @@ class Job:
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
-    """Parse a replica's command line.
+    """Parse a replica's flags; raise InputError for one that is unknown, missing or out of range.
 
-    Args:
-        arguments: flags, without the program's name.
-        environment: gives AIP_MODEL_DIR as a default of --base_output_directory; Vertex AI
-            sets it to `<base_output_directory>/model/`.
-
-    Raises:
-        InputError: an unknown flag, or a value that is missing, mistyped or out of range.
+    AIP_MODEL_DIR, which Vertex AI sets to `<base_output_directory>/model/`, is a default.
     """
     parser = _Parser(prog="python -m trainer.task", allow_abbrev=False)
     parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
@@ -60,7 +54,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         help="Config of the job (URI of a JSON file); the flags below override single values.",
     )
     for field in dataclasses.fields(TrainingConfig):
-        shown = json.dumps(fields.default_of(field)).replace("%", "%%")
+        shown = json.dumps(fields.default_of(field))
         parser.add_argument(
             f"--{field.name}",
             default=argparse.SUPPRESS,

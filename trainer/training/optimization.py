@@ -23,11 +23,7 @@ ONE_CYCLE_START = 0.04
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate by optimizer step: a warm-up, a curve, and a factor for plateaus.
-
-    Attributes:
-        factor: float32 variable [] that multiplies the whole curve.
-    """
+    """Learning rate by optimizer step: a warm-up and a curve, both multiplied by `factor`."""
 
     def __init__(self, config: TrainingConfig, total_steps: int) -> None:
         self.config = config

@@ -33,16 +33,12 @@ def prepare(
     """Check that a job can train, and write the files that its replicas share to `directory`.
 
     Args:
-        dataset_uri: folder of the records.
         directory: the job's base_output_directory.
         class_floors: names of classes that the gate checks.
         start: URI of the weights to start from; empty: none.
 
     Returns:
         The URI of the job's copy of these weights; empty: none.
-
-    Raises:
-        InputError: the records, the model or its weights can't be used.
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)

@@ -1,10 +1,4 @@
-"""The progress of a run: its state in a checkpoint besides the weights, and early stopping.
-
-progress = Progress()
-progress.add(sums)                  # after each step
-progress.end_epoch(row, config)     # after each validation
-if progress.stopped: ...
-"""
+"""The progress of a run: its state in a checkpoint besides the weights, and early stopping."""
 
 import dataclasses
 import json
@@ -78,12 +72,7 @@ class Progress(tf.train.experimental.PythonState):
     def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
         """Add an epoch's row to the history; update the best epoch, early stopping and plateaus.
 
-        Args:
-            row: has the monitored metric as validation_<name>, or <name> without validation.
-            config: of the phase; gives the metric and the patience.
-
-        Returns:
-            True if this epoch is the best so far.
+        Return True if this epoch is the best so far, by validation or, without it, by training.
         """
         self.history.append(row)
         self.epoch += 1

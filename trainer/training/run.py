@@ -10,17 +10,19 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from trainer.config import phases
+from trainer.config import TrainingConfig, phases
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limited
 from trainer.errors import InputError
 from trainer.models import prepare_model
-from trainer.training import checkpoint, logs
+from trainer.models.model import Model
+from trainer.training import checkpoint, logs, weights
+from trainer.training.augmentation import augmented
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
-from trainer.training.network import build_network
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.strategies import barrier, resolve
 
@@ -33,25 +35,32 @@ class PeerTerminatedError(Exception):
     """Another replica has received SIGTERM; all have saved a checkpoint from which to resume."""
 
 
-class Run(abc.ABC):
-    """One replica's part of a run; subclasses implement how steps are computed.
+def build_network(
+    config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
+) -> tuple[keras.Model, keras.Model]:
+    """Build the model of `config`, and the network that is trained: it, or augmentation and it.
 
-    Attributes:
-        replicas: number of devices that compute gradients.
-        share: the part of the input that this process reads for its own devices.
-        pass_steps: steps of a pass over the training split.
-        steps: steps of an epoch.
-        model: maps the records' inputs to logits.
-        network: the model, or the model preceded by augmentation; this is trained.
-        phase: config of the current phase.
-        kept_epoch: epoch, from 1, whose weights the model has at the end.
-        validation: scores the validation split; set by `prepare_steps`.
+    This function sets the process's random seed and dtype policy, so that each process with these
+    arguments gets the same weights: those of config.warm_start, if set.
     """
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    with strategy.scope():
+        model = prepared.build(dataset)
+        if config.warm_start:
+            weights.load(model, config.warm_start)
+        if config.augmentation != "model":
+            return model, model
+        return model, augmented(model, config.augmentation_operations, config.seed)
 
-    replicas: int
-    share: reader.InputShare
-    validation: Callable[[], dict[str, float]]
-    kept_epoch: int
+
+class Run(abc.ABC):
+    """One replica's part of a run; subclasses implement how steps are computed."""
+
+    replicas: int  # devices that compute gradients
+    share: reader.InputShare  # of the input, which this process reads for its own devices
+    validation: Callable[[], dict[str, float]]  # scores the validation split
+    kept_epoch: int  # from 1; the model has its weights at the end
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
@@ -91,8 +100,7 @@ class Run(abc.ABC):
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch, and count them in `progress`.
 
-        Raises:
-            TerminatedError: `stop_requested` is set; a checkpoint is saved.
+        If `stop_requested` is set, save a checkpoint and raise TerminatedError.
         """
 
     def validate(self) -> dict[str, float]:

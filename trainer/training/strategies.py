@@ -15,11 +15,7 @@ LOGICAL_CPUS = "LOGICAL_CPUS"
 
 
 def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
-    """Return the strategy for `name` (one of config.STRATEGIES) on this cluster; resolves auto.
-
-    Raises:
-        InputError: the strategy does not fit the cluster's replicas.
-    """
+    """Return `name`, or the strategy that auto stands for; raise InputError if it does not fit."""
     if name == "auto" and cluster.addresses.get("ps"):
         name = "parameter_server"
     elif name == "auto" and cluster.trainers > 1:
@@ -39,9 +35,6 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
 
     If the strategy spans several replicas, call this before any other TensorFlow operation of the
     process; it returns when all replicas have been reached.
-
-    Raises:
-        InputError: as `resolve`.
     """
     name = resolve(name, cluster)
     gpus = tf.config.list_physical_devices("GPU")
@@ -70,9 +63,6 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
     The variable is set for runs on a machine without the accelerators of the job, so that
     MirroredStrategy spans as many devices as on Vertex AI. Call this before any other TensorFlow
     operation.
-
-    Raises:
-        InputError: the variable is not a positive number.
     """
     text = environment.get(LOGICAL_CPUS, "")
     if not text or tf.config.list_physical_devices("GPU"):

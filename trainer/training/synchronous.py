@@ -24,12 +24,8 @@ from trainer.training.strategies import create_strategy
 def train(job: Job, cluster: Cluster) -> Run:
     """Train `job`, resuming from its newest checkpoint, if any; return the run.
 
-    Every replica that computes gradients calls this, and gets the same weights.
-
-    Raises:
-        InputError: the data set, the model or the batch size can't be used.
-        TerminatedError: the process received SIGTERM; all replicas stopped at the same step.
-        PeerTerminatedError: another replica received SIGTERM.
+    Every replica that computes gradients calls this, and gets the same weights. After a SIGTERM to
+    any of them, all stop at the same step, with TerminatedError or PeerTerminatedError.
     """
     strategy = create_strategy(job.config.strategy, cluster)
     return SynchronousRun(job, cluster, strategy, load_to_train(job.dataset)).run()

@@ -1,9 +1,4 @@
-"""Save a trained model as a Keras file, and start training from its weights.
-
-save(model, "gs://bucket/job/model.keras")
-start = keep("gs://bucket/job/model", "gs://bucket/next")   # gs://bucket/next/warm_start.keras
-load(model, start)
-"""
+"""Save a trained model as a Keras file, and start training from its weights."""
 
 import re
 
@@ -30,17 +25,9 @@ def save(model: keras.Model, uri: str) -> None:
 
 
 def keep(start: str, directory: str) -> str:
-    """Copy weights into a job's directory, from which its replicas read them at every start.
+    """Copy weights into a job's directory, from which its replicas read them; return the URI.
 
-    Args:
-        start: URI of a Keras file, or of a folder: a training job's, or its model/.
-        directory: the job's base_output_directory.
-
-    Returns:
-        The copy's URI.
-
-    Raises:
-        InputError: the file or folder does not exist, or the folder has no weights.
+    `start` is the URI of a Keras file, or of a folder: a training job's, or its model/.
     """
     folder = start.rstrip("/")
     candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
@@ -60,11 +47,7 @@ def keep(start: str, directory: str) -> str:
 
 
 def load(model: keras.Model, uri: str) -> None:
-    """Load the weights of a file into a model.
-
-    Raises:
-        InputError: the weights do not fit the model.
-    """
+    """Load the weights of a file into a model; raise InputError if they do not fit."""
     try:
         model.load_weights(uri)
     except (ValueError, KeyError, OSError) as error:
@@ -81,11 +64,7 @@ def load(model: keras.Model, uri: str) -> None:
 def load_model(directory: str, name: str) -> keras.Model:
     """Return the model that a training job wrote to `directory`, its base_output_directory.
 
-    Args:
-        name: the job's parameter `model`; the module that builds it defines its layers.
-
-    Raises:
-        InputError: there is no model.
+    `name` is the job's parameter `model`; the module that builds it defines its layers.
     """
     model_class(name).register_layers()
     uri = join(directory, FILE_NAME)

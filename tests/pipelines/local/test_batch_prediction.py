@@ -64,14 +64,14 @@ def test_images_are_predicted_as_they_were_judged(
 def test_taxi_trips_of_a_csv_file_are_predicted_as_judged(command, real_data, tmp_path):
     from pipelines.recipe import load
     from trainer.data.write.writer import create_tfrecords
-    from trainer.models import build_model
+    from trainer.models import check_model
     from trainer.training.export import export
 
     source = {"source": f"csv:{real_data / 'taxi/data.csv'}"}
     options = load("chicago_taxi").with_values(source, place="test").records
     trips = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
     model = str(tmp_path / "model")
-    export(build_model("wide_and_deep", trips, {"hidden_units": [16]}), trips, model)
+    export(check_model("wide_and_deep", trips, {"hidden_units": [16]}).build(trips), trips, model)
     register(tmp_path, "chicago_taxi", model)
     expected, examples = judged(model, trips)
     names = [column.name for column in columns_of(trips)]

@@ -7,7 +7,7 @@ import pytest
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
-from trainer.models import backbones, build_model, open_model, prepare_model
+from trainer.models import backbones, check_model, open_model, prepare_model
 
 
 @pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
@@ -35,15 +35,16 @@ def test_a_backbones_own_preprocessing_is_part_of_the_model(backbone):
     ],
 )
 def test_options_that_can_not_be_used_are_named(colors, options, message):
+    options = {"backbone": "MobileNet", "weights": "none", **options}
     with pytest.raises(InputError, match=message) as raised:
-        build_model("transfer", colors, {"backbone": "MobileNet", "weights": "none", **options})
+        check_model("transfer", colors, options).build(colors)
     assert "\n" not in str(raised.value)
 
 
 def test_weights_of_another_backbone_are_refused(colors, weights):
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
-        build_model("transfer", colors, options)
+        check_model("transfer", colors, options).build(colors)
 
 
 def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_path, monkeypatch):
@@ -59,11 +60,11 @@ def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_p
 
 
 def test_more_layers_than_the_backbone_has_are_refused(colors):
-    model = build_model("transfer", colors, {**MOBILENET, "weights": "none"})
+    model = check_model("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
     with pytest.raises(InputError, match=r"fine_tune_layers=999: .*has 86 layers; use at most 86"):
         open_model("transfer", {}).unfreeze(model, 999)
 
 
 def test_grey_pictures_are_refused(digit_records):
     with pytest.raises(InputError, match="takes images of 3 channels, but channels=1"):
-        build_model("transfer", digit_records, {"weights": "none"})
+        check_model("transfer", digit_records, {"weights": "none"}).build(digit_records)

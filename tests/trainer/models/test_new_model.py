@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 BUILDS = """
 from trainer.data import schema
-from trainer.models import build_model
-model = build_model("two_layers", schema.load({uri!r}), {{"units": 3}})
+from trainer.models import check_model
+model = check_model("two_layers", schema.load({uri!r}), {{"units": 3}}).build(schema.load({uri!r}))
 print(model.output_shape, model.count_params())
 """
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from trainer.errors import InputError
-from trainer.models import build_model, open_model
+from trainer.models import check_model, open_model
 
 MODEL = """
 import keras
@@ -42,7 +42,9 @@ def module(tmp_path, monkeypatch):
 
 
 def test_it_is_built_with_the_types_that_it_declares(module, digit_records):
-    model = build_model("mine:build", digit_records, {"units": 24.0, "rates": [1]})
+    model = check_model("mine:build", digit_records, {"units": 24.0, "rates": [1]}).build(
+        digit_records
+    )
     assert model.name == "mine"
     assert model.layers[2].units == 24
     assert model.output_shape == (None, 10)
@@ -53,7 +55,9 @@ def test_an_installed_package_names_its_model_by_an_entry_point(module, tmp_path
     place = tmp_path / "mine-1.0.dist-info"
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (place / "entry_points.txt").write_text("[vertex_training.models]\nshop = mine:build\n")
-    assert build_model("shop", digit_records, {"units": 24}).layers[2].units == 24
+    assert (
+        check_model("shop", digit_records, {"units": 24}).build(digit_records).layers[2].units == 24
+    )
     with pytest.raises(InputError, match="shop takes no 'unit'; did you mean 'units'"):
         open_model("shop", {"unit": 24})
     with pytest.raises(InputError, match=r"model='shopp' is neither .*did you mean 'shop'"):
@@ -98,5 +102,5 @@ def test_a_mistake_is_one_line(module, name, options, message):
 )
 def test_what_is_no_model_of_the_classes_is_refused(module, digit_records, name, message):
     with pytest.raises(InputError) as raised:
-        build_model(name, digit_records, {})
+        check_model(name, digit_records, {}).build(digit_records)
     assert message in str(raised.value)

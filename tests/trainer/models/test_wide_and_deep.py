@@ -15,7 +15,7 @@ from trainer.data.schema import Dataset, limited
 from trainer.data.tables.inputs import Encoder, categories, parse_columns
 from trainer.errors import InputError
 from trainer.evaluation.scoring import evaluate
-from trainer.models import build_model
+from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
 from trainer.report.document import write_report
 from trainer.training.cluster import Cluster
@@ -98,7 +98,7 @@ def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
 
 def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
     keras.utils.set_random_seed(0)
-    model = build_model("wide_and_deep", dataset, {"hidden_units": [8.0]})
+    model = check_model("wide_and_deep", dataset, {"hidden_units": [8.0]}).build(dataset)
     config = dataclasses.replace(CONFIG, gradient_clip_norm=1.0, wide_learning_rate=0.5)
     optimizer = create_optimizer(config, Schedule(config, 100))
     optimizer.build(model.trainable_variables)
@@ -123,7 +123,7 @@ def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
 
 def test_a_step_that_overflows_leaves_both_parts_alone_and_halves_the_scale(dataset):
     config = dataclasses.replace(CONFIG, precision="mixed_float16")
-    model = build_model("wide_and_deep", dataset, {})
+    model = check_model("wide_and_deep", dataset, {}).build(dataset)
     optimizer = create_optimizer(config, Schedule(config, 100))
     optimizer.build(model.trainable_variables)
     before = [variable.numpy() for variable in model.trainable_variables]
@@ -137,12 +137,12 @@ def test_a_step_that_overflows_leaves_both_parts_alone_and_halves_the_scale(data
 
 def test_hidden_layers_come_from_a_list_or_from_a_first_size_and_wide_can_be_left_out(dataset):
     def sizes(**options) -> list[int]:
-        model = build_model("wide_and_deep", dataset, options)
+        model = check_model("wide_and_deep", dataset, options).build(dataset)
         return [one.units for one in model.layers if one.name.startswith("hidden")]
 
     assert sizes(hidden_units=[7.0, 5.0]) == [7, 5]
     assert sizes(first_units=100.0, scale_factor=0.5, layers=3.0) == [100, 50, 25]
-    deep = build_model("wide_and_deep", dataset, {"wide": False})
+    deep = check_model("wide_and_deep", dataset, {"wide": False}).build(dataset)
     assert not any(WIDE_LAYER in variable.path for variable in deep.variables)
 
 
@@ -196,9 +196,9 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
 
 def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):
     with pytest.raises(InputError, match="model='wide_and_deep' takes rows of a table, but"):
-        build_model("wide_and_deep", digit_records, {})
+        check_model("wide_and_deep", digit_records, {}).build(digit_records)
     with pytest.raises(InputError, match=r"model='small_cnn' takes images, but .* holds rows"):
-        build_model("small_cnn", dataset, {})
+        check_model("small_cnn", dataset, {}).build(dataset)
 
 
 def test_part_of_the_training_split_is_read_and_no_more(dataset):

@@ -1,9 +1,4 @@
-"""Backbones: create networks of keras.applications and load their weights.
-
-options = Transfer(backbone="MobileNet", backbone_options={"alpha": 0.25}, weights="none")
-backbone = create(options, (224, 224, 3))
-features = backbone(preprocessing("MobileNet")(images), training=False)
-"""
+"""Backbones: create networks of keras.applications and load their weights."""
 
 import contextlib
 import importlib
@@ -45,21 +40,16 @@ class Preprocessing(keras.layers.Layer):
 
 def preprocessing(name: str) -> Preprocessing:
     """Return the preprocessing of backbone `name`, as a layer."""
-    module = getattr(keras.applications, name).__module__.rpartition(".")[2]
-    return Preprocessing(module, name="preprocessing")
+    return Preprocessing(
+        getattr(keras.applications, name).__module__.rpartition(".")[2], name="preprocessing"
+    )
 
 
 def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     """Create the backbone of `options` without its top, and load its weights.
 
-    Weights are "imagenet", which Keras downloads unless they are in its cache, "none" for
-    random ones, or the URI of a file written by Keras's save_weights.
-
-    Args:
-        shape: height, width and channels of images.
-
-    Raises:
-        InputError: the backbone can't be built, or its weights are unavailable or do not fit.
+    Images have the `shape` (height, width, channels). Keras downloads the weights "imagenet",
+    unless they are in its cache.
     """
     name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
     arguments = {
