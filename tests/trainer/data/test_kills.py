@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import tables
 from tests.trainer.data import killing
 from tests.trainer.data.folders import content, picture, two_classes
 from tests.trainer.data.killing import ALONE, POOL
@@ -59,6 +60,21 @@ def test_killed_at_random_moments_and_run_again_gives_the_same_bytes(
     killing.kill_and_finish(
         options_of(source), tmp_path / "out", threshold, expected, moments, dice
     )
+
+
+def test_a_table_killed_and_read_again_gives_the_same_bytes(tmp_path):
+    rows = tables.lines(4000)
+    rows.insert(1000, "1,2,3,4,5,6,7,8,9")
+    table = tables.write_csv(tmp_path / "trips.csv", rows)
+    trips = tables.options(table, shard_megabytes=0.02, max_rejected_fraction=0.1)
+    killing.run(trips, tmp_path / "whole")
+    expected = content(tmp_path / "whole")
+    shards = sum(name.endswith(".tfrecord") for name in expected)
+    assert shards > 10
+    for threshold in (POOL, ALONE):
+        output, moments = tmp_path / f"out{threshold}", [1, shards // 2]
+        dice = random.Random(threshold)
+        killing.kill_and_finish(trips, output, threshold, expected, moments, dice)
 
 
 def test_a_killed_child_fails_the_run_and_the_next_one_carries_on(source, expected, tmp_path):

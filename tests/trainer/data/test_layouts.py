@@ -1,11 +1,10 @@
 """Folders as people have them: splits under other names, a level too many, copies across splits."""
 
-import json
 import re
 
 import pytest
 
-from tests.trainer.data.folders import picture, records, two_classes, write, write_pictures
+from tests.trainer.data.folders import records, write, write_pictures
 from tests.trainer.data.test_source_errors import nothing_to_trust, refused
 
 
@@ -31,32 +30,6 @@ def test_splits_under_other_names_are_kept(tmp_path, train, validation, test):
         found = keys(dataset)[split]
         assert len(found) == 20
         assert all(key.startswith(f"{part}/") for key in found)
-
-
-def test_a_split_that_is_missing_is_cut_out_of_train(tmp_path):
-    two_classes(tmp_path / "in" / "training_set", 60)
-    write_pictures(tmp_path / "in" / "test_set" / "cat", 5, seed=7)
-    write_pictures(tmp_path / "in" / "test_set" / "dog", 5, seed=8)
-    found = keys(write(tmp_path / "in", tmp_path / "out"))
-    assert len(found["train"]) + len(found["validation"]) == 120
-    assert 3 < len(found["validation"]) < 30
-    assert {key.partition("/")[0] for key in found["validation"]} == {"training_set"}
-    assert {key.partition("/")[0] for key in found["test"]} == {"test_set"}
-
-
-def test_a_copy_in_two_given_splits_stays_in_test_alone(tmp_path):
-    two_classes(tmp_path / "in" / "training_set", 20)
-    for name in ("cat", "dog"):
-        write_pictures(tmp_path / "in" / "test_set" / name, 5, seed=9 if name == "cat" else 10)
-    picture(1003).save(tmp_path / "in" / "test_set" / "cat" / "copy.png")
-    found = keys(write(tmp_path / "in", tmp_path / "out", max_rejected_fraction=0))
-    assert "test_set/cat/copy.png" in found["test"]
-    assert "training_set/cat/003.png" not in found["train"] | found["validation"]
-    (rejected,) = map(json.loads, (tmp_path / "out" / "rejected.jsonl").open())
-    assert rejected == {
-        "key": "training_set/cat/003.png",
-        "reason": "duplicate: same content as test_set/cat/copy.png in test",
-    }
 
 
 @pytest.mark.parametrize(

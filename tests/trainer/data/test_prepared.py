@@ -9,7 +9,7 @@ from trainer.data.sources import Example, open_source
 from trainer.errors import InputError
 
 
-def prepare(folder, features, examples, splits=("train", "test")):
+def prepare(folder, features, examples, splits):
     """Writes a prepared data set "tiny" the way TensorFlow Datasets does."""
     import tensorflow_datasets as tfds
 
@@ -23,24 +23,23 @@ def prepare(folder, features, examples, splits=("train", "test")):
     )
 
 
-def examples(**kind):
+def prepare_images(folder, splits):
+    """Prepare 60 images of three classes; return their pixels."""
     import tensorflow as tf
-
-    generator = np.random.default_rng(0)
-    images = generator.integers(0, 256, (60, 12, 10, 3), np.uint8)
-    labels = np.arange(60) % 3
-    return images, tf.data.Dataset.from_tensor_slices({"image": images, "label": labels, **kind})
-
-
-def test_a_prepared_data_set_comes_out_with_its_classes_and_pixels(tmp_path):
     import tensorflow_datasets as tfds
 
-    images, data = examples()
+    images = np.random.default_rng(0).integers(0, 256, (60, 12, 10, 3), np.uint8)
     features = {
         "image": tfds.features.Image(shape=(12, 10, 3)),
         "label": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
     }
-    prepare(tmp_path / "in", features, data, splits=("train",))
+    data = {"image": images, "label": np.arange(60) % 3}
+    prepare(folder, features, tf.data.Dataset.from_tensor_slices(data), splits)
+    return images
+
+
+def test_a_prepared_data_set_comes_out_with_its_classes_and_pixels(tmp_path):
+    images = prepare_images(tmp_path / "in", ["train"])
     options = {"data_dir": str(tmp_path / "in"), "image_size": 10, "resize_method": "nearest"}
     dataset = write("tfds:tiny", tmp_path / "out", **options)
     assert dataset.name == "tiny/1.0.0"
@@ -61,20 +60,13 @@ def test_a_data_set_without_one_label_an_image_is_refused_and_described(tmp_path
 
     data = tf.data.Dataset.from_tensor_slices({"text": ["a", "b"], "score": [0.5, 0.1]})
     features = {"text": tfds.features.Text(), "score": tfds.features.Scalar(np.float32)}
-    prepare(tmp_path / "in", features, data)
+    prepare(tmp_path / "in", features, data, ["train"])
     with pytest.raises(InputError, match=r"not a data set of images.*score: Scalar, text: Text"):
         write("tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
 
 
 def test_a_damaged_file_of_a_prepared_data_set_is_named(tmp_path):
-    import tensorflow_datasets as tfds
-
-    _, data = examples()
-    features = {
-        "image": tfds.features.Image(shape=(12, 10, 3)),
-        "label": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
-    }
-    prepare(tmp_path / "in", features, data)
+    prepare_images(tmp_path / "in", ["train", "test"])
     (file,) = (tmp_path / "in").rglob("*test.tfrecord*")
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(InputError, match=rf"{file.name} is damaged or cut off"):

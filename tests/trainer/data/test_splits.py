@@ -124,20 +124,6 @@ def test_exact_duplicates_never_straddle_splits(tmp_path):
     assert len(all_records(dataset)) == 120
 
 
-def test_splits_of_the_source_are_kept_whatever_their_usual_names(tmp_path):
-    for name, count in (("Training", 30), ("val", 10), ("testing", 20)):
-        for label, seed in (("cat", 1), ("dog", 2)):
-            write_pictures(tmp_path / "in" / name / label, count, seed=seed * 100 + count)
-    dataset = write(tmp_path / "in", tmp_path / "out")
-    assert {name: split.examples for name, split in dataset.splits.items()} == {
-        "train": 60,
-        "validation": 20,
-        "test": 40,
-    }
-    assert dataset.classes == ["cat", "dog"]
-    assert all(key.startswith("testing/") for key in records(dataset)["test"])
-
-
 def test_a_missing_validation_split_is_cut_out_of_train(tmp_path):
     for name, count in (("train", 200), ("test", 20)):
         for label, seed in (("cat", 1), ("dog", 2)):

@@ -3,14 +3,11 @@
 import json
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.trainer.data import killing
 from tests.trainer.data.folders import (
     SIZE,
     all_records,
@@ -26,6 +23,7 @@ from trainer.data.schema import load
 from trainer.data.write import writer
 from trainer.errors import InputError
 
+OPTIONS = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1}
 PICTURES = 400
 """Of each of two classes: nine shards or so of 0.1 MB."""
 
@@ -47,8 +45,7 @@ def run(tmp_path, photos):
 
     def run(name, source=photos, **options):
         lines = []
-        values = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1, **options}
-        values.setdefault("records_store", str(tmp_path / "store"))
+        values = {**OPTIONS, "records_store": str(tmp_path / "store"), **options}
         dataset = writer.create_tfrecords(
             RecordOptions(source=f"images:{source}", **values),
             str(tmp_path / name),
@@ -203,20 +200,6 @@ def test_a_store_that_is_none_is_one_line(run, tmp_path):
         )
 
 
-RUN = """
-import sys
-from trainer.data.write import writer
-from trainer.data.record_options import RecordOptions
-source, store, output = sys.argv[1:]
-writer.create_tfrecords(
-    RecordOptions(
-        source=source, image_size=16, encoding="raw", shard_megabytes=0.1, records_store=store
-    ),
-    output,
-)
-"""
-
-
 def test_killed_at_random_moments_and_run_again_gives_the_same_bytes(run, photos, tmp_path):
     run("first")
     write_pictures(photos / "cat" / "new", 150, seed=7)
@@ -224,17 +207,11 @@ def test_killed_at_random_moments_and_run_again_gives_the_same_bytes(run, photos
     expected, _ = run("second")
     shutil.rmtree(tmp_path / "store")
     shutil.copytree(tmp_path / "store-before", tmp_path / "store")
-    output, dice, kills = tmp_path / "third", random.Random(1), 0
-    command = [sys.executable, "-c", RUN, f"images:{photos}", str(tmp_path / "store"), str(output)]
-    for _ in range(4):
-        process = subprocess.Popen(
-            command, cwd=Path(writer.__file__).parents[3], stdout=subprocess.DEVNULL
-        )
-        wanted = dice.randrange(1, len(shards(expected)))
-        while process.poll() is None and len(list(output.glob("*.tfrecord"))) < wanted:
-            time.sleep(0.001)
-        process.kill()
-        kills += process.wait() == -signal.SIGKILL
-    assert subprocess.run(command, cwd=Path(writer.__file__).parents[3]).returncode == 0
-    assert kills
-    assert content(output) == content(Path(expected.uri))
+    options = RecordOptions(
+        source=f"images:{photos}", records_store=str(tmp_path / "store"), **OPTIONS
+    )
+    dice = random.Random(1)
+    moments = [dice.randrange(1, len(shards(expected))) for _ in range(4)]
+    killing.kill_and_finish(
+        options, tmp_path / "third", killing.ALONE, content(Path(expected.uri)), moments, dice
+    )

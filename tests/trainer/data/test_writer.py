@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,14 @@ from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 
 
-def test_tensorflow_reads_what_is_written(tmp_path):
-    dataset = write(two_classes(tmp_path / "in"), tmp_path / "out")
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """The records of 80 pictures."""
+    folder = tmp_path_factory.mktemp("written")
+    return write(two_classes(folder / "in"), folder / "out")
+
+
+def test_tensorflow_reads_what_is_written(dataset):
     files = [dataset.shard_uri(one) for s in dataset.splits.values() for one in s.shards]
     read = {}
     for record in tf.data.TFRecordDataset(files):
@@ -44,28 +52,22 @@ def test_tensorflow_reads_what_is_written(tmp_path):
     np.testing.assert_array_equal(image.reshape(SIZE, SIZE, 3), picture(2007))
 
 
-def test_dataset_json_tells_everything_and_is_what_is_returned(tmp_path):
-    dataset = write(two_classes(tmp_path / "in"), tmp_path / "out")
-    assert schema.load(str(tmp_path / "out")) == dataset
-    text = (tmp_path / "out" / "dataset.json").read_text()
-    assert str(tmp_path / "out") not in text
+def test_dataset_json_tells_everything_and_is_what_is_returned(dataset):
+    folder = Path(dataset.uri)
+    assert schema.load(dataset.uri) == dataset
+    text = (folder / "dataset.json").read_text()
+    assert dataset.uri not in text
     assert dataset.classes == ["cat", "dog"]
     assert dataset.feature("image").shape == [SIZE, SIZE, 3]
     for name, split in dataset.splits.items():
         labels = [label for label, _ in records(dataset)[name].values()]
         assert split.class_counts == [labels.count(0), labels.count(1)]
-        for shard in split.shards:
-            assert (tmp_path / "out" / shard.file).stat().st_size == shard.bytes
+    shards = {one.file: one.bytes for split in dataset.splits.values() for one in split.shards}
+    sizes = {name: (folder / name).stat().st_size for name in content(folder)}
+    assert sizes == {**shards, "dataset.json": len(text), "rejected.jsonl": 0}
     assert dataset.creation["given"] == dataset.creation["accepted"] == 80
-    assert (tmp_path / "out" / "rejected.jsonl").read_text() == ""
     versions = {"tensorflow", "numpy", "pillow", "opencv-python-headless"}
     assert json.loads(text)["creation"]["versions"].keys() == versions
-
-
-def test_nothing_is_left_but_shards_and_two_files(tmp_path):
-    dataset = write(two_classes(tmp_path / "in"), tmp_path / "out")
-    shards = [one.file for split in dataset.splits.values() for one in split.shards]
-    assert sorted(content(tmp_path / "out")) == sorted([*shards, "dataset.json", "rejected.jsonl"])
 
 
 def test_digits_come_out_complete_and_stretched_to_bytes(tmp_path):
@@ -201,9 +203,6 @@ def test_a_file_that_vanishes_between_the_passes_is_named(tmp_path, monkeypatch)
 
 
 def test_a_local_data_set_needs_no_tensorflow(tmp_path):
-    import subprocess
-    import sys
-
     source = two_classes(tmp_path / "in")
     code = (
         "import sys\n"
