@@ -26,7 +26,8 @@ def deploy_champion(
     """Deploy a champion beside the previous version, and give it all of the traffic.
 
     First deploys it to a temporary endpoint, where its predictions of test records must equal
-    those of its SavedModel. If they differ, the previous version keeps serving.
+    those of its SavedModel. If they differ, the previous version keeps serving; the alias
+    champion, which says what the evaluation decided, stays.
 
     Args:
         model: SavedModel of the champion.
@@ -58,8 +59,8 @@ def deploy_champion(
                 count = served_answers.check(model.uri, records.uri, ask)
             except InputError as error:
                 raise InputError(
-                    f"{registered} gets no traffic; the endpoint of {model_name} is unchanged: "
-                    f"{error}"
+                    f"{registered} gets no traffic, but stays champion; the endpoint of "
+                    f"{model_name} is unchanged: {error}"
                 ) from None
         print(f"Its answers to {count} test records equal those of its SavedModel")
         endpoint = endpoints.deploy(champion, serving, 100, encryption_spec_key_name)

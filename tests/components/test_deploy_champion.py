@@ -6,7 +6,7 @@ import pytest
 from kfp import dsl
 
 from components.deploy_champion import deploy_champion
-from components.registry.model_registry import ModelRegistry
+from components.registry.model_registry import ModelRegistry, find_champion
 from components.registry.model_upload import Candidate
 from components.vertex_client import vertex_client
 from pipelines.emulator.endpoint_service import EndpointService
@@ -87,8 +87,9 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     error = capsys.readouterr().err
     assert (ended.value.code, error.count("\n")) == (2, 1)
     assert error.startswith(
-        "error: digits@2 gets no traffic; the endpoint of digits is unchanged: "
+        "error: digits@2 gets no traffic, but stays champion; the endpoint of digits is unchanged: "
     )
+    assert find_champion("digits", "my-project", "us-central1").name == "digits@2"
     assert "; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}

@@ -11,9 +11,9 @@ import pytest
 from pipelines.emulator import containers
 from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError
+from trainer.machines.worker_pools import IMAGE
 
 COMMAND = [sys.executable, "-m", "pipelines", "run", "digits"]
-IMAGE = os.environ.get("IMAGE", "vertex-tensorflow-training:latest")
 
 
 def run_digits(folder: Path, *flags: str) -> subprocess.CompletedProcess:
