@@ -7,7 +7,7 @@ from typing import Any
 
 from kfp import compiler
 
-from pipelines import batch_prediction, lint, own_steps, prediction_values, resource_names
+from pipelines import batch_prediction, lint, prediction_values, resource_names
 from pipelines.package import Package
 from pipelines.prediction_values import name_of
 from pipelines.recipe import Recipe
@@ -53,8 +53,7 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
-    steps = {name: own_steps.load(name) for name in recipe.operation.steps}
-    function = pipeline(steps, sorted(recipe.given), recipe.operation)
+    function = pipeline(sorted(recipe.given), recipe.operation)
     text = _compiled(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")

@@ -42,7 +42,7 @@ from components.prediction_options import (
     PredictionOptions,
     ServingOptions,
 )
-from pipelines import own_steps as steps
+from pipelines import own_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
@@ -98,25 +98,11 @@ class Schedule:
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
         for name in ("start", "end"):
             value = getattr(self, name)
-            if value and _time(value) is None:
+            if value and time_of(value) is None:
                 raise InputError(f"{name}={value!r} is not a time such as 2030-01-01T00:00:00Z")
-        if self.start and self.end and self.start_time >= self.end_time:  # type: ignore[operator]
+        start, end = time_of(self.start), time_of(self.end)
+        if start and end and start >= end:
             raise InputError(f"end={self.end!r} is not after start={self.start!r}")
-
-    @property
-    def cron_with_zone(self) -> str:
-        """Return cron in the API's form: TZ=Europe/Berlin 0 3 * * 1."""
-        return f"TZ={self.time_zone} {' '.join(self.cron.split())}"
-
-    @property
-    def start_time(self) -> datetime.datetime | None:
-        """Return `start` as an aware datetime; None if it is empty."""
-        return _time(self.start)
-
-    @property
-    def end_time(self) -> datetime.datetime | None:
-        """Return `end` as an aware datetime; None if it is empty."""
-        return _time(self.end)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,7 +211,7 @@ class Operation:
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
                 f"{_MAX_ADDRESSES} at most; give a mailing list"
             )
-        steps.check(self.steps)
+        own_steps.check(self.steps)
         for number, fallback in enumerate(self.fallbacks, 1):
             place = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:
@@ -253,7 +239,7 @@ def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
     return values, fields.build(Operation, own)
 
 
-def _time(text: str) -> datetime.datetime | None:
+def time_of(text: str) -> datetime.datetime | None:
     """Parse a time, in UTC unless it names a zone; return None if it is not a time."""
     try:
         time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

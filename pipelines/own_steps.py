@@ -26,7 +26,7 @@ def check(names: Sequence[str]) -> None:
         module_file("steps", name)
 
 
-def load(name: str) -> Any:
+def _load(name: str) -> Any:
     """Import a step's module and return its component; raise InputError if that fails."""
     from kfp.dsl.base_component import BaseComponent
 
@@ -49,7 +49,7 @@ def load(name: str) -> Any:
     return found
 
 
-def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
+def add(name: str, available: Mapping[str, Any]) -> None:
     """Add a step's task to the pipeline under construction.
 
     `available` are the pipeline's parameters, and a channel for each of `OFFERED`.
@@ -57,7 +57,7 @@ def add(name: str, component: Any, available: Mapping[str, Any]) -> None:
     from kfp.dsl.types.type_utils import InconsistentTypeException
 
     assert set(OFFERED) <= set(available)
-    arguments = {}
+    component, arguments = _load(name), {}
     for one, spec in (component.component_spec.inputs or {}).items():
         if one in available:
             arguments[one] = available[one]

@@ -19,7 +19,7 @@ from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
-from pipelines import own_steps as steps
+from pipelines import own_steps
 from pipelines.machines import cost
 from pipelines.operation import EvaluationMachine, Operation, StepMachine
 from pipelines.parameters import with_parameters
@@ -63,25 +63,16 @@ def step(
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(own_steps: Mapping[str, Any], recipe_sets: list[str], operation: Operation) -> Any:
-    """Return a recipe's pipeline.
-
-    `own_steps` are the user's own components by name, which run after the evaluation.
-    `recipe_sets` names the parameters that the recipe sets.
-    """
-    function = with_parameters(training, own_steps, recipe_sets, operation)
+def pipeline(recipe_sets: list[str], operation: Operation) -> Any:
+    """Return the pipeline of a recipe that sets the parameters `recipe_sets`."""
+    function = with_parameters(training, recipe_sets, operation)
     return dsl.pipeline(name="training")(function)
 
 
-def training(
-    parameters: dict[str, Any],
-    own_steps: Mapping[str, Any],
-    recipe_sets: list[str],
-    operation: Operation,
-) -> None:
+def training(parameters: dict[str, Any], recipe_sets: list[str], operation: Operation) -> None:
     """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
     with notified(operation):
-        _add_steps(parameters, own_steps, recipe_sets, operation)
+        _add_steps(parameters, recipe_sets, operation)
 
 
 def notified(operation: Operation) -> AbstractContextManager[Any]:
@@ -94,12 +85,7 @@ def notified(operation: Operation) -> AbstractContextManager[Any]:
     return dsl.ExitHandler(mail, name="run")
 
 
-def _add_steps(
-    parameters: dict[str, Any],
-    own_steps: Mapping[str, Any],
-    recipe_sets: list[str],
-    operation: Operation,
-) -> None:
+def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], operation: Operation) -> None:
     # Not cached: the content of a source may change under the same name.
     listed = step("List the source", fingerprint_source, parameters)
 
@@ -148,7 +134,7 @@ def _add_steps(
             .set_display_name("Train")
             .set_caching_options(False)
         )
-        _judge(parameters, records, plan, job, own_steps, operation)
+        _judge(parameters, records, plan, job, operation)
 
 
 def _judge(
@@ -156,7 +142,6 @@ def _judge(
     records: Any,
     plan: dsl.PipelineTask,
     job: dsl.PipelineTask,
-    own_steps: Mapping[str, Any],
     operation: Operation,
 ) -> None:
     """Add the steps after training: evaluation, the user's own, registration, deployment."""
@@ -176,8 +161,8 @@ def _judge(
         **_PLACE,
     )
     available = {**parameters, **judged.outputs, **artifacts, **_PLACE, "run": _RUN}
-    for name, component in own_steps.items():
-        steps.add(name, component, available)
+    for name in operation.steps:
+        own_steps.add(name, available)
 
     candidate = {**available, "configuration": plan.outputs["configuration"]}
     # A model without a role is not registered.

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +12,6 @@ from pipelines.cloud import cloud_logging, experiments, job_request, past_runs, 
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error, say
-from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from pipelines.run_view import Row, view_of
 from pipelines.startup import INTERRUPTED
@@ -45,10 +44,12 @@ def launch(
     package = job_request.compiled(recipe, settings)
     # Check every fallback before anything is sent.
     plans = {}
-    for number, parameters in enumerate(_shapes(recipe, values), 1):
-        run_id = first_id if number == 1 else f"{first_id[:60]}-{number}"
+    for number, fallback in enumerate([{}, *recipe.operation.fallbacks]):
+        run_id = f"{first_id[:60]}-{number + 1}" if number else first_id
+        place = f"fallbacks[{number}]" if number else "--set"
+        parameters = recipe.with_values({**values, **fallback}, place=place)
         plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
-    connection = Connection(settings, say)
+    connection = Connection(settings)
     for run_id, run_values in plans.items():
         last = run_id == [*plans][-1] or detach
         job = job_request.pipeline_job(package, settings, run_values, cache)
@@ -64,13 +65,6 @@ def launch(
             return code
         say("trying the next of the recipe's fallbacks")
     return FAILED
-
-
-def _shapes(recipe: Recipe, values: Mapping[str, Any]) -> Iterator[ParameterSet]:
-    """Yield the run's parameters as given, then with each fallback's machines."""
-    yield recipe.with_values(values, place="--set")
-    for number, fallback in enumerate(recipe.operation.fallbacks, 1):
-        yield recipe.with_values({**values, **fallback}, place=f"fallbacks[{number}]")
 
 
 def follow(

@@ -18,6 +18,7 @@ from components.cloud_errors import (
 )
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud.connection import Connection
+from pipelines.console import print_error
 from pipelines.package import display_names
 from trainer.errors import InputError
 
@@ -153,7 +154,7 @@ def readable_jobs(connection: Connection, job: Any) -> list[Any]:
     try:
         return custom_jobs(connection, job)
     except (CloudError, InputError) as error:
-        connection.say(str(error))
+        print_error(str(error))
         return []
 
 

@@ -9,7 +9,7 @@ from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
-from pipelines.operation import Schedule
+from pipelines.operation import Schedule, time_of
 from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
@@ -195,15 +195,15 @@ def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
 
     return types.Schedule(
         display_name=recipe,
-        cron=declared.cron_with_zone,
+        cron=f"TZ={declared.time_zone} {' '.join(declared.cron.split())}",
         # The first limits runs that are starting, the second runs that have not ended.
         max_concurrent_run_count=declared.max_concurrent_runs,
         max_concurrent_active_run_count=declared.max_concurrent_runs,
         max_run_count=declared.max_runs,
         allow_queueing=declared.allow_queueing,
         create_pipeline_job_request=types.CreatePipelineJobRequest(parent=parent, pipeline_job=job),
-        start_time=declared.start_time,
-        end_time=declared.end_time,
+        start_time=time_of(declared.start),
+        end_time=time_of(declared.end),
     )
 
 

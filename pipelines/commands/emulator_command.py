@@ -13,12 +13,11 @@ _ACCOUNT = f"training-runner@{_PROJECT}.iam.gserviceaccount.com"
 _FIRE_SECONDS = 1.0
 
 
-_Folder = Annotated[
-    str, typer.Option("--folder", metavar="DIR", help="Folder of its runs, models and buckets.")
-]
-
-
-def emulator(folder: _Folder = "emulated") -> None:
+def emulator(
+    folder: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder of its runs, models and buckets.")
+    ] = "emulated",
+) -> None:
     """Start an emulator of Vertex AI; print the environment that points other commands to it."""
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService

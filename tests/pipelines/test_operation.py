@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines import recipe
+from pipelines.operation import time_of
 from trainer.errors import InputError
 
 
@@ -37,9 +38,10 @@ parameters = {epochs = 5}
         {"chief_machine_type": "n1-standard-8"},
         {"scheduling_strategy": "SPOT"},
     ]
-    assert operation.retraining.cron_with_zone == "TZ=Europe/Berlin */90 3-4,5 * * MON-FRI"
-    assert operation.retraining.start_time.isoformat() == "2031-01-01T00:00:00+00:00"
-    assert operation.retraining.end_time is None
+    retraining = operation.retraining
+    assert (retraining.cron, retraining.time_zone) == ("*/90  3-4,5 * * MON-FRI", "Europe/Berlin")
+    assert time_of(retraining.start).isoformat() == "2031-01-01T00:00:00+00:00"
+    assert time_of(retraining.end) is None
 
 
 @pytest.mark.parametrize(
