@@ -13,6 +13,7 @@ from pipelines.cloud import launch as launching
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
+from pipelines.console import say
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import matching_objects
 from trainer.errors import InputError
@@ -28,7 +29,7 @@ def launch(
     run_id = job_request.run_id(prediction_values.name_of(recipe.name), name)
     values = prediction_values.values(recipe, given, place="--batch")
     _check_places(values, settings)
-    connection = Connection(settings)
+    connection = Connection(settings, say)
     _check_champion(connection, values)
     _check_input(connection, values["input"])
     package = job_request.compiled(recipe, settings, batch=True)

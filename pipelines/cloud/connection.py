@@ -62,6 +62,8 @@ class Connection:
     """
 
     settings: Settings
+    # Called with a line before each retry; default: print to standard error.
+    say: Callable[[str], None] = print_error
     _answering: set[str] = dataclasses.field(
         default_factory=set, init=False, repr=False, compare=False
     )
@@ -114,13 +116,13 @@ class Connection:
             return local_credentials(os.environ)
         with translated("signing in"):
             credentials = google.auth.default(scopes=_SCOPES)[0]
-            make_retry(print_error)(credentials.refresh)(Request())
+            make_retry(self.say)(credentials.refresh)(Request())
             return credentials
 
     @functools.cached_property
     def retry(self) -> Any:
         """Return the google.api_core Retry for idempotent calls; it prints a line per retry."""
-        return self.retrying(print_error)
+        return self.retrying(self.say)
 
     def retrying(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
         """Return a Retry with a timeout other than the default two minutes."""

@@ -49,7 +49,7 @@ def launch(
         place = f"fallbacks[{number}]" if number else "--set"
         parameters = recipe.with_values({**values, **fallback}, place=place)
         plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
-    connection = Connection(settings)
+    connection = Connection(settings, say)
     for run_id, run_values in plans.items():
         last = run_id == [*plans][-1] or detach
         job = job_request.pipeline_job(package, settings, run_values, cache)

@@ -18,7 +18,6 @@ from components.cloud_errors import (
 )
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud.connection import Connection
-from pipelines.console import print_error
 from pipelines.package import display_names
 from trainer.errors import InputError
 
@@ -154,7 +153,7 @@ def readable_jobs(connection: Connection, job: Any) -> list[Any]:
     try:
         return custom_jobs(connection, job)
     except (CloudError, InputError) as error:
-        print_error(str(error))
+        connection.say(str(error))
         return []
 
 
