@@ -1,35 +1,44 @@
-"""Writing records of a CSV with chicago_taxi's columns: against pyarrow's parser alone, and at ten
-times the rows.
+"""Writing records of a CSV with chicago_taxi's columns: against pyarrow's parser alone, against
+Parquet, and at ten times the rows.
+
+    python -m tests.benchmarks.table_writing 1000000 10000000    # the table of docs/sources.md
 
 CPU seconds of all processes count, not the clock's. The bytes of a record are compared with those
 of a tf.train.Example with a feature a column.
 """
 
+import contextlib
+import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 import tomllib
 
 from tests.benchmarks.records_writing import _core_seconds, peak_megabytes
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load
+from trainer.data.write import output, spill
 from trainer.data.write.records import frame, parse, read_records, serialize
 from trainer.data.write.writer import create_tfrecords
 
 ROWS = 1_000_000
+CHUNK = 100_000
 FEW_ROWS = ROWS // 10
 ROUNDS = 3
 
 _ALONE = """
 import sys
-from tests.benchmarks.table_writing import write
-write(*sys.argv[1:])
+from tests.benchmarks import table_writing
+table_writing.write(*sys.argv[1:])
 """
 _RECIPE = Path(__file__).parents[2] / "pipelines" / "recipes" / "chicago_taxi.toml"
 
@@ -41,7 +50,6 @@ _COMPANIES = [
     "Choice Taxi Association",
     "Northwest Management LLC",
 ]
-_UNQUOTED = pyarrow.csv.WriteOptions(quoting_style="none")
 
 
 def rows() -> list[tuple[str, float, float, str]]:
@@ -54,6 +62,9 @@ def rows() -> list[tuple[str, float, float, str]]:
         ]
         ours = min(_cpu(lambda: _run(many, folder / "o")) for _ in range(ROUNDS))
         alone = min(_cpu(lambda: pyarrow.csv.read_csv(many)) for _ in range(ROUNDS))
+        columnar = folder / "many.parquet"
+        pyarrow.parquet.write_table(pyarrow.csv.read_csv(many), columnar)
+        parquet = min(_cpu(lambda: _run(columnar, folder / "p")) for _ in range(ROUNDS))
         packed, single = _record_bytes(folder / "records-many")
     return [
         (
@@ -61,6 +72,12 @@ def rows() -> list[tuple[str, float, float, str]]:
             alone / ours,
             0.05,
             f"{ROWS / ours:,.0f} / {ROWS / alone:,.0f} rows",
+        ),
+        (
+            "Parquet to records / CSV to records, rows a CPU second",
+            ours / parquet,
+            1.0,
+            f"{ROWS / parquet:,.0f} / {ROWS / ours:,.0f} rows",
         ),
         (
             "bytes of a record with a feature a column / of ours",
@@ -77,17 +94,60 @@ def rows() -> list[tuple[str, float, float, str]]:
     ]
 
 
-def write(table: Path, folder: Path) -> None:
+def write(table: str, folder: str) -> None:
     """Write the records of trips."""
     recipe = tomllib.loads(_RECIPE.read_text())
     described = {name: recipe[name] for name in ("columns", "crosses", "label")}
-    options = RecordOptions(source=f"csv:{table}", **described)
-    create_tfrecords(options, str(folder), progress=lambda line: None)
+    options = RecordOptions(source=f"{Path(table).suffix[1:]}:{table}", **described)
+    create_tfrecords(options, folder, progress=lambda line: None)
+
+
+def staged(table: str, folder: str) -> None:
+    """Write the records of trips; print what each stage took, and the most local disk, as JSON."""
+    import psutil
+
+    this, make_room = psutil.Process(), output.make_room
+    marks: list[float] = []
+
+    def mark(*arguments: Any) -> None:
+        marks.append(sum(sum(one.cpu_times()[:2]) for one in [this, *this.children()]))
+        make_room(*arguments)
+
+    most, is_over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not is_over.wait(0.2):
+            places = [
+                *Path(tempfile.gettempdir()).glob(f"{spill._PREFIX}{this.pid}-*"),
+                Path(folder),
+            ]
+            most = max(most, sum(map(_bytes_in, places)))
+
+    output.make_room = mark
+    thread = threading.Thread(target=watch)
+    thread.start()
+    write(table, folder)
+    is_over.set()
+    thread.join()
+    whole = _core_seconds()
+    records = sum(split.bytes for split in load(folder).splits.values())
+    figures = {"plan": marks[0], "write": whole - marks[0], "records": records, "disk": most}
+    Path(folder, "figures.json").write_text(json.dumps(figures))
 
 
 def _trips(path: Path, count: int) -> Path:
     """Write a CSV whose rows are some 140 bytes, as those of Chicago's trips are."""
-    generator = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for number in range(0, count, CHUNK):
+            header = pyarrow.csv.WriteOptions(include_header=not number, quoting_style="none")
+            trips = _drawn(number, min(CHUNK, count - number))
+            pyarrow.csv.write_csv(trips, file, header)
+    return path
+
+
+def _drawn(seed: int, count: int) -> pa.Table:
+    generator = np.random.default_rng(seed)
 
     def drawn(low: float, high: float, digits: int) -> list[float]:
         return generator.uniform(low, high, count).round(digits).tolist()
@@ -114,8 +174,16 @@ def _trips(path: Path, count: int) -> Path:
         "dropoff_community_area": number(1, 78),
         "tips": drawn(0, 10, 2),
     }
-    pyarrow.csv.write_csv(pa.table(columns), path, _UNQUOTED)
-    return path
+    return pa.table(columns)
+
+
+def _bytes_in(folder: Path) -> int:
+    """The bytes of the files in a folder while others are removed from it."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def _cpu(function: Callable) -> float:
@@ -146,3 +214,19 @@ def _record_bytes(folder: Path) -> tuple[float, float]:
             packed += len(frame(record))
             single += len(frame(serialize(given)))
     return packed / shard.examples, single / shard.examples
+
+
+if __name__ == "__main__":
+    for count in map(int, sys.argv[1:]):
+        with tempfile.TemporaryDirectory() as name:
+            table = _trips(Path(name) / "trips.csv", count)
+            code = _ALONE.replace(".write", ".staged")
+            peak = peak_megabytes(code, table, Path(name) / "out")
+            found = json.loads((Path(name) / "out" / "figures.json").read_text())
+        print(
+            f"{count:,} rows: {found['plan']:.1f} s of CPU to read, parse and encode, "
+            f"{found['write']:.1f} s to sort and write; records {found['records'] / 1e6:,.0f} MB; "
+            f"peak memory {peak:,.0f} MB; "
+            f"most local disk {found['disk'] / found['records']:.2f} of the records",
+            flush=True,
+        )

@@ -245,16 +245,23 @@ def test_without_beam_the_remedy_is_said_before_anything_is_read(monkeypatch):
 
 @pytest.mark.parametrize(
     ("source", "output", "place"),
-    [("in", "out", r"out' \(output\)"), ("in", "ram://out", r"in' \(source\)")],
+    [
+        ("images:in", "out", "output='.*out'"),
+        ("images:in", "ram://out", "source='.*in'"),
+        ("csv:t.csv", "ram://out", r"source='.*t\.csv'"),
+    ],
 )
 def test_a_folder_that_dataflow_does_not_have_is_named_before_anything_is_written(
     tmp_path, monkeypatch, source, output, place
 ):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     two_classes(tmp_path / "in", 4)
-    options = RecordOptions(source=f"images:{tmp_path / source}")
+    tables.write_csv(tmp_path / "t.csv", tables.lines(40))
+    kind, _, name = source.partition(":")
+    given = f"{kind}:{tmp_path / name}"
+    options = RecordOptions(source=given) if kind == "images" else tables.options(tmp_path / name)
     target = output if "://" in output else str(tmp_path / output)
-    with pytest.raises(InputError, match=f"workers have no folder .*{place}; give gs://"):
+    with pytest.raises(InputError, match=f"{place} is on this machine, which .*; use gs://"):
         create_tfrecords(options, target, engine=open_engine())
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +105,6 @@ def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Row
 def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
     """Parse a block at once; return None if it must be parsed row by row."""
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
-    quoted = b'"' in text
     ends = _row_ends(text)
     if ends is None or not len(ends) or ends[-1] != len(text):
         return None
@@ -116,43 +115,51 @@ def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows 
     except UnicodeDecodeError:
         return None
     codes = np.frombuffer(text, np.uint8)
-    starts = np.concatenate(([0], ends[:-1]))
-    stops = ends - 1
+    starts, stops = np.concatenate(([0], ends[:-1])), ends - 1
     stops = stops - ((stops > starts) & (codes[stops - 1] == _RETURN))
-    if quoted and (stops - starts).max() > MAX_ROW_BYTES:
+    starts, stops = starts[stops > starts], stops[stops > starts]
+    if b'"' in text and (stops - starts).max(initial=0) > MAX_ROW_BYTES:
         return None
-    commas = np.flatnonzero(codes == _COMMA)
-    lines = block.first_line + np.arange(len(starts))
-    if quoted:
-        commas = _unquoted(commas, np.flatnonzero(codes == _QUOTE))
-        lines = block.first_line + np.searchsorted(np.flatnonzero(codes == _LINE_END), starts)
-    width = len(header)
-    fields = np.diff(np.searchsorted(commas, np.concatenate(([0], ends)))) + 1
-    whole = (fields == width) & (stops > starts)
-    ragged = np.flatnonzero((fields != width) & (stops > starts)).tolist()
+    lines = block.first_line + np.searchsorted(np.flatnonzero(codes == _LINE_END), starts)
+    table, ragged = _read_csv(text, header, wanted)
+    whole = np.ones(len(starts), bool)
+    whole[list(ragged)] = False
+    if table.num_rows != whole.sum():
+        return None
     spans = zip(starts[whole].tolist(), stops[whole].tolist(), strict=True)
-    raw = [text[start:stop] for start, stop in spans]
-    places = {name: str(header.index(name)) for name in wanted}
-    feed = b"\n".join(raw) if ragged else text
-    table = _read_csv(feed, width, list(places.values()), quoted)
-    if table.num_rows != len(raw):
-        return None
     return Rows(
         lines[whole],
-        b"".join(map(digest, raw)),
-        {name: table.column(place).combine_chunks() for name, place in places.items()},
-        [(int(lines[row]), f"row {_ragged(int(fields[row]), width)}") for row in ragged],
+        b"".join(digest(text[start:stop]) for start, stop in spans),
+        {name: table.column(str(header.index(name))).combine_chunks() for name in wanted},
+        [(int(lines[row]), f"row {_ragged(ragged[row], len(header))}") for row in ragged],
     )
 
 
-def _read_csv(text: bytes, width: int, chosen: Sequence[str], quoted: bool) -> pa.Table:
-    names = [str(place) for place in range(width)]
-    if not text:
-        return pa.table({name: pa.array([], pa.string()) for name in chosen})
-    return pa.csv.read_csv(
+def _read_csv(
+    text: bytes, header: Sequence[str], wanted: Sequence[str]
+) -> tuple[pa.Table, dict[int, int]]:
+    """Return the `wanted` columns, named by their place, and the fields of each ragged row."""
+    ragged: dict[int, int] = {}
+
+    def skip(row: Any) -> str:
+        ragged[row.number - 1] = row.actual_columns
+        return "skip"
+
+    quoted = b'"' in text
+    chosen = [str(header.index(name)) for name in wanted]
+    table = pa.csv.read_csv(
         pa.BufferReader(text),
-        pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
-        pa.csv.ParseOptions(quote_char='"' if quoted else False, newlines_in_values=quoted),
+        # The header's names may repeat; with threads, a ragged row would have no number.
+        pa.csv.ReadOptions(
+            column_names=[str(place) for place in range(len(header))],
+            use_threads=False,
+            block_size=len(text) + 1,
+        ),
+        pa.csv.ParseOptions(
+            quote_char='"' if quoted else False,
+            newlines_in_values=quoted,
+            invalid_row_handler=skip,
+        ),
         pa.csv.ConvertOptions(
             column_types=dict.fromkeys(chosen, pa.string()),
             include_columns=chosen,
@@ -160,6 +167,7 @@ def _read_csv(text: bytes, width: int, chosen: Sequence[str], quoted: bool) -> p
             check_utf8=False,
         ),
     )
+    return table, ragged
 
 
 def _parsed_singly(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
@@ -198,17 +206,12 @@ def _row_ends(text: bytes) -> np.ndarray | None:
     if b'"' not in text:
         return ends
     quotes = np.flatnonzero(codes == _QUOTE)
-    ends = _unquoted(ends, quotes)
+    ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
     quotes = quotes[: np.searchsorted(quotes, ends[-1])] if len(ends) else quotes[:0]
     before = codes[quotes[::2] - 1][quotes[::2] > 0]
     after = codes[quotes[1::2] + 1]
     fits = np.isin(before, (_COMMA, _LINE_END, _QUOTE)).all()
     return ends if fits and np.isin(after, (_COMMA, _LINE_END, _RETURN, _QUOTE)).all() else None
-
-
-def _unquoted(places: np.ndarray, quotes: np.ndarray) -> np.ndarray:
-    """Return the `places` that follow an even number of quotes."""
-    return places[np.searchsorted(quotes, places) % 2 == 0]
 
 
 def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:

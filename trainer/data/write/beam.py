@@ -63,14 +63,14 @@ class BeamEngine:
         self._job, self._say = job, say
 
     def check(self, source: Source, output_uri: str) -> None:
-        """Raise InputError for a folder that Dataflow's workers do not have."""
+        """Raise InputError for a place on this machine, which Dataflow's workers can't reach."""
         if self._job is None or "no_auth" in self._job:
             return
         for name, place in {"output": output_uri, "source": source.location}.items():
             if place and not storage.is_remote(place):
                 raise InputError(
-                    f"records_engine='dataflow': Dataflow's workers have no folder {place!r} "
-                    f"({name}); give gs://BUCKET/FOLDER, or use records_engine='local'"
+                    f"records_engine='dataflow': {name}={place!r} is on this machine, which "
+                    "Dataflow's workers can't read; use gs://BUCKET/..., or records_engine='local'"
                 )
 
     def create(

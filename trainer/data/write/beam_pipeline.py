@@ -65,17 +65,6 @@ def _noting(folder: str) -> Iterator[None]:
         raise
 
 
-class _Step(beam.DoFn):
-    """Yields what a function yields for an element and side inputs."""
-
-    def __init__(self, function: Callable[..., Iterable[Any]], folder: str) -> None:
-        self._function, self._folder = function, folder
-
-    def process(self, element: Any, *beside: Any) -> Iterator[Any]:
-        with _noting(self._folder):
-            yield from self._function(element, *beside)
-
-
 @dataclasses.dataclass(frozen=True)
 class RecordsPipeline:
     """The transforms from a source to its data set.
@@ -129,7 +118,13 @@ class RecordsPipeline:
         return merged
 
     def _step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
-        return beam.ParDo(_Step(function, self.folder), *beside)
+        """Return a transform that yields what a function yields for an element and `beside`."""
+
+        def noted(element: Any, *beside: Any) -> Iterator[Any]:
+            with _noting(self.folder):
+                yield from function(element, *beside)
+
+        return beam.FlatMap(noted, *beside)
 
     def _images(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of examples as rows, and totals of parts."""
