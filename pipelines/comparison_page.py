@@ -2,7 +2,6 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
@@ -11,7 +10,7 @@ from pipelines.run_history import PastRun
 from trainer.errors import InputError
 from trainer.evaluation.results import load
 from trainer.report import plots
-from trainer.report.learning import column
+from trainer.report.learning import Rows, column
 from trainer.report.page import render
 
 _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learning_rate")
@@ -41,14 +40,14 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
 
 
-def _history(run: PastRun) -> list[dict[str, Any]]:
+def _history(run: PastRun) -> Rows:
     try:
         return load(run.training).history if run.training else []
     except InputError:
         return []
 
 
-def _curves(histories: Sequence[list[dict[str, Any]]]) -> list[tuple[str, Markup]]:
+def _curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     """Draw each column of history.csv, with a line for each run."""
     length = max(map(len, histories))
     drawn = []

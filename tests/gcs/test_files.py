@@ -64,7 +64,7 @@ def test_results_are_read_from_a_bucket(proxy, server):
         results.load("gs://bucket/left")
     server.put("left/metrics.json", b'{"steps": 3}')
     server.put("left/history.csv", b"epoch,loss\n1,0.5\n")
-    assert results.load("gs://bucket/left").history == [{"epoch": "1", "loss": "0.5"}]
+    assert results.load("gs://bucket/left").history == [{"epoch": 1.0, "loss": 0.5}]
     server.put("left/dataset.json", b"{}")
     assert dataset_digest("gs://bucket/left").startswith("44136fa3")
 

@@ -6,6 +6,7 @@ Needs no TensorFlow, so that a step that only copies metrics starts fast.
 import csv
 import io
 import json
+import math
 from typing import Any, NamedTuple
 
 from trainer.data import storage
@@ -17,7 +18,7 @@ class Results(NamedTuple):
     """A finished training job's metrics.json and the rows of its history.csv, one per epoch."""
 
     metrics: dict[str, Any]
-    history: list[dict[str, str]]
+    history: list[dict[str, float | None]]
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers of metrics.json; a number in a section is named `section_name`."""
@@ -34,8 +35,14 @@ def load(directory: str) -> Results:
     Raises InputError if metrics.json, which the chief writes last, is missing.
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
-    history = io.StringIO(_read(join(directory, "history.csv")), newline="")
-    return Results(metrics, list(csv.DictReader(history)))
+    rows = csv.DictReader(io.StringIO(_read(join(directory, "history.csv"))))
+    return Results(metrics, [{name: _number(text) for name, text in row.items()} for row in rows])
+
+
+def _number(text: str) -> float | None:
+    """Parse a field of history.csv; return None for an empty one, NaN and infinity."""
+    value = float(text or "nan")
+    return value if math.isfinite(value) else None
 
 
 def _read(uri: str) -> str:

@@ -13,8 +13,8 @@ from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
 from trainer.machines.worker_pools import MachineOptions
-from trainer.report.formats import duration, number, percent
-from trainer.report.learning import known
+from trainer.report.formats import duration, percent
+from trainer.report.learning import Rows, known
 
 Pairs = list[tuple[str, Any]]
 
@@ -80,23 +80,20 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
     return {"places": list(places.items()), "settings": settings}
 
 
-def timings(
-    evaluation: Evaluation, training: dict[str, Any], history: list[dict[str, Any]]
-) -> Pairs:
+def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> Pairs:
     """Return durations and speeds of training and evaluation, by title."""
-    seconds, rate = number(training.get("seconds")), number(training.get("images_per_second"))
-    epochs, waits = known(history, "seconds"), known(history, "input_wait_fraction")
-    # `seconds` of a restarted job counts from the last start, `epochs` from the first.
-    rest = -1.0 if seconds is None else seconds - sum(epochs)
-    later = epochs[1:]
+    seconds, waits = training["seconds"], known(history, "input_wait_fraction")
+    first, *later = known(history, "seconds")
+    # `seconds` of a restarted job counts from the last start, the epochs from the first.
+    rest = seconds - first - sum(later)
     speed = evaluation.examples / max(evaluation.seconds, 1e-9)
     return [
-        ("Training", None if seconds is None else duration(seconds)),
+        ("Training", duration(seconds)),
         ("of which start, validation, checkpoints", duration(rest) if rest >= 0 else None),
-        ("First epoch", duration(epochs[0]) if epochs else None),
+        ("First epoch", duration(first)),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
-        ("Training speed", None if rate is None else f"{rate:,.0f} examples/s"),
-        ("Waiting for input", percent(sum(waits) / len(waits)) if waits else None),
+        ("Training speed", f"{training['images_per_second']:,.0f} examples/s"),
+        ("Waiting for input", percent(sum(waits) / len(waits))),
         ("Evaluation", duration(evaluation.seconds)),
         ("Evaluation speed", f"{speed:,.0f} examples/s"),
     ]

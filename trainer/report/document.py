@@ -7,15 +7,15 @@ from trainer.data.schema import Dataset
 from trainer.data.tables.columns import columns_in
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.gate import Verdict
+from trainer.evaluation.gate_options import CHAMPION
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.machines.price import JobPrice
 from trainer.report import background, quality
 from trainer.report.findings import findings, mean_confidence
-from trainer.report.formats import number
-from trainer.report.learning import learning
+from trainer.report.formats import count
+from trainer.report.learning import Rows, in_phase, learning
 from trainer.report.page import render
-from trainer.report.summary import epoch_summary, outcome, replicas
 
 
 def write_report(
@@ -24,7 +24,7 @@ def write_report(
     evaluation: Evaluation,
     dataset: Dataset,
     training: dict[str, Any],
-    history: list[dict[str, Any]],
+    history: Rows,
     title: str,
     details: dict[str, Any],
     recipe_sets: Collection[str] = (),
@@ -37,8 +37,8 @@ def write_report(
 
     Args:
         uri: URI of the HTML file.
-        training: content of the training's metrics.json; any key may be missing.
-        history: rows of history.csv, as numbers or as text; may be empty.
+        training: content of the training's metrics.json.
+        history: rows of history.csv.
         details: parameters of the run, by name.
         recipe_sets: names of the parameters that the recipe sets.
         drifts: drift of the training data since the champion's.
@@ -58,8 +58,8 @@ def write_report(
         right=round(evaluation.accuracy * evaluation.examples),
         findings=findings(evaluation, dataset, training, history, drifts),
         training=training,
-        epochs=epoch_summary(training, history),
-        replicas=replicas(training, details),
+        epochs=_epochs(training, history),
+        replicas=_replicas(training, details),
         drifts=drifts,
         price=price,
         on_vertex=on_vertex,
@@ -73,7 +73,7 @@ def write_report(
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
         balance=background.balance(dataset),
         features=background.features(dataset),
-        rejected=int(number(dataset.rejected.get("count")) or 0),
+        rejected=dataset.rejected.get("count", 0),
         origin=background.origin(dataset),
         recipe=background.recipe(details, recipe_sets),
         timings=background.timings(evaluation, training, history),
@@ -81,3 +81,42 @@ def write_report(
     )
     # File names may hold bytes that are not valid text.
     write_text(uri, text.encode(errors="replace").decode())
+
+
+def outcome(verdict: Verdict) -> dict[str, str]:
+    """Return the short reason of the verdict, and its effect on the registry."""
+    result = verdict.comparison
+    reason = verdict.reason
+    if result:
+        reason = "{}, {} {:.4f} against {:.4f}".format(
+            verdict.reason.partition(": ")[0],
+            result.metric.replace("_", " "),
+            result.candidate,
+            result.champion,
+        )
+    if verdict.accepted:
+        follows = (
+            "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
+        )
+    elif verdict.role:
+        follows = "It is registered as challenger; the champion stays."
+    else:
+        follows = "It is not registered" + ("; the champion stays." if result else ".")
+    return {"reason": reason, "follows": follows}
+
+
+def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
+    """Return the number of machines, parameter servers and evaluator included, and their roles."""
+    counts = {role: int(details.get(f"{role}_count", 0)) for role in ("worker", "ps", "evaluator")}
+    named = [count(n, role, role if role == "ps" else "") for role, n in counts.items() if n]
+    return (
+        f"{1 + sum(counts.values()):,}",
+        f"{', '.join(['chief', *named])}; {training['strategy']}",
+    )
+
+
+def _epochs(training: dict[str, Any], history: Rows) -> str:
+    """Return the number of epochs and the best one in words."""
+    epochs, best = training["epochs"], training["best_epoch"]
+    found = f", the best is {best}{in_phase(best, history)}" if best and epochs > 1 else ""
+    return count(epochs, "epoch") + found

@@ -11,8 +11,7 @@ from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
-from trainer.report.formats import number
-from trainer.report.learning import column, known
+from trainer.report.learning import Rows, column, known
 
 
 class Finding(NamedTuple):
@@ -46,7 +45,7 @@ def findings(
     evaluation: Evaluation,
     dataset: Dataset,
     training: dict[str, Any],
-    history: list[dict[str, Any]],
+    history: Rows,
     drifts: Sequence[Drift] = (),
 ) -> list[Finding]:
     """Return at most six findings: warnings first, then in the order of weight."""
@@ -157,19 +156,16 @@ def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
     yield Finding("miscalibrated", True, {"confidence": confidence, "accuracy": accuracy})
 
 
-def _of_training(
-    dataset: Dataset, training: dict[str, Any], history: list[dict[str, Any]]
-) -> Iterator[Finding]:
-    train = number((training.get("train") or {}).get("accuracy"))
-    validation = number((training.get("validation") or {}).get("accuracy"))
-    if train is not None and validation is not None and _overfits(dataset, train, validation):
+def _of_training(dataset: Dataset, training: dict[str, Any], history: Rows) -> Iterator[Finding]:
+    train, validation = training["train"]["accuracy"], training["validation"].get("accuracy")
+    if validation is not None and _overfits(dataset, train, validation):
         yield Finding("overfitting", True, {"train": train, "validation": validation})
     losses = known(history, "validation_loss")
     last = column(history, "validation_loss")[-1:]
-    if len(losses) > 1 and last == [min(losses)] and not training.get("stopped"):
+    if len(losses) > 1 and last == [min(losses)] and not training["stopped"]:
         yield Finding("more_epochs", False, {})
     waits = known(history, "input_wait_fraction")
-    if waits and (share := sum(waits) / len(waits)) > INPUT_BOUND:
+    if (share := sum(waits) / len(waits)) > INPUT_BOUND:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
         yield Finding("starved", True, {"share": share, "encoded": encoded})
 

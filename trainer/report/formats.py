@@ -1,7 +1,6 @@
 """Filters of the templates: format numbers and values for the page."""
 
 import json
-import math
 from typing import Any
 
 UNDEFINED = "–"  # noqa: RUF001 - tables show a dash for no value
@@ -67,12 +66,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value
-
-
-def number(value: Any) -> float | None:
-    """Parse a finite number from text or a number; return None for anything else."""
-    try:
-        parsed = float(value)
-    except (TypeError, ValueError):
-        return None
-    return parsed if math.isfinite(parsed) else None

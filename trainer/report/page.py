@@ -4,12 +4,19 @@ HTML is only in the *.html.j2 files, style in style.css. Every value is escaped 
 template, because names of classes and files come from the user's data.
 """
 
+import base64
 import functools
+import io
 from typing import Any
 
 import jinja2
+import numpy as np
+import PIL.Image
 
-from trainer.report import formats, pictures
+from trainer.report import formats
+
+_EXACT = 64  # pixels: images up to this size are kept exactly
+_LARGEST = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB
 
 _FILTERS = (
     formats.count,
@@ -17,11 +24,9 @@ _FILTERS = (
     formats.duration,
     formats.figure,
     formats.money,
-    formats.number,
     formats.percent,
     formats.plain,
     formats.size,
-    pictures.data_uri,
 )
 
 
@@ -40,6 +45,25 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {one.__name__: one for one in _FILTERS}
+    environment.filters |= {one.__name__: one for one in (*_FILTERS, data_uri)}
     environment.globals["undefined"] = formats.UNDEFINED
     return environment
+
+
+def data_uri(picture: np.ndarray) -> str:
+    """Encode a picture, uint8 [height, width, 1, 3 or 4], as a data URI for an <img>.
+
+    Small and transparent pictures become PNG, large ones a JPEG thumbnail with a tenth of the
+    bytes.
+    """
+    pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
+    image = PIL.Image.fromarray(np.ascontiguousarray(pixels))
+    content = io.BytesIO()
+    if max(image.size) <= _EXACT or image.mode == "RGBA":
+        image.save(content, "PNG", optimize=True)
+        kind = "png"
+    else:
+        image.thumbnail((_LARGEST, _LARGEST))
+        image.save(content, "JPEG", quality=82)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"

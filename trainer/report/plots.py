@@ -121,25 +121,18 @@ def lines(
 
 
 @mpl.rc_context(_STYLE)
-def roc(curves: Sequence[Curve], description: str) -> Markup:
-    """Draw ROC curves and the diagonal of chance."""
+def curves(
+    curves: Sequence[Curve], x_label: str, y_label: str, description: str, *, steps: bool = False
+) -> Markup:
+    """Draw curves between 0 and 1: smooth ones with the diagonal of chance, or steps."""
     figure = _figure(4.8, 3.9)
     axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
+    if not steps:
+        axes.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
+    style = "steps-pre" if steps else "default"
     for number, curve in enumerate(curves, start=1):
-        axes.plot(curve.x, curve.y, **line_style(number), clip_on=False)
-    _unit_square(axes, "false positive rate", "true positive rate")
-    return _inline(figure, description)
-
-
-@mpl.rc_context(_STYLE)
-def precision_recall(curves: Sequence[Curve], description: str) -> Markup:
-    figure = _figure(4.8, 3.9)
-    axes = figure.add_subplot()
-    for number, curve in enumerate(curves, start=1):
-        # Drawn as steps, as average precision sums them.
-        axes.plot(curve.x, curve.y, drawstyle="steps-pre", **line_style(number), clip_on=False)
-    _unit_square(axes, "recall", "precision")
+        axes.plot(curve.x, curve.y, drawstyle=style, **line_style(number), clip_on=False)
+    _unit_square(axes, x_label, y_label)
     return _inline(figure, description)
 
 

@@ -45,15 +45,18 @@ def _heat(shares: np.ndarray) -> np.ndarray:
 
 def curves(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Draw ROC and precision over recall with areas in the legend; empty if undefined."""
+    rates, over_recall = ("false positive rate", "true positive rate"), ("recall", "precision")
     kinds = (
-        ("ROC", plots.roc, evaluation.roc_curves),
-        ("Precision over recall", plots.precision_recall, evaluation.pr_curves),
+        ("ROC", rates, evaluation.roc_curves),
+        # Steps, as average precision sums them.
+        ("Precision over recall", over_recall, evaluation.pr_curves),
     )
     figures = []
-    for caption, draw, drawn in kinds if evaluation.roc_curves else ():
+    for caption, labels, drawn in kinds if evaluation.roc_curves else ():
         legend = [(at, curve.name or "mean", curve.area) for at, curve in enumerate(drawn, start=1)]
         areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
-        drawing = draw(drawn, f"{caption}: {areas}")
+        description = f"{caption}: {areas}"
+        drawing = plots.curves(drawn, *labels, description, steps=labels is over_recall)
         figures.append({"drawing": drawing, "caption": caption, "legend": legend})
     return figures
 

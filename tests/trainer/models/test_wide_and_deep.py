@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests import tables
+from tests.trainer.report.document import report
 from trainer.config import TrainingConfig
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limited
@@ -17,7 +18,6 @@ from trainer.errors import InputError
 from trainer.evaluation.scoring import evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
-from trainer.report.document import write_report
 from trainer.training.cluster import Cluster
 from trainer.training.export import export
 from trainer.training.job import Job
@@ -174,16 +174,7 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
     assert by["company"].by.startswith("by rows of the same value")
     assert by["company"].slices[-1].name == "missing"
     assert all(set(mistake.row) >= {"miles", "hour"} for mistake in evaluation.mistakes)
-    write_report(
-        str(tmp_path / "report.html"),
-        evaluation=evaluation,
-        dataset=dataset,
-        training={},
-        history=[],
-        title="trips",
-        details={},
-    )
-    page = (tmp_path / "report.html").read_text()
+    page = report(tmp_path / "report.html", evaluation, dataset).source
     for words in ("<h2>Slices</h2>", "<h2>Columns</h2>", "Missing in train", "hour_x_payment"):
         assert words in page
     chosen = evaluate(

@@ -12,7 +12,10 @@ TRAINING = {
     "best_epoch": 2,
     "seconds": 75.0,
     "images_per_second": 5321.4,
-    "strategy": "MultiWorkerMirroredStrategy",
+    "strategy": "multi_worker_mirrored",
+    "stopped": "",
+    "stopped_phases": [""],
+    "precision": "float32",
     "replicas": 2,
     "model": "small_cnn",
     "parameters": 60554,
@@ -20,20 +23,21 @@ TRAINING = {
     "validation": {"loss": 0.5, "accuracy": 0.80},
     "versions": {"tensorflow": "2.21.0"},
 }
-# As csv.DictReader gives them: text, and nothing where there was no validation.
+# None where there was no validation.
 HISTORY = [
     {
-        "epoch": str(epoch),
-        "loss": str(1 / epoch),
-        "accuracy": "0.9",
-        "validation_loss": "" if epoch == 2 else str(1.1 / epoch),
-        "validation_accuracy": "" if epoch == 2 else "0.5",
-        "learning_rate": "0.001",
-        "images_per_second": "5000",
-        "input_wait_fraction": "0.4",
-        "seconds": "1.5",
+        "epoch": epoch,
+        "phase": 1.0,
+        "loss": 1 / epoch,
+        "accuracy": 0.9,
+        "validation_loss": None if epoch == 2 else 1.1 / epoch,
+        "validation_accuracy": None if epoch == 2 else 0.5,
+        "learning_rate": 0.001,
+        "images_per_second": 5000.0,
+        "input_wait_fraction": 0.4,
+        "seconds": 1.5,
     }
-    for epoch in (1, 2, 3)
+    for epoch in (1.0, 2.0, 3.0)
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.trainer.report.document import report
 from trainer.evaluation.comparison import Comparison
 from trainer.evaluation.gate import Verdict
-from trainer.report.summary import outcome
+from trainer.report.document import outcome
 
 RESULT = Comparison(
     metric="accuracy",
@@ -40,7 +40,7 @@ def verdict(**changes):
 @pytest.fixture
 def page(tmp_path, evaluated):
     """The report of a small model with a verdict."""
-    return lambda one: report(tmp_path / "r.html", *evaluated(2), history=[], verdict=one)
+    return lambda one: report(tmp_path / "r.html", *evaluated(2), verdict=one)
 
 
 def test_the_section_has_the_verdict_and_every_figure_of_the_comparison(page):

@@ -5,6 +5,8 @@ import dataclasses
 from tests.trainer.report.document import TRAINING, report
 from trainer.evaluation.slices import Slice, Slices
 
+FITTED = {**TRAINING, "train": {"accuracy": 0.8}}
+
 
 def test_what_stands_out_is_said(tmp_path, evaluated):
     page = report(tmp_path / "report.html", *evaluated(5, right=0.0))
@@ -12,7 +14,7 @@ def test_what_stands_out_is_said(tmp_path, evaluated):
     assert "Overfitting: 99.0% right in training, 80.0% in validation." in page.text
     # The records hold raw pixels already.
     assert "40% of the training time went into waiting for input: faster storage" in page.text
-    page = report(tmp_path / "report.html", *evaluated(10, right=1.0), training={}, history=[])
+    page = report(tmp_path / "report.html", *evaluated(10, right=1.0), training=FITTED)
     assert "Every example of every class was recognized." in page.text
     assert "Overfitting" not in page.text
 
