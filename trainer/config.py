@@ -10,12 +10,6 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models import MODELS, model_class, open_model, options_in_short
 
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server")
-OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine", "one_cycle", "exponential")
-PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
-MONITORS = ("loss", "accuracy")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -40,7 +34,7 @@ class TrainingConfig:
         help="tf.distribute strategy; auto: parameter_server with parameter servers, "
         "multi_worker_mirrored with several replicas, else mirrored with several GPUs, else "
         "one_device.",
-        choices=STRATEGIES,
+        choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "parameter_server"),
     )
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
     steps_per_epoch: int = option(
@@ -58,7 +52,9 @@ class TrainingConfig:
         "strategy=parameter_server, per worker.",
         minimum=1,
     )
-    optimizer: str = option("adam", help="Optimizer of the model's weights.", choices=OPTIMIZERS)
+    optimizer: str = option(
+        "adam", help="Optimizer of the model's weights.", choices=("sgd", "adam", "adamw")
+    )
     learning_rate: float = option(1e-3, help="Peak learning rate of the optimizer.", above=0)
     momentum: float = option(0.9, help="Momentum, with optimizer=sgd.", minimum=0, below=1)
     weight_decay: float = option(
@@ -68,7 +64,9 @@ class TrainingConfig:
         minimum=0,
     )
     schedule: str = option(
-        "constant", help="Learning rate schedule, after the warm-up.", choices=SCHEDULES
+        "constant",
+        help="Learning rate schedule, after the warm-up.",
+        choices=("constant", "cosine", "one_cycle", "exponential"),
     )
     warmup_steps: int = option(
         0, help="Steps over which the learning rate rises linearly from 0 to its peak.", minimum=0
@@ -115,7 +113,7 @@ class TrainingConfig:
     monitor: str = option(
         "loss",
         help="Validation metric that early_stopping_patience and plateau_patience watch.",
-        choices=MONITORS,
+        choices=("loss", "accuracy"),
     )
     fine_tune_epochs: int = option(
         0,
@@ -147,7 +145,9 @@ class TrainingConfig:
         0.0, help="Largest global norm of a step's gradient; 0: not clipped.", minimum=0
     )
     precision: str = option(
-        "float32", help="Keras dtype policy of the computation.", choices=PRECISIONS
+        "float32",
+        help="Keras dtype policy of the computation.",
+        choices=("float32", "mixed_float16", "mixed_bfloat16"),
     )
     xla: bool = option(False, help="Compile the training step with XLA.")
     class_weights: str = option(
@@ -178,11 +178,8 @@ class TrainingConfig:
         model = open_model(self.model, self.model_options)
         if self.fine_tune_epochs:
             model.check_fine_tuned(self.fine_tune_layers)
-        self._check_effects(bool(model.takes_rows))
-
-    def _check_effects(self, takes_rows: bool) -> None:
-        """Raise InputError for a value that would have no effect."""
-        if takes_rows and self.augmentation != "none":
+        # Refuse values that would have no effect.
+        if model.takes_rows and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
                 "rows of a table; set augmentation=none"

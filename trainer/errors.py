@@ -36,11 +36,7 @@ def one_line(text: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the line of an error that gives its reason.
-
-    TensorFlow's errors put a heading and a trace before it. A line about a lost peer or server is
-    preferred to other lines.
-    """
+    """Return the line of an error with its reason, after TensorFlow's heading and trace."""
     text = re.sub(r"\{\{.*?\}\}", "", str(error))
     lines = [line.strip() for line in text.splitlines()]
     reasons = [line for line in lines if line and not _HEADING.match(line)]
@@ -60,12 +56,7 @@ def printable(line: str) -> str:
 
 @contextlib.contextmanager
 def google_errors_as_input(doing: str, remedy: str) -> Iterator[None]:
-    """Convert errors of Google's client libraries to InputError.
-
-    Args:
-        doing: the failure, such as "gs://bucket can't be listed".
-        remedy: what the user can do.
-    """
+    """Convert errors of Google's client libraries to InputError: "{doing}: reason; {remedy}"."""
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 

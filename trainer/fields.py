@@ -121,15 +121,9 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 
 
 def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
-    """Build dataclass `cls` from `values`, converting and checking each one.
+    """Build dataclass `cls` from `values`; raise InputError for an unknown name or a wrong value.
 
-    Args:
-        taker: name of what takes the values, for the error on an unknown name; empty: the
-            values are parameters of the user.
-
-    Raises:
-        InputError: a name is unknown (the message suggests the nearest one), or a value has the
-            wrong type or is out of range.
+    `taker` names what takes the values, for the error; empty: they are parameters of the user.
     """
     known = _fields(cls)
     checked = {}

@@ -8,12 +8,9 @@ from trainer.errors import InputError, first_line
 
 
 def load(uri: str, *signatures: str) -> Any:
-    """Load the SavedModel in the folder `uri`.
+    """Load the SavedModel in the folder `uri`; raise InputError if it lacks one of `signatures`.
 
     A signature is valid only while the returned model is referenced.
-
-    Raises:
-        InputError: there is no loadable SavedModel, or it lacks one of `signatures`.
     """
     try:
         model = tf.saved_model.load(uri)

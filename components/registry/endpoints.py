@@ -1,11 +1,5 @@
 """A model's endpoint on Vertex AI: its deployed versions and their traffic.
 
-    endpoints = endpoints_of(project, location)
-    champion = endpoints.champion("digits")
-    endpoints.deploy(champion, ServingOptions(), None)   # beside the deployed versions
-    endpoints.deploy(champion, ServingOptions(), 10)     # with 10% of the traffic
-    endpoints.roll_back("digits")
-
 A model has one endpoint, named after the model. The ID of a deployed version is the version's
 number, so a command that is repeated after a lost answer finds what it has done.
 """

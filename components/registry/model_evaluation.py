@@ -29,15 +29,11 @@ def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def operating_points(labels: np.ndarray, probabilities: np.ndarray) -> list[dict[str, float]]:
-    """Return precision and recall at each of THRESHOLDS.
+    """Return precision and recall at each of THRESHOLDS, for int64 [n] and float32 [n, classes].
 
     A class is predicted if its probability reaches the threshold. Values are micro-averages over
     all pairs of an example and a class; those ending in At1 count only the most probable class of
     an example. Precision is 1 if nothing is predicted.
-
-    Args:
-        labels: int64 [n].
-        probabilities: float32 [n, classes].
     """
     n, classes = probabilities.shape
     own, best = probabilities[np.arange(n), labels], probabilities.max(axis=1)

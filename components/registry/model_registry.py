@@ -1,10 +1,5 @@
 """Versions of a model in Vertex AI's Model Registry, with the champion among them.
 
-    registry = ModelRegistry(client, "projects/my-project/locations/us-central1")
-    registry.champion("digits")      # the version with the alias champion, or None
-    registry.promote("digits", "3")
-    registry.roll_back("digits")
-
 A recipe's versions belong to one model, whose ID is the recipe's name. The n-th promotion sets
 the alias champion-n, which never moves, so former champions stay known. A rollback removes the
 last of these aliases, so a withdrawn champion is never restored by a later rollback. Setting an

@@ -39,11 +39,8 @@ class Candidate:
 def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: str) -> str:
     """Upload a version of a model, whose display name is `name`; return the version's number.
 
-    Args:
-        client: google.cloud.aiplatform_v1.ModelServiceClient.
-        parent: projects/P/locations/L.
-        place: model_id for the first version of a model; for a later one parent_model, the
-            model's resource.
+    `place` is model_id for the first version of a model; for a later one parent_model, the
+    model's resource.
     """
     from google.cloud.aiplatform_v1 import types
 

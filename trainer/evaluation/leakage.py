@@ -16,10 +16,6 @@ def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[st
 
     A row's score is the share of the second class among rows of the same value or bin in the
     other half of the split, so a value seen once predicts nothing. Empty if all labels are equal.
-
-    Args:
-        columns: columns of a split, from `slices.read_columns`.
-        labels: int64 [n], in stored order.
     """
     positive = labels == 1
     if not 0 < positive.sum() < len(labels):

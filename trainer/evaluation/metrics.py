@@ -94,10 +94,7 @@ def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> flo
 
 
 def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean squared error of the probabilities (Brier 1950), scaled as in scikit-learn.
-
-    0 is perfect; the worst is 1 for two classes, and 2 for more (a sum over classes).
-    """
+    """Return the mean squared error of probabilities (Brier 1950), scaled as in scikit-learn."""
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
     score = float((squares - 2 * own + 1).mean())
@@ -166,10 +163,7 @@ def mean(values: list[float | None]) -> float | None:
 
 
 def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
-    """Return at most 200 points of the ROC curve, with both ends and finite thresholds.
-
-    The first threshold is 1, or the next number above a score of 1.
-    """
+    """Return at most 200 points of the ROC curve, with both ends and finite thresholds."""
     fpr, tpr, thresholds = sklearn_metrics.roc_curve(positive, score)
     thresholds = thresholds.astype(np.float64)
     thresholds[0] = max(1.0, np.nextafter(thresholds[1], np.inf))

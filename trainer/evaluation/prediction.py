@@ -37,22 +37,14 @@ class ServedModel:
         return given["image"].shape[1:].as_list() if "image" in given else []
 
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
-        """Return the probabilities, float32 [n, classes], of serialized `examples`, string [n].
-
-        Raises:
-            InputError: the outputs are not probabilities of the classes of `dataset`.
-        """
+        """Return checked probabilities, float32 [n, classes], of serialized examples [n]."""
         values, names = self.outputs(examples)
         self._check_values(values, dataset)
         self._check_names(names.tolist(), values, dataset)
         return values
 
     def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return unchecked probabilities, float32 [n, model classes], and class names, bytes [n].
-
-        Raises:
-            InputError: the signature has no such outputs.
-        """
+        """Return unchecked probabilities, float32 [n, its classes], and class names, bytes [n]."""
         outputs = self._signature(examples=examples)
         for name in ("probabilities", "label"):
             if name not in outputs:
@@ -112,12 +104,7 @@ def predict(
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
     """Predict the test split, and add each batch to `mistakes`, so that no record is read twice.
 
-    Returns:
-        Labels int64 [n], probabilities float32 [n, classes] and keys, in stored order.
-
-    Raises:
-        InputError: the records can't be read, or there are more or fewer than dataset.json says;
-            see also `ServedModel.answer`.
+    Return labels int64 [n], probabilities float32 [n, classes] and keys, in stored order.
     """
     total = dataset.splits["test"].examples
     labels = np.empty(total, np.int64)

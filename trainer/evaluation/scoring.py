@@ -102,10 +102,6 @@ def evaluate(
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
         slice_columns: columns of a table to slice the split by; see `slices.slices`.
         progress: called with a progress line every few seconds.
-
-    Raises:
-        InputError: the model or data set does not exist, the split is empty, its records can't
-            be read, or the outputs are not probabilities of these classes.
     """
     dataset = schema.load(dataset_uri)
     total = dataset.splits["test"].examples

@@ -35,10 +35,7 @@ _TYPES: dict[str, Any] = {
 
 
 def module_file(what: str, name: str) -> str:
-    """Return the file of the module in `name`, MODULE:FUNCTION, without importing the module.
-
-    `what` is the option that names it, such as "model".
-    """
+    """Return the file of the module in `name`, MODULE:FUNCTION, given as option `what`."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{what}={name!r} is not MODULE:FUNCTION, such as 'my_package.model:build'"

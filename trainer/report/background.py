@@ -30,12 +30,7 @@ def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]
 
 
 def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
-    """Return the run's parameters in two groups; empty if `details` is empty.
-
-    "own" holds those that the recipe sets or that differ from their default, "rest" the others.
-    """
-    if not details:
-        return {}
+    """Return parameters that the recipe sets or that differ from their default, and the rest."""
     defaults = {
         field.name: default_of(field)
         for options in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)

@@ -36,14 +36,11 @@ def write_report(
     """Write the report of a run to the file at `uri`.
 
     Args:
-        uri: URI of the HTML file.
-        training: content of the training's metrics.json.
+        training: content of metrics.json.
         history: rows of history.csv.
-        details: parameters of the run, by name.
-        recipe_sets: names of the parameters that the recipe sets.
+        details: parameters of the run, of which the recipe sets `recipe_sets`.
         drifts: drift of the training data since the champion's.
-        price: price of the training job's machines; None if it is unknown.
-        on_vertex: whether the run was on Vertex AI rather than on this machine.
+        price: of the training job's machines; None if it is unknown.
     """
     weakest_first = sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
     many = len(evaluation.classes) > quality.MATRIX_SHOWN

@@ -51,11 +51,7 @@ def _environment() -> jinja2.Environment:
 
 
 def data_uri(picture: np.ndarray) -> str:
-    """Encode a picture, uint8 [height, width, 1, 3 or 4], as a data URI for an <img>.
-
-    Small and transparent pictures become PNG, large ones a JPEG thumbnail with a tenth of the
-    bytes.
-    """
+    """Encode a picture, uint8 [height, width, 1, 3 or 4], as a PNG or, if large, a thumbnail."""
     pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
     image = PIL.Image.fromarray(np.ascontiguousarray(pixels))
     content = io.BytesIO()

@@ -15,10 +15,7 @@ _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
 def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
-    """Return the confusion matrix as a picture, with the most common mistakes.
-
-    Returns None for up to 20 classes, which the page shows as a table.
-    """
+    """Return the confusion matrix of more than 20 classes as a picture, with common mistakes."""
     matrix = np.array(evaluation.confusion_matrix)
     if len(matrix) <= MATRIX_SHOWN:
         return None

@@ -103,7 +103,6 @@ class AsynchronousRun(Run):
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
     ) -> None:
-        self.base = job.base_output_directory
         super().__init__(job, cluster, strategy, dataset)
         self.local_model = self.prepared.build(self.dataset)
         own_device = create_strategy("one_device", Cluster())
@@ -128,10 +127,7 @@ class AsynchronousRun(Run):
         return self
 
     def _worker_step(self) -> Any:
-        """Return a step function of a worker's iterator; it returns float32 [4].
-
-        Its values are those of `steps.sums` and the seconds of waiting for input.
-        """
+        """Return a worker's step: float32 [4], `steps.sums` and seconds of waiting for input."""
         variables = self.network.trainable_variables
         compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
         examples = float(self.config.batch_size)
@@ -214,10 +210,7 @@ class AsynchronousRun(Run):
         self.progress.step += 1
 
     def _count_steps(self) -> None:
-        """Set the optimizer's count to the number of steps that are done.
-
-        Workers update its own count without a lock.
-        """
+        """Set the optimizer's count, which workers update without a lock, to the steps done."""
         phase_start = self.progress.phase_start * self.steps
         self.optimizer.iterations.assign(self.optimizer_step - phase_start)
 

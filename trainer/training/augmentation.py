@@ -12,10 +12,7 @@ SHIFT = 0.04
 
 
 class _Random(keras.layers.Layer):
-    """A layer that changes images at random, from its own seed, and only in training.
-
-    Takes and returns [n, height, width, channels] of any dtype.
-    """
+    """A layer that changes images [n, height, width, channels] at random, and only in training."""
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -66,10 +63,7 @@ class RandomShift(_Random):
 
 
 def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
-    """Return `model` preceded by the layers of `operations` (from record_options.OPERATIONS).
-
-    The result shares the weights of `model` and has the same input.
-    """
+    """Return `model`, with its weights and input, preceded by the layers of `operations`."""
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
         "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),

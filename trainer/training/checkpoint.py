@@ -206,11 +206,7 @@ def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
 
 
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
-    """Check that `directory` belongs to this run; the chief writes the signature of a new run.
-
-    Resuming from the checkpoints of another configuration, data set or topology would not give
-    the result of this run from the start.
-    """
+    """Check that `directory` belongs to this run; the chief writes the signature of a new run."""
     signature = {
         **dataclasses.asdict(config),
         "dataset": hashlib.sha256(dataset.to_json().encode()).hexdigest(),

@@ -14,12 +14,7 @@ _RATIOS = (1, 2, 4, 8)
 
 
 def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
-    """Decode and resize an image (string []; JPEG, PNG, BMP or GIF); return uint8 `shape`.
-
-    Args:
-        shape: height, width and channels.
-        method: one of trainer.data.record_options.RESIZE_METHODS.
-    """
+    """Decode an image (JPEG, PNG, BMP or GIF), resize it to `shape` by `method`; return uint8."""
     *target, channels = shape
     image = tf.cond(
         tf.io.is_jpeg(encoded),
@@ -35,10 +30,7 @@ def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
 
 
 def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
-    """Decode a JPEG; return uint8 [h, w, channels].
-
-    If `scaled`, downscale it to no less than `shape`, as Pillow's draft does.
-    """
+    """Decode a JPEG to uint8; if `scaled`, to no less than `shape`, as Pillow's draft does."""
     *target, channels = shape
 
     def decode(ratio: int) -> tf.Tensor:
@@ -53,10 +45,7 @@ def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.T
 
 
 def _halved(image: tf.Tensor, target: list[int]) -> tf.Tensor:
-    """Halve towards `target` (height, width), bit for bit as trainer.data.write.resizing does.
-
-    Takes uint8 [h, w, channels], returns whole numbers as float32.
-    """
+    """Halve towards `target` (height, width), bit for bit as trainer.data.write.resizing does."""
 
     def factors(image: tf.Tensor) -> tf.Tensor:
         size = tf.shape(image)[:2]

@@ -26,11 +26,7 @@ _PAUSE_SECONDS = 1.0
 
 
 def restart(arguments: list[str]) -> None:
-    """Replace this process by a new one; return only if `PATIENCE_SECONDS` have passed.
-
-    Args:
-        arguments: of `python -m trainer.task`.
-    """
+    """Replace this process by a new trainer.task; return if `PATIENCE_SECONDS` have passed."""
     now = time.time()
     since = float(os.environ.setdefault(WAITED_SINCE, str(now)))
     if now - since > PATIENCE_SECONDS:

@@ -66,15 +66,15 @@ class Run(abc.ABC):
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
     ) -> None:
         config = self.config = job.config
+        base = self.base = job.base_output_directory
         self.strategy = strategy
         self.cluster = cluster
         self.dataset = dataset = limited(dataset, "train", config.max_train_examples)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.set_share()
-        self.directory = join(job.base_output_directory, "checkpoints")
+        self.directory = join(base, "checkpoints")
         checkpoint.claim(self.directory, config, dataset, cluster)
-        base = job.base_output_directory
         if cluster.is_chief:
             checkpoint.repair_lists(self.directory)
             # Fetch the files that the model needs, for all replicas to read.

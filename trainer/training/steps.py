@@ -85,10 +85,7 @@ def validation(
     dataset: Dataset,
     share: reader.InputShare,
 ) -> Callable[[], dict[str, float]]:
-    """Return a function that scores the validation split with the current weights of `model`.
-
-    It returns loss and accuracy, the same on every replica; empty if the split has no examples.
-    """
+    """Return a function that scores the validation split: loss and accuracy, if it has examples."""
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict

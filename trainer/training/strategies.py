@@ -31,7 +31,7 @@ def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
 
 
 def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
-    """Create the tf.distribute strategy `name` (one of config.STRATEGIES).
+    """Create the tf.distribute strategy `name`.
 
     If the strategy spans several replicas, call this before any other TensorFlow operation of the
     process; it returns when all replicas have been reached.
@@ -76,10 +76,7 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
 
 
 def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
-    """Raise InputError if TensorFlow sees fewer than `count` GPUs, since unused ones are billed.
-
-    With LOGICAL_CPUS in the environment, nothing is checked.
-    """
+    """Raise InputError if TensorFlow sees fewer GPUs than are billed, unless CPUs replace them."""
     if environment.get(LOGICAL_CPUS):
         return
     seen = len(tf.config.list_physical_devices("GPU"))

@@ -62,10 +62,7 @@ def load(model: keras.Model, uri: str) -> None:
 
 
 def load_model(directory: str, name: str) -> keras.Model:
-    """Return the model that a training job wrote to `directory`, its base_output_directory.
-
-    `name` is the job's parameter `model`; the module that builds it defines its layers.
-    """
+    """Return the model `name` that a training job wrote to its base_output_directory."""
     model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
