@@ -14,11 +14,13 @@ from components.register_model import register_model
 from components.vertex_client import vertex_client
 from tests.components.artifacts import artifact
 from tests.model_service import candidate, registry_at
+from tests.trainer.report.document import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
 from trainer.data import schema
 from trainer.data.schema import EXTRA_ASSETS
 from trainer.evaluation import answer_file
 from trainer.evaluation.gate_options import GateOptions
+from trainer.files import write_csv, write_json
 
 CLASSES = ["rose", "tulip"]
 PLACE = {"project": "my-project", "location": "us-central1"}
@@ -44,9 +46,8 @@ def trained(folder, classes, labels=(0, 1), pixels=None, **records):
     write_records(folder / "records", classes, np.array(labels), pixels, **records)
     write_model(folder / "model", classes)
     training = folder / "training"
-    training.mkdir()
-    (training / "metrics.json").write_text(json.dumps({"epochs": 1, "steps": 5, "seconds": 720}))
-    (training / "history.csv").write_text("epoch,loss,accuracy,seconds\n1,0.5,0.8,2.0\n")
+    write_json(str(training / "metrics.json"), {**TRAINING, "seconds": 720})
+    write_csv(str(training / "history.csv"), HISTORY)
 
 
 def evaluate(folder, out, model_name="", price=None, project="my-project", **options):
