@@ -40,10 +40,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def trained(folder, classes, labels=(0, 1), pixels=None, **records):
+def trained(folder, classes, labels=(0, 1), pixels=None):
     """Writes records, a model of them, and what a job of 12 minutes leaves of its training."""
     pixels = np.eye(2, len(classes), dtype=np.uint8) if pixels is None else pixels
-    write_records(folder / "records", classes, np.array(labels), pixels, **records)
+    write_records(folder / "records", classes, np.array(labels), pixels)
     write_model(folder / "model", classes)
     training = folder / "training"
     write_json(str(training / "metrics.json"), {**TRAINING, "seconds": 720})
@@ -135,8 +135,11 @@ def test_the_step_puts_out_accuracy_metrics_matrix_curve_and_report(folder, tmp_
 
 def test_the_report_lists_what_was_set_of_data_training_and_gate(tmp_path):
     options = {"source": "images:photos", "image_size": 64, "channels": 3}
-    changes = {"creation": {"given": 2, "options": options}}
-    trained(tmp_path, CLASSES, changes=changes)
+    trained(tmp_path, CLASSES)
+    made = dataclasses.replace(
+        schema.load(str(tmp_path / "records")), creation={"options": options}
+    )
+    (tmp_path / "records/dataset.json").write_text(made.to_json())
     evaluate(tmp_path, tmp_path, min_accuracy=0.25)
     recipe = (tmp_path / "report.html").read_text().split('<section id="recipe">')[1]
     own = recipe.split("<details>")[0]
