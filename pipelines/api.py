@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pipelines import recipe as recipes
 from pipelines import run_history
 from pipelines.console import say
-from pipelines.recipe import Recipe
+from pipelines.recipe import Recipe, load
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
 
@@ -37,11 +36,6 @@ __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resum
 
 BUILD = Path("build")
 RUNS = Path("runs")
-
-
-def load(name: str) -> Recipe:
-    """Return the recipe `name`, from the project or from recipes/ in the working folder."""
-    return recipes.load(name)
 
 
 def plan(

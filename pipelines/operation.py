@@ -1,33 +1,12 @@
 """Options of a recipe's runs on Vertex AI, in addition to the pipeline's parameters.
 
-expected_minutes = 12
+    expected_minutes = 12
+    notify = ["team@example.com"]
 
-notify = ["team@example.com"]     # gets an e-mail at the end of each run
+    [retraining]     # not `schedule`, which is the learning rate's parameter
+    cron = "0 3 * * 1"
 
-steps = ["my_package.steps:announce"]   # your own steps, after the evaluation
-
-[step_machines]                   # Vertex AI picks the closest machine type
-records = {cpus = 32, memory_gb = 128}
-evaluation = {cpus = 4, memory_gb = 16, accelerator_type = "NVIDIA_L4"}
-
-[serving]                         # machines of `deploy`
-machine_type = "n1-standard-4"
-max_replicas = 3
-
-[batch]                           # defaults of `run --batch`
-input = "gs://my-bucket/new/*.jsonl"
-schedule = {cron = "0 5 * * *"}
-
-[monitoring]                      # options of `deploy --monitor`
-threshold = 0.2
-
-[[fallbacks]]                     # tried in order when the machines are unavailable
-accelerator_type = "NVIDIA_L4"
-
-[retraining]                      # not `schedule`, which is the learning rate's parameter
-cron = "0 3 * * 1"
-time_zone = "Europe/Berlin"
-parameters = {skip_if_unchanged = true}
+The fields of `Operation` are its keys and tables; docs/vertex.md shows each of them.
 """
 
 import dataclasses

@@ -97,26 +97,23 @@ class PastRun:
     link: str = ""  # path of its folder, or URL of its page in the console
 
 
-def listed(runs_directory: pathlib.Path, recipe: str = "") -> list[PastRun]:
-    """Return the readable runs of a folder, of one recipe or of all, the latest first."""
-    found = [run for run in _loaded(runs_directory) if isinstance(run, PastRun)]
+def listed(
+    runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None
+) -> list[PastRun]:
+    """Return the runs of a folder, of one recipe or of all, the latest first.
+
+    Adds an error for each run that can't be read to `errors`.
+    """
+    found = []
+    for record in sorted(runs_directory.glob(f"*/{RECORD_FILE_NAME}")):
+        try:
+            # `latest` is a link to one of the others.
+            found += [] if record.parent.is_symlink() else [load(record.parent)]
+        except InputError as error:
+            if errors is not None:
+                errors.append(str(error))
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     return [run for run in found if recipe in ("", run.recipe)]
-
-
-def unreadable(runs_directory: pathlib.Path) -> list[str]:
-    """Return an error, in one line, for each run of a folder that can't be read."""
-    return [str(one) for one in _loaded(runs_directory) if isinstance(one, InputError)]
-
-
-def _loaded(runs_directory: pathlib.Path) -> Iterator[PastRun | InputError]:
-    for record in sorted(runs_directory.glob(f"*/{RECORD_FILE_NAME}")):
-        # `latest` is a link to one of the others.
-        if not record.parent.is_symlink():
-            try:
-                yield load(record.parent)
-            except InputError as error:
-                yield error
 
 
 def find(runs_directory: pathlib.Path, name: str) -> PastRun:

@@ -1,12 +1,4 @@
-"""Startup and exit of a command line.
-
-    from pipelines import startup
-
-    with startup.one_line_errors():
-        from pipelines.commands.command_line import main
-
-Imports only the standard library, so that it runs without the project's packages.
-"""
+"""Start and end a command line; only the standard library is needed, not the project's packages."""
 
 import contextlib
 import os

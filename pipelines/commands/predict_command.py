@@ -64,19 +64,15 @@ def predict(
     found = [one for file in files for one in prediction_files.read(loaded, file)]
     if not found:
         raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
-    names = [name for name, _ in found]
-    predictions: list[dict[str, Any]] = []
+    predictions: list[tuple[str, dict[str, Any]]] = []
     for chunk in _chunks(found):
-        body = ask([instance for _, instance in chunk])
-        predictions += _checked(body, [name for name, _ in chunk])
+        names, instances = zip(*chunk, strict=True)
+        predictions += zip(names, _checked(ask(list(instances)), names), strict=True)
     if as_json:
-        for name, prediction in zip(names, predictions, strict=True):
-            print(json.dumps({"instance": name, **prediction}))
+        for name, one in predictions:
+            print(json.dumps({"instance": name, **one}))
         return
-    rows = [
-        (name, prediction["label"], f"{max(prediction['probabilities']):.4f}")
-        for name, prediction in zip(names, predictions, strict=True)
-    ]
+    rows = [(name, one["label"], f"{max(one['probabilities']):.4f}") for name, one in predictions]
     show_table(("Instance", "Label", "Probability"), rows, right=["Probability"])
 
 

@@ -58,7 +58,8 @@ def runs(
 
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
     """Print the runs of a folder and of the settings' project, if any."""
-    found, unreadable = run_history.listed(folder, recipe), run_history.unreadable(folder)
+    unreadable: list[str] = []
+    found = run_history.listed(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     own = settings()
     if own.project:

@@ -54,14 +54,13 @@ class PriceTable:
 
 
 @functools.cache
-def table(path: Path = PATH) -> PriceTable:
+def table() -> PriceTable:
     """Read the price table."""
-    content = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    content = tomllib.loads(PATH.read_text(encoding="utf-8"), parse_float=Decimal)
     # Compute Engine's prices by name, without the share that Vertex AI adds.
     plain: dict[str, Decimal] = {}
     unconfirmed: dict[str, str] = {}
-    lines = [line for part in _PARTS for line in content[part]]
-    for line in lines:
+    for line in (line for part in _PARTS for line in content[part]):
         prices = dict(_prices(line))
         plain.update(prices)
         if line["status"] == "unconfirmed":
