@@ -50,7 +50,7 @@ def emulator(
         pipelines = PipelineService(engine, operations, clock, kept)
         schedules = ScheduleService(pipelines, operations, clock, kept)
         registry = place / "runs" / FOLDER_NAME
-        models = ModelService(registry, operations, engine.uri)
+        models = ModelService(registry, operations, engine.uri, engine.local)
         servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
         endpoints = EndpointService(registry, models, operations, servers)
         batches = BatchService(place / "jobs", guardian, models, operations, kept)

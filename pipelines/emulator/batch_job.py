@@ -26,6 +26,7 @@ from pipelines.emulator.background_jobs import (
 )
 from pipelines.emulator.batch_input import Instance, instances
 from pipelines.emulator.model_server import ModelServer
+from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.processes import Guardian, Process
 from trainer.data import storage
 from trainer.errors import InputError
@@ -41,7 +42,8 @@ class BatchJob(BackgroundJob):
 
     Args:
         message: the job, which is updated in place.
-        model: the version in the registry that predicts.
+        model: the version that predicts.
+        models: the registry that holds it.
         directory: takes the log of each replica's server.
         keep: called after each change of the message.
     """
@@ -50,6 +52,7 @@ class BatchJob(BackgroundJob):
         self,
         message: Any,
         model: Any,
+        models: ModelService,
         directory: pathlib.Path,
         guardian: Guardian,
         keep: Callable[[Any], None],
@@ -58,7 +61,8 @@ class BatchJob(BackgroundJob):
         self.message = message
         self._first_failure = ""
         self._servers: list[ModelServer] = []
-        self._model, self._directory, self._guardian, self._keep = model, directory, guardian, keep
+        self._model, self._models = model, models
+        self._directory, self._guardian, self._keep = directory, guardian, keep
         self._lock = threading.Lock()
 
     @property
@@ -75,9 +79,10 @@ class BatchJob(BackgroundJob):
         code = 0
         try:
             chunks = self._chunks()
+            artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
             for number in range(self.message.dedicated_resources.starting_replica_count or 1):
                 log = self._directory / f"server-{number}.log"
-                server = ModelServer(self._model, self._model.artifact_uri, log, self._guardian)
+                server = ModelServer(self._model, artifacts, log, self._guardian)
                 self._servers.append(server)
             for server in self._servers:
                 self._wait_until_healthy(server)
@@ -118,7 +123,8 @@ class BatchJob(BackgroundJob):
             raise InputError(
                 "instance_config is for BigQuery, which is not available on this machine"
             )
-        found = instances(config.instances_format, list(config.gcs_source.uris))
+        uris = [self._models.local(uri) for uri in config.gcs_source.uris]
+        found = instances(config.instances_format, uris)
         first = list(itertools.islice(found, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
         rest = itertools.chain(first, found)
@@ -141,8 +147,9 @@ class BatchJob(BackgroundJob):
     def _predict(self, chunks: Iterator[list[Instance]]) -> None:
         """Write the predictions, with one pair of files per server."""
         folder, count = self._output_directory(), len(self._servers)
-        storage.make_folder(folder)
         self.message.output_info.gcs_output_directory = folder
+        folder = self._models.local(folder)
+        storage.make_folder(folder)
         parts = [f"{folder}/prediction.%s-{n:05}-of-{count:05}" for n in range(count)]
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             list(pool.map(self._predict_by, self._servers, parts, itertools.repeat(chunks)))

@@ -7,7 +7,7 @@ from components.prediction_options import TABLE, TABLE_PLACE
 from pipelines import resource_names
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.endpoint_rules import check_machine
-from pipelines.emulator.field_rules import check_choice, check_required, refuse, refuse_state
+from pipelines.emulator.field_rules import check_choice, refuse, refuse_state
 
 FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
 """Formats of instances for a custom-trained model."""
@@ -50,7 +50,6 @@ def check_input(config: Any) -> None:
     if kind == "bigquery":
         _check_uri(config.bigquery_source.input_uri, TABLE, "bq://PROJECT.DATASET.TABLE")
         return
-    check_required(config.gcs_source, "input_config.gcs_source.", "uris")
     for uri in config.gcs_source.uris:
         _check_place(uri, "input_config.gcs_source.uris")
 

@@ -22,6 +22,7 @@ class BatchService(BackgroundJobs[BatchJob]):
     """
 
     kind = "BatchPredictionJob"
+    filterable = (*BackgroundJobs.filterable, "model_display_name")
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
         directory = self._directory / f"batch-prediction-{id_of(job.name)}"
-        self.jobs.append(BatchJob(job, model, directory, self._guardian, self.keep))
+        self.jobs.append(BatchJob(job, model, self._models, directory, self._guardian, self.keep))
 
     def check_deletable(self, job: Any) -> None:
         batch_rules.check_ended(job.name, job.state.name.removeprefix("JOB_STATE_"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.field_rules import check_id, check_required, refuse, refuse_state
+from pipelines.emulator.field_rules import check_id, refuse, refuse_state
 from trainer.machines.prediction_machines import check_prediction_machine
 
 NEW = "0"
@@ -28,7 +28,7 @@ def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
 def check_machine(resources: Any, where: str) -> None:
     """Refuse resources without a machine type that supports prediction."""
     machine, where = resources.machine_spec, f"{where}.dedicated_resources.machine_spec."
-    check_required(machine, where, "machine_type")
+    refuse(not machine.machine_type, f"{where}machine_type is required")
     check_prediction_machine(f"{where}machine_type", machine.machine_type)
 
 

@@ -9,6 +9,7 @@ from pipelines.emulator.api_error import ApiError, invalid, not_found
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
+from pipelines.emulator.proto_rules import check_required
 from pipelines.emulator.resources import Resources, with_etag
 
 
@@ -22,8 +23,8 @@ class EndpointService(Resources):
     """
 
     kind = "Endpoint"
-    updatable = ("traffic_split",)
-    """The only field that this project changes."""
+    updatable = ("display_name", "description", "labels", "traffic_split")
+    filterable = ("endpoint", "display_name", "labels")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class EndpointService(Resources):
 
     def deploy_model(self, request: Any) -> Any:
         """Deploy a model; return an operation that is done once the server is healthy."""
+        check_required(request)
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
             known = _deployed(endpoint)
@@ -84,6 +86,7 @@ class EndpointService(Resources):
         return self.operations.start(endpoint.name, response, is_done)
 
     def undeploy_model(self, request: Any) -> Any:
+        check_required(request)
         with self.changing(request.endpoint) as endpoint:
             deployed = _deployed(endpoint).get(request.deployed_model_id)
             if not deployed:
@@ -99,6 +102,7 @@ class EndpointService(Resources):
         """Return the predictions of a deployed model, chosen at random by share of the traffic."""
         from google.protobuf import json_format
 
+        check_required(request)
         endpoint = self.find(request.endpoint)
         endpoint_rules.check_served(endpoint)
         split = endpoint.traffic_split

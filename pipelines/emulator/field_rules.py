@@ -1,7 +1,7 @@
 """Vertex AI's checks of fields that several resources have."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines import resource_names
@@ -41,25 +41,17 @@ def check_id(field: str, value: str) -> None:
     refuse(not form.fullmatch(value), f"{field} {value!r} is not {shown}")
 
 
-def check_required(resource: Any, where: str, *fields: str) -> None:
-    """Refuse a resource without a field that its reference calls required."""
-    for field in fields:
-        refuse(not getattr(resource, field), f"{where}{field} is required")
-
-
 def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
     """Refuse a value that a field does not allow."""
     refuse(value not in choices, f"{field} {value!r} is not one of {', '.join(choices)}")
 
 
-def check_common(resource: Any, field: str, parent: str, *, named: bool = True) -> None:
+def check_common(resource: Any, field: str, parent: str) -> None:
     """Refuse an invalid display name, labels or key, or a key of another region.
 
     Args:
         parent: projects/P/locations/L.
-        named: whether the display name is required.
     """
-    check_required(resource, f"{field}.", *(["display_name"] if named else []))
     check_display_name(resource, field)
     if hasattr(resource, "labels"):
         check_labels(resource.labels)
@@ -98,16 +90,3 @@ def check_region(kind: str, value: str, parent: str) -> None:
     region = parent.rpartition("/")[2]
     if region != LOCATION:
         resource_names.check_region({kind: value}, region)
-
-
-def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> None:
-    """Refuse an update without a mask, of a fixed field, or with an outdated etag.
-
-    A request without an etag overwrites any state.
-    """
-    refuse(not request.update_mask.paths, "update_mask is required")
-    for path in request.update_mask.paths:
-        fixed = updatable and path.partition(".")[0] not in updatable
-        refuse(fixed, f"update_mask names {path}, which is not updatable")
-    if getattr(given, "etag", "") not in ("", getattr(present, "etag", "")):
-        raise ApiError("ABORTED", f"{given.name} has changed since etag was read")

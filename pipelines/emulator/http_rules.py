@@ -53,10 +53,15 @@ class Method:
 
         try:
             content = json.loads(body or b"{}") if field else {}
+            if not isinstance(content, dict):
+                raise ValueError("Root element must be a message.")
             document: dict[str, Any] = content if field in ("*", "") else {field: content}
             for name, values in query.items():
+                value: Any = {"true": True, "false": False}.get(values[-1], values[-1])
+                if name.lower().endswith("mask"):
+                    # Google accepts both cases; protobuf's JSON parser only this one.
+                    value = re.sub("_([a-z])", lambda letter: letter[1].upper(), values[-1])
                 if not name.startswith("$"):
-                    value = {"true": True, "false": False}.get(values[-1], values[-1])
                     _put(document, name, value)
             for name, value in path.items():
                 _put(document, name.replace("__", "."), value)

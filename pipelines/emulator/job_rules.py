@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator.field_rules import check_common, check_region, check_required, refuse
+from pipelines.emulator.field_rules import check_common, check_region, refuse
 from trainer.machines.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
@@ -59,7 +59,7 @@ def check_machine_spec(machine: Any, path: str) -> None:
     """Refuse a machine type that training does not offer, or not with these accelerators."""
     kind, count = machine.accelerator_type, machine.accelerator_count
     where = f"{path}.machine_spec"
-    check_required(machine, f"{where}.", "machine_type")
+    refuse(not machine.machine_type, f"{where}.machine_type is required")
     refuse(
         kind and count < 1,
         f"{where}.accelerator_count is {count}; with accelerator_type {kind.name} it must be "
@@ -113,7 +113,7 @@ def check_resources(spec: Any, parent: str) -> None:
 def check_container(container: Any, path: str) -> None:
     """Refuse a container without an image or, since images are not pulled, without a command."""
     unnamed = not container.image_uri
-    refuse(unnamed, f"{path}.image_uri is required (python_package_spec is not run here)")
+    refuse(unnamed, f"{path} is required (python_package_spec is not run here)")
     refuse(
         not (container.command or container.args),
         f"{path}.command is required here: no image is pulled, so its entry point is unknown",

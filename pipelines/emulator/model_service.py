@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.emulator import field_rules, messages, model_rules
+from pipelines.emulator import field_rules, messages, model_rules, proto_rules
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.model_rules import DEFAULT
 from pipelines.emulator.operations import Operations
@@ -25,6 +25,7 @@ class ModelService(Resources):
     Args:
         directory: stores them, shared with other processes.
         uri: converts a stored artifact_uri to the one in responses.
+        local: converts a gs:// URI to the path of the file that stands in for it.
 
     Attributes:
         kept: by name, each model's `versions` and their `evaluations` by version number, and
@@ -33,18 +34,22 @@ class ModelService(Resources):
 
     kind = "Model"
     updatable = model_rules.UPDATABLE
+    filterable = ("model", "display_name", "labels")
 
     def __init__(
         self,
         directory: pathlib.Path,
         operations: Operations,
         uri: Callable[[str], str] = str,
+        local: Callable[[str], str] = str,
     ) -> None:
         super().__init__(operations, directory)
-        self._uri = uri
+        self._uri, self.local = uri, local
 
     def upload_model(self, request: Any) -> Any:
+        proto_rules.check_required(request)
         model = messages.Model(request.model)
+        proto_rules.clear_output_only(model)
         self.check(model, request.parent)
         with self.kept.lock():
             if request.parent_model:
@@ -63,6 +68,9 @@ class ModelService(Resources):
             aliases = [*model.version_aliases, *([DEFAULT] if number == "1" else [])]
             del model.version_aliases[:]
             model.name, model.version_id = name, number
+            if "container_spec" in model:
+                dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
+                model.supported_deployment_resources_types = [dedicated]
             model.create_time = model.version_create_time = model.version_update_time = now
             entry["versions"][number] = _to_json(model)
             model_rules.give(entry["versions"], number, aliases)
@@ -88,9 +96,9 @@ class ModelService(Resources):
         self.kept[model.name] = entry
 
     def artifacts(self, name: str) -> str:
-        """Return the folder of a version's SavedModel as uploaded, not as in responses."""
+        """Return the folder of a version's SavedModel on this machine, not as in responses."""
         entry, number = self._version(name)
-        return entry["versions"][number].get("artifactUri", "")
+        return self.local(entry["versions"][number].get("artifactUri", ""))
 
     def list_model_versions(self, request: Any) -> Any:
         found = map(self._message, self._entry(request.name)["versions"].values())
@@ -128,7 +136,8 @@ class ModelService(Resources):
 
     def import_model_evaluation(self, request: Any) -> Any:
         evaluation = messages.ModelEvaluation(request.model_evaluation)
-        field_rules.check_required(evaluation, "model_evaluation.", "metrics_schema_uri")
+        missing = not evaluation.metrics_schema_uri
+        field_rules.refuse(missing, "model_evaluation.metrics_schema_uri is required")
         with self._changing(request.parent) as (entry, number):
             kept = entry["evaluations"].setdefault(number, [])
             model = request.parent.partition("@")[0]
@@ -181,12 +190,12 @@ class ModelService(Resources):
 
     def _version(self, name: str) -> tuple[Content, str]:
         """Return a model and the number of the version that `name` refers to."""
-        base, _, which = name.partition("@")
-        entry = self._entry(base)
+        base, at, which = name.partition("@")
+        entry, which = self._entry(base), which if at else DEFAULT
         for number, version in entry["versions"].items():
-            if (which or DEFAULT) in (number, *version.get("versionAliases", [])):
+            if which in (number, *version.get("versionAliases", [])):
                 return entry, number
-        raise ApiError("NOT_FOUND", f"The Model {base}@{which or DEFAULT} does not exist.")
+        raise ApiError("NOT_FOUND", f"The Model {base}@{which} does not exist.")
 
 
 def _to_json(message: Any) -> Content:

@@ -57,7 +57,7 @@ class PipelineEngine:
         parameters = document.get("runtimeConfig", {}).get("parameterValues", {})
         request = {
             "recipe": recipe,
-            "parameters": {name: self._local(value) for name, value in parameters.items()},
+            "parameters": {name: self.local(value) for name, value in parameters.items()},
             "project": project,
             "location": location,
             "id": job_id,
@@ -116,8 +116,8 @@ class PipelineEngine:
         _, project, _, location, _, job_id = name.split("/")
         return self._folder / "runs" / f"{job_id}.{location}.{project}"
 
-    def _local(self, value: Any) -> Any:
-        """Return a parameter, with a URI in one of `folder`'s buckets replaced by a local path."""
+    def local(self, value: Any) -> Any:
+        """Return a value, with a URI in one of `folder`'s buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
         prefix, _, name = value.partition("gs://")

@@ -5,14 +5,8 @@ from typing import Any
 
 from pipelines import resource_names
 from pipelines.emulator import cron
-from pipelines.emulator.field_rules import (
-    check_common,
-    check_required,
-    refuse,
-    refuse_state,
-)
+from pipelines.emulator.field_rules import check_common, refuse, refuse_state
 
-_ORDER = re.compile(r"(create|update|end|start)(_t|T)ime( asc| desc)?")
 _POSITIVE = re.compile(r"[1-9][0-9]*")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -28,7 +22,7 @@ def check_job(job: Any, parent: str) -> None:
     Args:
         parent: projects/P/locations/L.
     """
-    check_common(job, "pipeline_job", parent, named=False)
+    check_common(job, "pipeline_job", parent)
     check_root(job)
     check_parameters(job)
     check_accelerators(job)
@@ -41,13 +35,6 @@ def check_root(job: Any) -> None:
     root = job.runtime_config.gcs_output_directory
     missing = not root.startswith("gs://")
     refuse(missing, "runtime_config.gcs_output_directory is required, and begins with gs://")
-
-
-def check_order(order_by: str) -> None:
-    """Refuse to sort a list by a field that its reference does not allow."""
-    for term in map(str.strip, filter(None, order_by.split(","))):
-        unknown = not _ORDER.fullmatch(term)
-        refuse(unknown, f"order_by {term!r} is not a time of the run, asc or desc")
 
 
 def check_parameters(job: Any) -> None:
@@ -90,11 +77,10 @@ def check_running(job: Any) -> None:
 
 
 def check_schedule(schedule: Any) -> None:
-    """Refuse a schedule without the fields that its reference calls required."""
-    check_required(schedule, "schedule.", "cron", "max_concurrent_run_count")
+    """Refuse a schedule without a time, or with a request that would be refused."""
+    refuse(not schedule.cron, "schedule.cron is required")
     cron.parse(schedule.cron)
     request = schedule.create_pipeline_job_request
-    check_required(request, "create_pipeline_job_request.", "parent")
     named = request.pipeline_job_id
     refuse(named, "User-specified ID is not supported in the request template.")
     check_job(request.pipeline_job, request.parent)

@@ -17,6 +17,13 @@ class PipelineService(Resources):
     """A store of PipelineJobs."""
 
     kind = "PipelineJob"
+    filterable = (
+        *("pipeline_name", "display_name", "pipeline_job_user_id", "state", "create_time"),
+        *("update_time", "end_time", "labels", "template_uri", "schedule_name"),
+    )
+    """schedule_name is on no page, but Google's SDK filters by it."""
+    sortable = ("create_time", "update_time", "end_time", "start_time")
+    default_order = "create_time desc"
 
     def __init__(
         self,
@@ -40,14 +47,10 @@ class PipelineService(Resources):
         self._engine.start(job)
 
     def page(self, request: Any) -> Any:
-        """Return a page of the list, sorted as requested; default: latest first."""
-        pipeline_rules.check_order(request.order_by)
-        latest_first = not request.order_by or "desc" in request.order_by
-        found = sorted(
-            self.of(request.parent), key=lambda job: job.create_time, reverse=latest_first
-        )
-        page = self.listed(found, request, "ListPipelineJobsResponse", "pipeline_jobs")
-        page.pipeline_jobs = [_masked(job, request.read_mask) for job in page.pipeline_jobs]
+        """Return a page of the list, without the tasks of the jobs."""
+        page = super().page(request)
+        for job in page._pb.pipeline_jobs:
+            job.ClearField("job_detail")
         return page
 
     def check_deletable(self, job: Any) -> None:
@@ -69,14 +72,3 @@ class PipelineService(Resources):
         if pipeline_rules.state_of(job) != before:
             self.keep(job)
         return job
-
-
-def _masked(job: Any, mask: Any) -> Any:
-    """Return a PipelineJob as lists show it: the requested fields, without the tasks."""
-    shown = messages.PipelineJob()
-    if mask.paths:
-        mask.MergeMessage(job._pb, shown._pb)
-    else:
-        shown._pb.CopyFrom(job._pb)
-    shown._pb.ClearField("job_detail")
-    return shown

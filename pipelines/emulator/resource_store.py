@@ -9,6 +9,8 @@ from typing import Any
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCAL_PARENT
 
+_LONGEST_FILE_NAME = 255
+
 
 class MemoryStore(dict[str, Any]):
     """Resources of one process by name."""
@@ -56,6 +58,9 @@ class FolderStore(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         path = self._path(key)
+        # IDs are shorter than a file's name may be.
+        if len(path.name) > _LONGEST_FILE_NAME:
+            raise KeyError(key)
         try:
             return self._parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:

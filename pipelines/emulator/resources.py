@@ -3,18 +3,16 @@
 import contextlib
 import hashlib
 import pathlib
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.emulator import field_rules, messages
-from pipelines.emulator.api_error import ApiError, invalid, not_found
+from pipelines.emulator import field_rules, lists, messages, proto_rules
+from pipelines.emulator.api_error import ApiError, not_found
 from pipelines.emulator.clock import Clock
+from pipelines.emulator.field_rules import refuse
 from pipelines.emulator.messages import id_of, parent_of, snake
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.resource_store import FolderStore, MemoryStore
-
-_TERM = re.compile(r'(?:labels\.([\w-]+)|pipelineName)="([^"]*)"')
 
 
 class Resources:
@@ -31,12 +29,18 @@ class Resources:
 
     Attributes:
         kind: name of the message type.
-        updatable: fields that an update may name; empty: all.
+        updatable: fields that an update may name; empty: those that users may set.
+        filterable: fields that the filter of a list may name.
+        sortable: fields that a list is sorted by.
+        default_order: the order of a list that names none.
         kept: the resources by name.
     """
 
     kind = ""
     updatable: tuple[str, ...] = ()
+    filterable: tuple[str, ...] = ("display_name", "state", "create_time", "labels")
+    sortable: tuple[str, ...] = ("display_name", "create_time", "update_time")
+    default_order = ""
     page_size = 100
 
     def __init_subclass__(cls) -> None:
@@ -61,7 +65,9 @@ class Resources:
         self._field = snake(self.kind)
 
     def create(self, request: Any) -> Any:
+        proto_rules.check_required(request)
         resource = getattr(messages, self.kind)(getattr(request, self._field))
+        proto_rules.clear_output_only(resource)
         given = getattr(request, f"{self._field}_id", "")
         with self.kept.lock():
             if given:
@@ -80,16 +86,23 @@ class Resources:
 
     def page(self, request: Any) -> Any:
         """Return a page of the list."""
-        found = self.of(request.parent)
-        return self.listed(found, request, f"List{self.kind}sResponse", f"{self._field}s")
+        return self.listed(
+            self.of(request.parent),
+            request,
+            f"List{self.kind}sResponse",
+            f"{self._field}s",
+            self.filterable,
+        )
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
+        proto_rules.check_required(request)
         given = getattr(request, self._field)
         with self.changing(given.name) as present:
-            field_rules.check_update(request, given, present, self.updatable)
+            mask = proto_rules.check_update(request, given, present, self.updatable)
             changed = type(present)(present)
-            request.update_mask.MergeMessage(given._pb, changed._pb, True, True)
+            mask.MergeMessage(given._pb, changed._pb, True, True)
+            proto_rules.check_required(changed, f"{self._field}.")
             self.check(changed, parent_of(given.name))
             self.change(request, present, changed)
             present._pb.CopyFrom(changed._pb)
@@ -127,15 +140,26 @@ class Resources:
             yield resource
             self.keep(resource)
 
-    def listed(self, found: Iterable[Any], request: Any, response: str, field: str) -> Any:
+    def listed(
+        self,
+        found: Iterable[Any],
+        request: Any,
+        response: str,
+        field: str,
+        filterable: tuple[str, ...] = ("labels",),
+    ) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        passed = _filtered(list(found), request.filter)
-        token = request.page_token or "0"
-        if not token.isdigit():
-            raise invalid(f"page_token {token!r} is not one that a list returned")
-        start, size = int(token), min(request.page_size or self.page_size, self.page_size)
+        passed = lists.filtered(list(found), request.filter, filterable)
+        order = getattr(request, "order_by", "") or self.default_order
+        passed = lists.ordered(passed, order, self.sortable)
+        token, size = request.page_token or "0", request.page_size
+        refuse(not token.isdecimal(), f"page_token {token!r} is not one that a list returned")
+        refuse(size < 0, f"page_size is {size}; it must not be negative")
+        start, size = int(token), min(size or self.page_size, self.page_size)
         rest = str(start + size) if start + size < len(passed) else ""
         part = passed[start : start + size]
+        if hasattr(request, "read_mask"):
+            part = [lists.masked(one, request.read_mask) for one in part]
         return getattr(messages, response)(**{field: part, "next_page_token": rest})
 
     def next_id(self) -> str:
@@ -172,20 +196,3 @@ def with_etag(resource: Any) -> Any:
     content = resource._pb.SerializeToString(deterministic=True)
     resource.etag = hashlib.sha256(content).hexdigest()[:16]
     return resource
-
-
-def _filtered(found: list[Any], text: str) -> list[Any]:
-    """Return the resources that match a filter.
-
-    Its terms, joined by AND, are `labels.KEY="VALUE"` and, for PipelineJobs, `pipelineName="NAME"`.
-    """
-    for term in filter(None, text.split(" AND ")):
-        match = _TERM.fullmatch(term)
-        if not match:
-            raise invalid(f"filter {term!r} is not supported on this machine")
-        key, value = match.groups()
-        if key:
-            found = [one for one in found if one.labels.get(key) == value]
-        else:
-            found = [one for one in found if one.pipeline_spec["pipelineInfo"]["name"] == value]
-    return found

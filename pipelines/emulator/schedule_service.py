@@ -19,6 +19,9 @@ class ScheduleService(Resources):
     """A store of schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
+    filterable = ("display_name", "state", "create_time", "start_time", "end_time", "next_run_time")
+    sortable = ("create_time", "start_time", "end_time", "next_run_time")
+    default_order = "create_time desc"
     routes = (("POST", "/clock:forward", "ForwardClock"),)
 
     def __init__(
@@ -42,7 +45,7 @@ class ScheduleService(Resources):
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
         pipeline_rules.check_not_completed(present)
-        for path in request.update_mask.paths:
+        for path in {path.partition(".")[0] for path in request.update_mask.paths}:
             cleared = getattr(present, path) and not getattr(changed, path)
             refuse(cleared, f"{path} can't be cleared")
         # "When you update the schedule, the START_TIME remains unchanged."
@@ -79,8 +82,9 @@ class ScheduleService(Resources):
             if not limit or self._active_runs(schedule) < limit:
                 request = messages.CreatePipelineJobRequest(schedule.create_pipeline_job_request)
                 request.parent = parent_of(schedule.name)
-                request.pipeline_job.schedule_name = schedule.name
                 job = self._pipelines.create(request)
+                job.schedule_name = schedule.name
+                self._pipelines.keep(job)
                 schedule.started_run_count += 1
                 schedule.last_scheduled_run_response = messages.Schedule.RunResponse(
                     scheduled_run_time=schedule.next_run_time, run_response=job.name

@@ -167,7 +167,10 @@ class Emulator:
         for wanted, pattern, name, function in self._routes:
             match = pattern.fullmatch(parts.path) if verb == wanted else None
             if match:
-                return self.call(name, function, HttpRequest(match, query, headers, body))
+                try:
+                    return self.call(name, function, HttpRequest(match, query, headers, body))
+                except (AttributeError, LookupError, TypeError, ValueError) as error:
+                    raise invalid(f"Invalid request to {parts.path}: {error!r}") from None
         raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
 
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
@@ -215,7 +218,8 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         """Print nothing: the clients report their requests."""
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = self.headers.get("Content-Length", "")
+        body = self.rfile.read(int(length)) if length.isdecimal() else b""
         try:
             code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
         except ConnectionError:

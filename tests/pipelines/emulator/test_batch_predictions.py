@@ -79,7 +79,7 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
             {"instance_config__key_field": "a", "input_config__instances_format": "file-list"},
             "key_field is not for file-list",
         ),
-        ({"dedicated_resources": {}}, "machine_type is required"),
+        ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
         ({"dedicated_resources__machine_spec__machine_type": "n9"}, "machine_type='n9'"),
         ({"dedicated_resources__starting_replica_count": 11}, "11 is greater than max_replica_co"),
     ],

@@ -70,7 +70,7 @@ def test_an_endpoint_that_a_page_rules_out_is_refused(services):
     ("fields", "reason"),
     [
         ({"id": "v1"}, "'v1' is not up to 10 digits"),
-        ({"id": "2", "dedicated_resources__min_replica_count": 0}, "must be at least 1"),
+        ({"id": "2", "dedicated_resources__min_replica_count": 0}, "min_replica_count is required"),
         ({"id": "2", "dedicated_resources__min_replica_count": 3}, "2 is less than min_replica"),
         ({"id": "2", "dedicated_resources__machine_spec": {}}, "machine_type is required"),
         (

@@ -151,8 +151,11 @@ def test_a_model_or_version_that_a_page_rules_out_is_refused(services):
 
 def test_a_version_that_an_endpoint_serves_is_not_deleted(services):
     name = services.upload(MODEL, model_id="digits").model
-    second = {"endpoint": f"{PARENT}/endpoints/1", "deployed_model_id": "1"}
-    services.upload(changed(MODEL, deployed_models=[second]), parent_model=name)
+    services.upload(MODEL, parent_model=name)
+    endpoint = services.endpoint.create_endpoint(parent=PARENT, endpoint={"display_name": "e"})
+    machine = {"machine_spec": {"machine_type": "n1-standard-4"}, "min_replica_count": 1}
+    deployed = {"model": f"{name}@2", "dedicated_resources": machine}
+    services.endpoint.deploy_model(endpoint=endpoint.result().name, deployed_model=deployed)
     with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
         services.model.delete_model_version(name=f"{name}@2")
     with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):

@@ -1,0 +1,79 @@
+"""Rules that the official messages declare: required and output-only fields, and masks.
+
+The comment of each field in Google's protos begins with Required., Output only. and so on, and
+google-cloud-aiplatform has it in the docstring of the generated class.
+"""
+
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.emulator.api_error import ApiError, invalid
+from pipelines.emulator.field_rules import refuse
+
+_ALLOWED = {("EnvVar", "value")}
+"""Required fields that may be empty, since protos don't distinguish empty from missing."""
+
+
+def marked(kind: Any, mark: str) -> tuple[str, ...]:
+    """Return the fields of a message type whose comment begins with a mark."""
+    form = rf"^    (\w+) \([^)]*\):\n        {re.escape(mark)}"
+    names = re.findall(form, inspect.getdoc(kind) or "", re.MULTILINE)
+    return tuple(name for name in names if (kind.__name__, name) not in _ALLOWED)
+
+
+def check_required(message: Any, path: str = "") -> None:
+    """Refuse a request without a field that the messages in it call required.
+
+    A resource to be updated has only the fields that change.
+    """
+    for name in marked(type(message), "Required."):
+        refuse(name not in message, f"{path}{name} is required")
+    for name, field in type(message).meta.fields.items():
+        if not hasattr(field.message, "meta") or name not in message:
+            continue
+        value = getattr(message, name)
+        if not field.repeated:
+            if not type(message).__name__.startswith("Update"):
+                check_required(value, f"{path}{name}.")
+        elif not hasattr(value, "items"):
+            for number, one in enumerate(value):
+                check_required(one, f"{path}{name}[{number}].")
+
+
+def clear_output_only(resource: Any) -> None:
+    """Clear the fields of a new resource that only Vertex AI sets: it ignores them, too."""
+    for name in marked(type(resource), "Output only."):
+        resource._pb.ClearField(name)
+
+
+def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> Any:
+    """Return the mask of an update; refuse one of no or a fixed field, or with an outdated etag.
+
+    A request without an etag overwrites any state.
+
+    Args:
+        updatable: fields that the mask may name; empty: those that users may set.
+    """
+    refuse(not request.update_mask.paths, "update_mask is required")
+    mask = known_mask("update_mask", request.update_mask, type(given))
+    fixed = marked(type(given), "Output only.")
+    for field in {path.partition(".")[0] for path in mask.paths}:
+        other = field in fixed or (updatable and field not in updatable)
+        refuse(other, f"update_mask names {field}, which is not updatable")
+    if getattr(given, "etag", "") not in ("", getattr(present, "etag", "")):
+        raise ApiError("ABORTED", f"{given.name} has changed since etag was read")
+    return mask
+
+
+def known_mask(field: str, mask: Any, kind: Any) -> Any:
+    """Return a mask as far as it names fields; refuse one that a message type does not have."""
+    from google.protobuf import field_mask_pb2
+
+    # The keys of a Struct are no fields.
+    paths = [re.sub(r"^pipeline_spec\..*", "pipeline_spec", path) for path in mask.paths]
+    mask = field_mask_pb2.FieldMask(paths=paths)
+    if not mask.IsValidForDescriptor(kind.pb().DESCRIPTOR):
+        raise invalid(f"{field} {','.join(paths)!r} names a field that {kind.__name__} lacks")
+    return mask

@@ -1,0 +1,173 @@
+"""The emulator answers REST as Vertex AI does, also requests that it refuses."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from tests.pipelines.emulator.conftest import emulated
+
+HERE = "/v1/projects/my-project/locations/us-central1"
+MODEL = {"model": {"displayName": "d", "artifactUri": "gs://b/m"}, "modelId": "d"}
+SCHEDULE = {
+    "displayName": "s",
+    "cron": "0 3 * * 1",
+    "maxConcurrentRunCount": "1",
+    "createPipelineJobRequest": {
+        "parent": HERE[4:],
+        "pipelineJob": {
+            "displayName": "run",
+            "pipelineSpec": {"pipelineInfo": {"name": "p"}, "root": {"dag": {}}},
+            "runtimeConfig": {"gcsOutputDirectory": "gs://b/runs"},
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Send a request to an emulator; return the HTTP status and the content of the answer."""
+    with emulated(tmp_path_factory.mktemp("emulator")) as rehearsal:
+        variables = rehearsal.variables
+
+        def send(verb, path, content=None):
+            body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+            request = urllib.request.Request(
+                variables["VERTEX_AI_ENDPOINT"] + path,
+                data=None if content is None else body,
+                headers={"Authorization": f"Bearer {variables['VERTEX_AI_ACCESS_TOKEN']}"},
+                method=verb,
+            )
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    return answer.status, json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                return error.code, json.loads(error.read())
+
+        assert send("POST", f"{HERE}/models:upload", MODEL)[0] == 200
+        assert send("POST", f"{HERE}/schedules", SCHEDULE)[0] == 200
+        yield send
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "content", "reason"),
+    [
+        ("POST", "/models:upload", {"model": {"bogus": 1}}, 'no field named "bogus"'),
+        ("POST", "/models:upload", {"model": {"displayName": 3}}, "displayName"),
+        ("POST", "/models:upload", '{"model": ', "Invalid JSON payload"),
+        ("POST", "/models:upload", [], "Root element must be a message"),
+        ("POST", "/models:upload", {}, "model is required"),
+        ("POST", "/endpoints/1:undeployModel", {}, "deployed_model_id is required"),
+        ("POST", "/endpoints/1:predict", {}, "instances is required"),
+        (
+            "POST",
+            "/customJobs",
+            {"displayName": "j", "jobSpec": {"scheduling": {"strategy": "NEVER"}}},
+            "Invalid enum value NEVER",
+        ),
+        ("GET", "/models?bogus=1", None, 'no field named "bogus"'),
+        ("GET", "/models?pageToken=garbage", None, "page_token 'garbage'"),
+        ("GET", "/models?pageToken=%C2%B2", None, "page_token"),
+        ("GET", "/models?pageSize=-1", None, "page_size is -1"),
+        ("GET", "/models?pageSize=many", None, "pageSize"),
+        ("GET", "/models?filter=cost%3D3", None, "filter 'cost=3'"),
+        ("GET", "/models?filter=create_time%3D3", None, "filter 'create_time=3'"),
+        ("GET", "/schedules?filter=createTime%3Enoon", None, "names no time in RFC 3339"),
+        ("GET", "/models?orderBy=description", None, "order_by 'description'"),
+        ("GET", "/models?readMask=name,bogus", None, "read_mask 'name,bogus'"),
+        ("PATCH", "/models/d?updateMask=bogus", {}, "update_mask 'bogus'"),
+        ("PATCH", "/models/d?updateMask=artifactUri", {}, "artifact_uri, which is not updatable"),
+        ("PATCH", "/models/d", {}, "update_mask is required"),
+        ("PATCH", "/schedules/1?updateMask=state", {"state": "PAUSED"}, "state, which is not"),
+        ("PATCH", "/schedules/1?updateMask=createPipelineJobRequest.bogus", {}, "update_mask"),
+        ("PATCH", "/schedules/1?updateMask=displayName", {}, "schedule.display_name is required"),
+    ],
+)
+def test_a_malformed_request_is_an_invalid_argument(ask, verb, path, content, reason):
+    code, answer = ask(verb, HERE + path, content)
+    assert (code, answer["error"]["code"], answer["error"]["status"]) == (
+        400,
+        400,
+        "INVALID_ARGUMENT",
+    )
+    assert reason in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "content"),
+    [
+        ("POST", "/v2/entries:list", "{"),
+        ("POST", "/v2/entries:list", {}),
+        ("POST", "/clock:forward", {"days": "x"}),
+        ("POST", "/v1/projects/my-project:testIamPermissions", "x"),
+        ("POST", "/my-project/pipelines", "x"),
+        ("POST", "/upload/storage/v1/b/bucket/o", "x"),
+        ("GET", "/storage/v1/b/bucket/o?pageToken=x", None),
+    ],
+)
+def test_a_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
+    code, answer = ask(verb, path, content)
+    assert (code, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/models/none",
+        "/models/d@7",
+        "/models/d@",
+        f"/models/{'x' * 400}",
+        "/nothing",
+        "/models/d:x",
+    ],
+)
+def test_what_does_not_exist_is_not_found(ask, path):
+    code, answer = ask("GET", HERE + path)
+    assert (code, answer["error"]["status"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('displayName="d"', True),
+        ("display_name!=d", False),
+        ("model=d", True),
+        ('model=e OR displayName="d"', True),
+        ('model=d AND NOT displayName="d"', False),
+        ("labels.team:*", False),
+        ("labels.team!=vision", True),
+    ],
+)
+def test_a_list_is_filtered(ask, text, is_found):
+    _, answer = ask("GET", f"{HERE}/models?filter={urllib.parse.quote(text)}")
+    assert [one["displayName"] for one in answer.get("models", ())] == ["d"] * is_found
+
+
+def test_lists_are_filtered_by_state_and_time(ask):
+    for text, count in (
+        ('state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"s*"', 1),
+        ('state!="ACTIVE"', 0),
+        ("NOT endTime:*", 1),
+        ('createTime<"2021-05-18T00:00:00Z"', 0),
+    ):
+        _, answer = ask("GET", f"{HERE}/schedules?filter={urllib.parse.quote(text)}")
+        assert len(answer.get("schedules", ())) == count, text
+
+
+def test_a_mask_is_read_in_both_cases(ask):
+    for mask in ("display_name,max_run_count", "displayName,maxRunCount"):
+        content = {"displayName": mask, "maxRunCount": "7"}
+        assert ask("PATCH", f"{HERE}/schedules/1?updateMask={mask}", content)[0] == 200
+        _, answer = ask("GET", f"{HERE}/schedules?orderBy=createTime")
+        assert answer["schedules"][0]["displayName"] == mask
+    _, answer = ask("GET", f"{HERE}/models?readMask=name,display_name")
+    assert answer["models"] == [{"name": f"{HERE[4:]}/models/d", "displayName": "d"}]
+
+
+def test_fields_that_only_vertex_ai_sets_are_ignored(ask):
+    model = {**MODEL["model"], "deployedModels": [{"endpoint": "e", "deployedModelId": "1"}]}
+    parent = f"{HERE[4:]}/models/d"
+    assert ask("POST", f"{HERE}/models:upload", {"model": model, "parentModel": parent})[0] == 200
+    assert "deployedModels" not in ask("GET", f"{HERE}/models/d@2")[1]
