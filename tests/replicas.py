@@ -6,7 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,20 @@ class Cluster:
         for role, index in self.roles:
             self.start(role, index)
 
+    def kill(self, role: str, index: int = 0) -> None:
+        """Kills a replica, which is then one of `processes` no more."""
+        process = self.processes.pop((role, index))
+        process.kill()
+        process.wait(60)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 180) -> None:
+        """Waits until a condition holds; fails where the chief ends before."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain\n{self.tails()}"
+            assert self.processes["chief", 0].poll() is None, f"it ended early\n{self.tails()}"
+            time.sleep(0.02)
+
     def tails(self) -> str:
         """The last lines of each replica, for a message."""
         paths = sorted(self.logs.glob("*.log"))
@@ -115,6 +130,12 @@ def run(
     if any(codes):
         texts = "\n".join(path.read_text()[-3000:] for path in sorted(logs.glob("*.log")))
         raise AssertionError(f"exit codes {codes}\n{texts}")
+
+
+def position(run: Path) -> tuple[int, int]:
+    """Epochs that a run's newest checkpoint has behind it, and steps of the next."""
+    newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
+    return divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
 
 
 def newest_checkpoint(run: Path) -> dict[str, np.ndarray]:

@@ -24,9 +24,12 @@ NOTEBOOK = re.sub(r"api\.run\(.*?\)", 'api.results("latest")', CELL).replace(PLA
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def installed(shared):
     """The folder of the commands of an environment into which a wheel of the project went."""
-    folder = tmp_path_factory.mktemp("installed")
+    return shared("installed", install) / "environment" / "bin"
+
+
+def install(folder):
     for name in ("components", "pipelines", "trainer"):
         shutil.copytree(ROOT / name, folder / "source" / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -44,7 +47,6 @@ def installed(tmp_path_factory):
     install = ["install", "--quiet", "--no-deps", "--no-index", str(found)]
     called(*pip, "--python", str(python), *install)
     shutil.rmtree(folder / "source")
-    return environment / "bin"
 
 
 def called(*command, cwd=None, code=0):
@@ -71,21 +73,19 @@ def test_the_version_is_known(installed):
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The files of the page, and the scans that one of them makes."""
-    folder = tmp_path_factory.mktemp("page")
+def write_page(folder):
+    """Write the files of the page, and the scans that one of them makes."""
     assert set(FILES) >= {"shop/model.py", "shop/labels.py", "shop/steps.py", "recipes/scans.toml"}
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     called(sys.executable, "make_scans.py", cwd=folder)
-    return folder
 
 
 @pytest.fixture
-def repository(page, tmp_path):
-    return shutil.copytree(page, tmp_path, dirs_exist_ok=True)
+def repository(shared, tmp_path):
+    """A copy of the page's files."""
+    return shutil.copytree(shared("page", write_page), tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.slow

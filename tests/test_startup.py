@@ -49,25 +49,28 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
     )
 
 
-def test_listing_recipes_imports_no_slow_library():
-    code = (
-        "import sys; from pipelines.commands.command_line import app, run; run(app, ['recipes']); "
-        "slow = ('kfp', 'tensorflow', 'google.protobuf', 'scipy', 'jinja2', 'numpy'); "
-        "print([name for name in slow if name in sys.modules])"
-    )
-    result = python("-c", code)
+@pytest.mark.parametrize(
+    ("code", "words", "slow"),
+    [
+        (
+            "from pipelines.commands.command_line import app, run; run(app, ['recipes'])",
+            "digits",
+            ("kfp", "tensorflow", "google.protobuf", "scipy", "jinja2", "numpy"),
+        ),
+        (
+            "from trainer.data.sources import described, kind_of; kind_of('csv:a.csv'); "
+            "print(described())",
+            "images:URI (a folder",
+            ("numpy", "pyarrow", "PIL", "sklearn", "google.protobuf", "tensorflow"),
+        ),
+    ],
+    ids=["recipes", "sources"],
+)
+def test_a_list_imports_no_slow_library(code, words, slow):
+    shows = f"; import sys; print([name for name in {slow} if name in sys.modules])"
+    result = python("-c", code + shows)
+    assert words in result.stdout
     assert result.stdout.splitlines()[-1] == "[]", result.stderr
-
-
-def test_naming_every_source_imports_no_library_of_theirs():
-    code = (
-        "import sys; from trainer.data.sources import described, kind_of; kind_of('csv:a.csv'); "
-        "slow = ('numpy', 'pyarrow', 'PIL', 'sklearn', 'google.protobuf', 'tensorflow'); "
-        "print(described(), [name for name in slow if name in sys.modules])"
-    )
-    shown = python("-c", code).stdout
-    assert "images:URI (a folder" in shown
-    assert shown.endswith(" []\n")
 
 
 def artifact(kind, uri):

@@ -7,7 +7,6 @@ import pytest
 
 from tests import replicas
 from trainer.training.cluster import Cluster, from_environment
-from trainer.training.job import parse
 
 MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
@@ -62,9 +61,3 @@ def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
 def test_every_replica_knows_which_pool_is_the_evaluators(role, pool, expected):
     config = json.dumps({"cluster": MEMBERS, "task": {"type": role, "index": 0}})
     assert from_environment({"TF_CONFIG": config}, pool) == expected
-
-
-def test_the_pool_of_the_evaluator_is_a_flag():
-    flags = ["--dataset=d", "--base_output_directory=b"]
-    assert parse([*flags, "--evaluator_pool=2"], {}).evaluator_pool == 2
-    assert parse(flags, {}).evaluator_pool == 0

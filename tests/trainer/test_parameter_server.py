@@ -1,11 +1,8 @@
 """Parameter servers: who dies, dies; the run ends at its exact step all the same."""
 
-import contextlib
 import csv
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +42,8 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
     roles = [*ROLES, ("evaluator", 0)]
     with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
         cluster.start_all()
-        _wait_for(lambda: _position(run, steps) > 0, cluster)
-        kill(cluster, "worker", 1)
+        cluster.wait_for(lambda: _position(run, steps) > 0)
+        cluster.kill("worker", 1)
         assert _position(run, steps) < epochs * steps
         for role in ("chief", "evaluator"):
             assert cluster.processes[role, 0].wait(240) == 0, cluster.tails()
@@ -81,11 +78,9 @@ def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
     run, log = tmp_path / "run", tmp_path / "logs/chief-0.log"
     with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
         cluster.start_all()
-        _wait_for(lambda: _position(run, steps) > 0, cluster)
+        cluster.wait_for(lambda: _position(run, steps) > 0)
         cluster.processes["worker", 1].send_signal(signal.SIGSTOP)
-        _wait_for(
-            lambda: "worker 1 does not answer; the others continue" in log.read_text(), cluster
-        )
+        cluster.wait_for(lambda: "worker 1 does not answer; the others continue" in log.read_text())
         assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
     assert _position(run, steps) == _optimizer_steps(run) == epochs * steps
 
@@ -98,7 +93,7 @@ def test_a_frozen_parameter_server_ends_the_try(records, tmp_path):
     run = tmp_path / "run"
     with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
         cluster.start_all()
-        _wait_for(lambda: _position(run, steps) > 0, cluster)
+        cluster.wait_for(lambda: _position(run, steps) > 0)
         cluster.processes["ps", 0].send_signal(signal.SIGSTOP)
         assert cluster.processes["chief", 0].wait(300) == RETRY_EXIT_CODE, cluster.tails()
         assert "error: ps 0 does not answer" in (tmp_path / "logs/chief-0.log").read_text()
@@ -123,16 +118,16 @@ def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
 
         def has_moved_on() -> None:
             goal = _position(run, steps) + 50
-            _wait_for(lambda: _position(run, steps) >= goal, cluster)
+            cluster.wait_for(lambda: _position(run, steps) >= goal)
 
         has_moved_on()
         # The chief alone starts again.
-        kill(cluster, "chief")
+        cluster.kill("chief")
         cluster.start("chief")
         has_moved_on()
         # The chief notices the loss of the weights, waits, and goes on from the checkpoint.
-        kill(cluster, "ps")
-        _wait_for(lambda: "a peer of chief 0 is gone" in log.read_text(), cluster)
+        cluster.kill("ps")
+        cluster.wait_for(lambda: "a peer of chief 0 is gone" in log.read_text())
         cluster.start("ps")
         has_moved_on()
         # Told to stop, it keeps what it has.
@@ -141,10 +136,10 @@ def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
         cluster.start("chief")
         has_moved_on()
         # A worker joins again: the other one is gone for good, and still the run ends.
-        kill(cluster, "worker", 1)
+        cluster.kill("worker", 1)
         cluster.start("worker", 1)
-        _wait_for(lambda: "/task:1 is back" in log.read_text(), cluster)
-        kill(cluster, "worker", 0)
+        cluster.wait_for(lambda: "/task:1 is back" in log.read_text())
+        cluster.kill("worker", 0)
         assert _position(run, steps) < epochs * steps
         assert cluster.processes["chief", 0].wait(400) == 0, cluster.tails()
 
@@ -235,25 +230,9 @@ def test_a_checkpoint_counts_once_it_is_whole_and_may_go_while_it_is_read(tmp_pa
         assert checkpoint.read(path, [variable]) is None
 
 
-def kill(cluster: replicas.Cluster, role: str, index: int = 0) -> None:
-    cluster.processes[role, index].send_signal(signal.SIGKILL)
-    cluster.processes[role, index].wait(60)
-
-
-def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> None:
-    chief = cluster.processes["chief", 0]
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain\n{cluster.tails()}"
-        assert chief.poll() is None, f"the chief ended early\n{cluster.tails()}"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            chief.wait(0.05)
-
-
 def _position(run: Path, steps: int) -> int:
     """Steps behind the newest checkpoint."""
-    newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
-    epochs, step = divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
+    epochs, step = replicas.position(run)
     return epochs * steps + step
 
 

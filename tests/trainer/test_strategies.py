@@ -38,17 +38,10 @@ def test_auto_takes_what_suits_the_replicas(roles, strategy):
     [
         (
             "parameter_server",
-            {"chief": 1, "worker": 1},
-            "but there is no ps; set worker_count and ps_count",
-        ),
-        (
-            "parameter_server",
             {"chief": 1, "ps": 1},
             "but there is no worker; set worker_count and ps_count",
         ),
         ("parameter_server", {}, "needs a chief"),
-        ("multi_worker_mirrored", {"chief": 1, "worker": 1, "ps": 1}, "or ps_count=0"),
-        ("one_device", {"chief": 1, "worker": 1}, "use multi_worker_mirrored"),
         ("mirrored", {"worker": 2}, "'mirrored' trains on one replica, but the job has 2"),
     ],
 )

@@ -1,20 +1,18 @@
 """Several replicas learn what one learns; a killed run ends as one that was never killed."""
 
-import contextlib
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.training import rejoin
+from trainer.training import rejoin, weights
 
 TASK = "trainer.task"
 DUMP = "tests.trainer.dump_weights"
@@ -26,7 +24,7 @@ def records(tmp_path_factory):
     return digits(tmp_path_factory.mktemp("records"))
 
 
-def weights(path: Path) -> dict[str, np.ndarray]:
+def read(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as content:
         return dict(content)
 
@@ -36,7 +34,9 @@ ADAMW = ["--optimizer=adamw", "--weight_decay=0.01"]
 
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAMW, marks=pytest.mark.slow)])
-def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, optimizer):
+def test_two_workers_and_two_devices_learn_what_one_learns(records, trained, tmp_path, optimizer):
+    start = weights.keep(str(trained), str(tmp_path))
+
     def training(name: str, strategy: str) -> list[str]:
         (tmp_path / name).mkdir()
         return [
@@ -44,6 +44,7 @@ def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, op
             f"--dataset={records.uri}",
             f"--base_output_directory={tmp_path / name}/run",
             f"--strategy={strategy}",
+            f"--warm_start={start}",
             "--epochs=2",
             "--batch_size=56",
             '--model_options={"dropout": 0.0}',
@@ -57,13 +58,15 @@ def test_two_workers_and_two_devices_learn_what_one_learns(records, tmp_path, op
     workers = ["1", *training("workers", "multi_worker_mirrored")]
     replicas.run(DUMP, workers, replicas.CHIEF_AND_WORKER, tmp_path)
     names = ("one", "devices", "workers")
-    learned = {name: weights(tmp_path / name / "chief-0.npz") for name in names}
-    other = weights(tmp_path / "workers" / "worker-0.npz")
+    learned = {name: read(tmp_path / name / "chief-0.npz") for name in names}
+    other = read(tmp_path / "workers" / "worker-0.npz")
     for path, value in learned["one"].items():
         np.testing.assert_allclose(learned["devices"][path], value, atol=1e-5)
         np.testing.assert_allclose(learned["workers"][path], value, atol=1e-5)
         np.testing.assert_array_equal(other[path], learned["workers"][path])
-    assert any(np.abs(value).max() > 0.01 for value in learned["one"].values())
+    before = {one.path: one.numpy() for one in keras.saving.load_model(start).trainable_variables}
+    moved = [np.abs(learned["one"][path.replace("/", "|")] - before[path]).max() for path in before]
+    assert len(moved) >= 4 and min(moved) > 1e-4
 
 
 KILLS = ((2, 0, signal.SIGKILL), (5, 1, signal.SIGTERM), (9, 1, signal.SIGKILL))
@@ -100,9 +103,9 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
     with replicas.Cluster(TASK, flags("killed"), replicas.CHIEF_AND_WORKER, logs) as cluster:
         cluster.start_all()
         for epoch, victim, how in KILLS[:kills]:
-            _wait_for(lambda epoch=epoch: _position(killed) > (epoch, 0), cluster)
+            cluster.wait_for(lambda epoch=epoch: replicas.position(killed) > (epoch, 0))
             # Between two of them no replica keeps a copy of a checkpoint, to leave it behind.
-            _wait_for(lambda: not _checkpoints_in(temporary), cluster)
+            cluster.wait_for(lambda: not _checkpoints_in(temporary))
             lost, survivor = (replicas.CHIEF_AND_WORKER[place] for place in (victim, 1 - victim))
             cluster.processes[lost].send_signal(how)
             code = cluster.processes[lost].wait(240)
@@ -117,7 +120,7 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
     assert said.count("; waiting for it") >= 2
     assert said.count("resuming from the checkpoint") >= kills
 
-    assert _position(killed) == _position(tmp_path / "whole") == (epochs, 0)
+    assert replicas.position(killed) == replicas.position(tmp_path / "whole") == (epochs, 0)
     ours, theirs = (replicas.newest_checkpoint(tmp_path / run) for run in ("killed", "whole"))
     assert ours.keys() == theirs.keys()
     for name in ours:
@@ -131,7 +134,7 @@ def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     log = tmp_path / "chief-0.log"
     with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
         cluster.start_all()
-        _wait_for(lambda: "over 2 replicas" in log.read_text(), cluster)
+        cluster.wait_for(lambda: "over 2 replicas" in log.read_text())
         cluster.processes["worker", 0].kill()
         assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
     (line,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
@@ -139,24 +142,8 @@ def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     assert line.endswith("), and did not come back")
 
 
-def _wait_for(condition, cluster: replicas.Cluster, seconds: float = 180) -> None:
-    processes = list(cluster.processes.values())
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain\n{cluster.tails()}"
-        assert all(process.poll() is None for process in processes), cluster.tails()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            processes[0].wait(0.02)
-
-
 def _checkpoints_in(folder: Path) -> list[str]:
     return [name for _, _, names in os.walk(folder) for name in names if "ckpt-" in name]
-
-
-def _position(run: Path) -> tuple[int, int]:
-    """Epochs that the newest checkpoint has behind it, and steps of the next."""
-    newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
-    return divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
 
 
 def _history(run: Path) -> list[list[str]]:

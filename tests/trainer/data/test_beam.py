@@ -4,6 +4,7 @@ Beam is in a layer of its own over .venv (make dataflow), so each run is another
 """
 
 import importlib.util
+import json
 import signal
 import time
 from pathlib import Path
@@ -61,9 +62,8 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]]]:
+def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]]]:
     """The folder that holds what each case wrote, and what each said. All in one process."""
-    folder = tmp_path_factory.mktemp("engines")
     vanishing = two_classes(tmp_path_factory.mktemp("vanishing") / "in", 60)
     broken = two_classes(tmp_path_factory.mktemp("broken") / "in", 60)
     for number in range(40):
@@ -89,8 +89,15 @@ def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str
     }
     for name, case in on_dataflow.items():
         cases[name] = {"engine": "dataflow", "options": sources["digits"], **case}
-    given = run(python, folder, [{**c, "output": str(folder / n)} for n, c in cases.items()], 300)
-    return folder, dict(zip(cases, given, strict=True))
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        given = [{**case, "output": str(folder / name)} for name, case in cases.items()]
+        said = run(python, folder, given, 300)
+        (folder / "said.json").write_text(json.dumps(dict(zip(cases, said, strict=True))))
+
+    folder = shared("engines", write)
+    return folder, json.loads((folder / "said.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["images", "variants", "split", "table", "digits"])
