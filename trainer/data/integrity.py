@@ -10,7 +10,7 @@ would raise a stack trace, and miss a file that is too short or too long.
 from collections.abc import Iterable
 
 from trainer.data import storage
-from trainer.data.schema import FILE_NAME, Dataset, PartialShard, Shard
+from trainer.data.schema import FILE_NAME, Dataset, Shard
 from trainer.data.write.process_pool import available_cores
 from trainer.errors import InputError
 
@@ -44,7 +44,7 @@ def shard_problem(uri: str, shard: Shard) -> str:
     """Return what is wrong with a shard's file, or an empty text; raise as `storage.read`."""
     try:
         size = storage.size(uri)
-        if size != shard.bytes and not isinstance(shard, PartialShard):
+        if size != shard.bytes:
             return f"has {size:,} bytes in place of {shard.bytes:,}"
         if storage.sha256(uri) != shard.sha256:
             return "is damaged or replaced (its sha256 differs)"

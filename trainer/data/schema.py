@@ -51,16 +51,12 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A TFRecord file: its name in the folder, records in it, bytes, and sha256 (hex)."""
+    """A TFRecord file: its name in the folder, records to read, bytes, and sha256 (hex)."""
 
     file: str
     examples: int
     bytes: int
     sha256: str
-
-
-class PartialShard(Shard):
-    """A file of whose records only the first `examples` are used."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,11 +133,8 @@ def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
         return dataset
     shards, left = [], examples
     for shard in content.shards:
-        if shard.examples > left:
-            size = shard.bytes * left // shard.examples
-            shard = PartialShard(file=shard.file, examples=left, bytes=size, sha256=shard.sha256)
-        if shard.examples:
-            shards.append(shard)
+        if left > 0 and shard.examples:
+            shards.append(dataclasses.replace(shard, examples=min(left, shard.examples)))
         left -= shard.examples
     splits = {**dataset.splits, split: dataclasses.replace(content, shards=shards)}
     return dataclasses.replace(dataset, splits=splits)

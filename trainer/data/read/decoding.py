@@ -16,17 +16,16 @@ plain = tf.autograph.experimental.do_not_convert
 """Decorator of functions of tensors without Python's if and for: converting each takes 50 ms."""
 
 
-def decoded(
-    serialized: tf.data.Dataset, dataset: Dataset, *, size: int, parts: int
-) -> tf.data.Dataset:
-    """Cut a worker's batches into `parts` of `size` examples, decode them and read ahead.
+def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.data.Dataset:
+    """Cut a worker's batches into those of its replicas, decode them and read ahead.
 
     JPEGs are decoded in pieces of a batch: one by one, the data set's overhead per example takes a
     sixth of the time; in whole batches, cores wait for each other.
 
     Args:
-        serialized: of (tf.Examples, string [parts * size]; weights, float32 of that shape).
+        serialized: of (tf.Examples, string [n]; weights, float32 [n]) of a `reader.InputShare`.
     """
+    size, parts = share.replica_batch_size, share.local_replicas
     piece = _piece(dataset, size)
     cuts = parts * size // piece
     if cuts > 1:

@@ -102,7 +102,7 @@ def training_batches(
     fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
     serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
-    return _decoded(serialized, dataset, share)
+    return decoded(serialized, dataset, share)
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
@@ -110,12 +110,7 @@ def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.da
 
     Returns and raises as `training_batches`.
     """
-    return _decoded(_serialized_batches(dataset, split, share, None), dataset, share)
-
-
-def _decoded(serialized: tf.data.Dataset, dataset: Dataset, share: InputShare) -> tf.data.Dataset:
-    size, parts = share.replica_batch_size, share.local_replicas
-    return decoded(serialized, dataset, size=size, parts=parts)
+    return decoded(_serialized_batches(dataset, split, share, None), dataset, share)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

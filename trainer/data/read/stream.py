@@ -52,4 +52,4 @@ def endless_batches(
     size = share.replica_batch_size
     batches = records.batch(size, drop_remainder=True)
     weighted = batches.map(lambda batch: (batch, tf.ones([size])))
-    return decoded(weighted, dataset, size=size, parts=share.local_replicas)
+    return decoded(weighted, dataset, share)

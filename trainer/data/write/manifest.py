@@ -3,10 +3,20 @@
 import collections
 import dataclasses
 import importlib.metadata
+import json
 from typing import Any
 
+from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import REJECTED_FILE_NAME, Dataset, Feature, Shard, Split
+from trainer.data.schema import (
+    FILE_NAME,
+    REJECTED_FILE_NAME,
+    Dataset,
+    Feature,
+    Shard,
+    Split,
+    join,
+)
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
 from trainer.data.write.shards import ShardResult, ShardWriter
@@ -114,5 +124,8 @@ def finish(
             **({"contradictions": contradictions} if totals.contradictions else {}),
         },
     )
-    output.write_manifest(dataset, rejections)
+    lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
+    with storage.writing(dataset.uri):
+        storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
+        storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())
     return dataset

@@ -24,13 +24,12 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from trainer.data import storage
 from trainer.data.integrity import shard_problem
 from trainer.data.record_options import SPLITS
 from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
-from trainer.data.sources import Rejection
 from trainer.data.write.shards import UNFINISHED, ShardWriter
 from trainer.errors import InputError
 
@@ -172,11 +171,3 @@ def clear(writer: ShardWriter) -> None:
         storage.remove_folder(writer.notes_uri)
         make_room(writer)
     close_folder(writer.output_uri)
-
-
-def write_manifest(dataset: Dataset, rejections: Iterable[Rejection]) -> None:
-    """Write rejected.jsonl and then dataset.json."""
-    lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
-    with storage.writing(dataset.uri):
-        storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
-        storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())
