@@ -120,34 +120,6 @@ def counts(job):
     return job.completion_stats.successful_count, job.completion_stats.failed_count
 
 
-def test_json_lines_are_answered_as_judged_by_two_replicas(
-    services, untrained_model, digit_records, tmp_path
-):
-    expected, examples = judged(untrained_model, digit_records)
-    lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
-    halves = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    for number, path in enumerate(halves):
-        path.write_text("\n".join(map(json.dumps, lines[number::2])))
-    job = run(
-        services, untrained_model, "jsonl", [tmp_path / "*.jsonl"], tmp_path / "out",
-        dedicated_resources__starting_replica_count=2,
-        manual_batch_tuning_parameters={"batch_size": 16},
-    )  # fmt: skip
-    assert (job.state.name, counts(job)) == ("JOB_STATE_SUCCEEDED", (len(lines), 0))
-    assert job.model_version_id == "1"
-    assert job.create_time < job.start_time < job.end_time
-    assert job.output_info.gcs_output_directory.startswith(f"{tmp_path}/out/prediction-digits-20")
-    found = sorted(written(tmp_path / "out", "results"), key=lambda one: one["instance"]["key"])
-    assert [one["instance"] for one in found] == lines
-    assert [one["prediction"]["key"] for one in found] == list(range(len(lines)))
-    given = np.array([one["prediction"]["probabilities"] for one in found])
-    assert np.abs(given - expected).max() < 1e-5
-    assert written(tmp_path / "out", "errors_stats") == []
-    services.job.delete_batch_prediction_job(name=job.name).result()
-    with pytest.raises(exceptions.NotFound):
-        services.job.get_batch_prediction_job(name=job.name)
-
-
 def test_records_are_sent_as_they_are(digit_records, tmp_path):
     shards = sorted(Path(digit_records.uri).glob("train-*.tfrecord"))
     for shard in shards:
@@ -171,7 +143,10 @@ def test_listed_files_are_answered_as_judged(services, untrained_model, digit_re
     assert [one["instance"] for one in found] == shown
     given = np.array([one["prediction"]["probabilities"] for one in found])
     assert np.abs(given - expected).max() < 1e-5
-    assert counts(job) == (len(shown), 1)
+    assert (job.state.name, counts(job)) == ("JOB_STATE_SUCCEEDED", (len(shown), 1))
+    assert job.model_version_id == "1"
+    assert job.create_time < job.start_time < job.end_time
+    assert job.output_info.gcs_output_directory.startswith(f"{tmp_path}/out/prediction-digits-20")
     error = {"code": 3, "message": "can't be read: No such file or directory"}
     (failed,) = written(tmp_path / "out", "errors_stats")
     assert failed == {"instance": f"{tmp_path}/none.png", "error": error}
@@ -238,3 +213,5 @@ def test_a_cancelled_job_ends_and_only_then_can_be_deleted(services, untrained_m
     (listed,) = services.job.list_batch_prediction_jobs(parent=PARENT)
     assert (listed.name, listed.state.name) == (job.name, "JOB_STATE_CANCELLED")
     services.job.delete_batch_prediction_job(name=job.name).result()
+    with pytest.raises(exceptions.NotFound):
+        services.job.get_batch_prediction_job(name=job.name)

@@ -35,35 +35,43 @@ def put_photos(folder):
             image.save(place / f"{number}.jpg")
 
 
-def test_upload_schedule_and_cancel_in_the_emulator(tmp_path):
-    (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
+@pytest.fixture
+def own(command, compile_py, elsewhere, monkeypatch):
+    """Runs a command line in this process, on the emulator of a rehearsal; returns its output."""
+
+    def run(rehearsal, *arguments, by=command):
+        for name, value in rehearsal.variables.items():
+            monkeypatch.setenv(name, value)
+        code, shown, errors = by(*arguments)
+        assert code == 0, errors
+        return shown
+
+    return run
+
+
+def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, own, compile_py):
     with emulated(tmp_path) as rehearsal:
-        name = upload_schedule_and_cancel(rehearsal)
+        shown = own(rehearsal, "digits", "--upload", by=compile_py)
+        assert "/my-project/pipelines/training-digits/sha256:" in shown
+        assert "created" in own(rehearsal, "schedule", "apply", "digits")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            rehearsal.ask("/clock:forward", {"days": 7}, token="guessed")
+        assert rehearsal.runs() == {}
+        rehearsal.ask("/clock:forward", {"days": 7})
+        ((name, state),) = rehearsal.runs().items()
+        assert state in ("PENDING", "RUNNING")
+        # A second one is active as long as the first is: it is skipped.
+        rehearsal.ask("/clock:forward", {"days": 7})
+        assert list(rehearsal.runs()) == [name]
+        own(rehearsal, "cancel", name)
+        rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
     # Runs and schedules outlive the process.
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
-        assert "unchanged" in rehearsal.run("python -m pipelines schedule apply digits")
+        assert "unchanged" in own(rehearsal, "schedule", "apply", "digits")
         # The clock of a new process is the machine's again.
         rehearsal.ask("/clock:forward", {"days": 21})
         assert len(rehearsal.runs()) == 2
-
-
-def upload_schedule_and_cancel(rehearsal):
-    shown = rehearsal.run("python compile.py digits --upload")
-    assert "/my-project/pipelines/training-digits/sha256:" in shown
-    assert "created" in rehearsal.run("python -m pipelines schedule apply digits")
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        rehearsal.ask("/clock:forward", {"days": 7}, token="guessed")
-    assert rehearsal.runs() == {}
-    rehearsal.ask("/clock:forward", {"days": 7})
-    ((name, state),) = rehearsal.runs().items()
-    assert state in ("PENDING", "RUNNING")
-    # A second one is active as long as the first is: it is skipped.
-    rehearsal.ask("/clock:forward", {"days": 7})
-    assert list(rehearsal.runs()) == [name]
-    rehearsal.run(f"python -m pipelines cancel {name}")
-    rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
-    return name
 
 
 @pytest.mark.slow

@@ -22,13 +22,6 @@ from trainer.data.tables.inputs import columns_of
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
-
-
 def predicted(folder):
     """The lines of a run's predictions."""
     files = sorted(Path(folder).glob("prediction-*/prediction.results-*-of-*"))
@@ -41,17 +34,24 @@ def test_images_are_predicted_as_they_were_judged(
     register(tmp_path, "digits", untrained_model)
     expected, examples = judged(untrained_model, digit_records)
     lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
-    Path("scans.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for half in (0, 1):
+        Path(f"scans{half}.jsonl").write_text("\n".join(map(json.dumps, lines[half::2])))
     code, shown, errors = command(
-        "run", "digits", "--local", "--batch", "scans.jsonl",
-        "--set", "output=answers", "--set", "batch_size=50",
+        "run", "digits", "--local", "--batch", "scans*.jsonl", "--set", "output=answers",
+        "--set", "batch_size=16", "--set", "replica_count=2",
     )  # fmt: skip
     assert (code, errors) == (0, ""), shown
-    found = predicted("answers")
+    found = sorted(predicted("answers"), key=lambda one: one["instance"]["key"])
     assert [one["instance"] for one in found] == lines
+    assert [one["prediction"]["key"] for one in found] == list(range(len(lines)))
     given = np.array([one["prediction"]["probabilities"] for one in found])
     assert np.abs(given - expected).max() < 1e-5
     (output,) = Path("answers").iterdir()
+    assert re.fullmatch(r"prediction-digits-20.*Z", output.name)
+    kinds = "errors_stats", "results"
+    assert sorted(file.name for file in output.iterdir()) == [
+        f"prediction.{kind}-0000{n}-of-00002" for kind in kinds for n in (0, 1)
+    ]
     assert f"instances {len(lines)} predicted, 0 failed" in shown
     assert f"output    answers/{output.name}" in shown
     summary = json.loads(Path("runs/latest/summary.json").read_text())

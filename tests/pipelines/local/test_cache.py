@@ -37,15 +37,6 @@ def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_hold
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
-@pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"records": 1', "\x00", "null"])
-def test_a_damaged_entry_is_none(tmp_path, text):
-    cache = WholeCache(str(tmp_path))
-    cache.put("key", {"digest": "abc"})
-    assert cache.get("key") == {"digest": "abc"}
-    (tmp_path / "key.json").write_text(text)
-    assert cache.get("key") is None
-
-
 @pytest.mark.parametrize("change", [("abc", "abd"), ("12", "13"), ("5", "6")])
 def test_a_value_that_was_changed_in_the_cache_is_not_believed(tmp_path, change):
     records = dsl.Dataset(name="records", uri=str(tmp_path / "records"), metadata={"examples": 5})
@@ -71,7 +62,12 @@ def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp
 
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", "{}", '{"outputs": 1', "\x00", "null"])
-def test_a_damaged_entry_of_the_journal_is_absent(tmp_path, text):
+def test_a_damaged_entry_of_cache_or_journal_is_absent(tmp_path, text):
+    cache = WholeCache(str(tmp_path))
+    cache.put("key", {"digest": "abc"})
+    assert cache.get("key") == {"digest": "abc"}
+    (tmp_path / "key.json").write_text(text)
+    assert cache.get("key") is None
     Journal(tmp_path).put("plan", {"digest": "abc"})
     assert Journal(tmp_path).get("plan") == {"digest": "abc"}
     (tmp_path / ".completed" / "plan.json").write_text(text)

@@ -36,26 +36,12 @@ def engine() -> str:
         pytest.skip(str(error))
 
 
-def test_without_an_engine_nothing_is_started(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    result = run_digits(tmp_path)
-    assert result.returncode == 2
-    assert "docker is not installed, podman is not installed" in result.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_containers_are_for_runs_on_this_machine(tmp_path):
-    root = Path(__file__).parents[3]
-    result = subprocess.run(
-        [*COMMAND, "--in-containers"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 2
-    assert "add --local" in result.stderr
+def test_without_an_engine_nothing_is_started(refused, elsewhere, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    error = refused("run", "digits", "--local", "--in-containers")
+    assert "docker is not installed, podman is not installed" in error
+    assert not Path("runs").exists()
+    assert "add --local" in refused("run", "digits", "--in-containers")
 
 
 def test_containers_see_the_runs_and_the_sources_and_may_write_only_the_runs(tmp_path):

@@ -99,15 +99,6 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running):
     assert tasks["collect"] == "NOT_TRIGGERED"
 
 
-def test_a_run_that_is_killed_leaves_no_process_and_no_temporary_file(running, tmp_path):
-    process, _, _ = running
-    children = children_of(process.pid)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    wait_for(lambda: not any(map(is_alive, children)))
-    wait_for(lambda: not list((tmp_path / "t").iterdir()))
-
-
 def test_a_launcher_that_a_signal_ends_fails_its_own_step(running):
     process, latest, replicas = running
     (launcher,) = (pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid))

@@ -32,11 +32,20 @@ def killed(small_package, tmp_path):
     finally:
         process.kill()
         process.communicate()
+    # It leaves no process and no temporary file.
     wait_for(lambda: not any(map(is_alive, children)))
+    wait_for(lambda: not list((tmp_path / "t").iterdir()))
     return latest.resolve()
 
 
 def test_a_killed_run_goes_on_from_what_it_had(killed):
+    yaml = killed / "small.yaml"
+    text = yaml.read_text()
+    yaml.write_text(text.replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
+    with pytest.raises(InputError, match=r"small.yaml is not the file that .* was started with"):
+        resume(killed)
+    assert not list(killed.glob("logs/attempt-*"))
+    yaml.write_text(text)
     (killed.parent / "latest").unlink()
     run = run_history.find(killed.parent, killed.name)
     assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
@@ -54,14 +63,6 @@ def test_a_killed_run_goes_on_from_what_it_had(killed):
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
     with pytest.raises(InputError, match="has succeeded; there is nothing to resume"):
         resume(killed)
-
-
-def test_only_the_yaml_that_a_run_began_with_is_resumed(killed):
-    yaml = killed / "small.yaml"
-    yaml.write_text(yaml.read_text().replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
-    with pytest.raises(InputError, match=r"small.yaml is not the file that .* was started with"):
-        resume(killed)
-    assert not list(killed.glob("logs/attempt-*"))
 
 
 def test_a_run_that_goes_on_is_not_resumed(small_package, tmp_path, monkeypatch):
