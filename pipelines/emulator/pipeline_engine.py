@@ -95,7 +95,9 @@ class PipelineEngine:
             summary = {}
         state = "RUNNING" if job.state.name.endswith("PENDING") else ""
         if over:
-            state = summary.get("state", "FAILED")
+            # A process that is cancelled while it starts leaves no summary.
+            killed = "CANCELLED" if job.state.name.endswith("CANCELLING") else "FAILED"
+            state = summary.get("state", killed)
             job.end_time = self._clock.now()
             if state == "FAILED":
                 job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
