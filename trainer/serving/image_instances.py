@@ -23,13 +23,12 @@ from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
     KEY,
-    BadInstancesError,
     InstanceError,
     Part,
     Request,
     decoded,
     features_of,
-    key_of,
+    grouped,
     shown,
 )
 
@@ -83,35 +82,11 @@ class ImageInstances:
         return None
 
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
-        """Group instances by the signature that answers them.
-
-        Args:
-            instances: the instances of a request's JSON, or the array that `pixels` returned.
-
-        Raises:
-            BadInstancesError: some instances can't be used.
-        """
-        keys: list[Any] = [None] * len(instances)
-        if isinstance(instances, np.ndarray):
-            return Request(keys, [Part(DEFAULT, list(range(len(keys))), {self._name: instances})])
-        found: dict[str, dict[int, Any]] = {name: {} for name in self._arguments}
-        problems: dict[int, str] = {}
-        for place, instance in enumerate(instances):
-            try:
-                if isinstance(instance, dict):
-                    keys[place] = key_of(instance)
-                signature, value = self._value(instance)
-                found[signature][place] = value
-            except InstanceError as error:
-                problems[place] = str(error)
-        if problems:
-            raise BadInstancesError(problems, keys)
-        parts = []
-        for signature, values in found.items():
-            if values:
-                array = np.array([*values.values()], np.uint8 if signature == DEFAULT else object)
-                parts.append(Part(signature, [*values], {self._arguments[signature]: array}))
-        return Request(keys, parts)
+        """Convert instances of JSON, or the array that `pixels` returned; see `grouped`."""
+        if not isinstance(instances, np.ndarray):
+            return grouped(instances, self._value, self._inputs)
+        part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
+        return Request([None] * len(instances), [part])
 
     def blank(self) -> list[Any]:
         """Return an instance for each signature that takes images, to warm a model up with."""
@@ -121,7 +96,6 @@ class ImageInstances:
         return [pixels.tolist(), {"b64": base64.b64encode(buffer.getvalue()).decode()}]
 
     def _value(self, instance: Any) -> tuple[str, Any]:
-        """Return the signature that takes an instance, and the instance's value."""
         value = instance
         if isinstance(instance, dict):
             value = {name: content for name, content in instance.items() if name != KEY}
@@ -144,6 +118,12 @@ class ImageInstances:
             return BYTES, content
         self._check_example(content)
         return EXAMPLES, content
+
+    def _inputs(
+        self, signature: str, values: dict[int, Any], _: dict[int, str]
+    ) -> dict[str, np.ndarray]:
+        kind = np.uint8 if signature == DEFAULT else object
+        return {self._arguments[signature]: np.array([*values.values()], kind)}
 
     def _pixels(self, value: list[Any]) -> np.ndarray:
         try:

@@ -7,9 +7,10 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 import base64
 import binascii
+import collections
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,43 @@ def instances_of(body: Any) -> Any:
     return instances
 
 
-def key_of(instance: dict[str, Any]) -> Any:
+def grouped(
+    instances: Sequence[Any],
+    value_of: Callable[[Any], tuple[str, Any]],
+    inputs_of: Callable[[str, dict[int, Any], dict[int, str]], dict[str, np.ndarray]],
+    *,
+    has_keys: bool = True,
+) -> Request:
+    """Group instances by the signature that answers them, as arrays.
+
+    Args:
+        value_of: returns an instance's signature and value, or raises InstanceError.
+        inputs_of: converts a signature's values, by place, to arrays; adds problems, by place.
+        has_keys: the field `KEY` of an instance is its key.
+
+    Raises:
+        BadInstancesError: some instances can't be used.
+    """
+    keys: list[Any] = [None] * len(instances)
+    found: dict[str, dict[int, Any]] = collections.defaultdict(dict)
+    problems: dict[int, str] = {}
+    for place, instance in enumerate(instances):
+        try:
+            if has_keys and isinstance(instance, dict):
+                keys[place] = _key_of(instance)
+            signature, value = value_of(instance)
+            found[signature][place] = value
+        except InstanceError as error:
+            problems[place] = str(error)
+    parts = [
+        Part(one, [*values], inputs_of(one, values, problems)) for one, values in found.items()
+    ]
+    if problems:
+        raise BadInstancesError(problems, keys)
+    return Request(keys, parts)
+
+
+def _key_of(instance: dict[str, Any]) -> Any:
     """Return an instance's key, which its answer repeats, or None if it has none."""
     key = instance.get(KEY)
     if key is None or isinstance(key, (str, int)):

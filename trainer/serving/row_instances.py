@@ -7,9 +7,10 @@
 {"b64": "..."}                                    a serialized tf.Example
 """
 
+import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,15 @@ from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
     KEY,
-    BadInstancesError,
     InstanceError,
-    Part,
     Request,
     decoded,
     features_of,
-    key_of,
+    grouped,
     shown,
 )
 
+_CALLED = {"float32": "a number", "int64": "a whole number", "string": "text"}
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _MAX_WHOLE = 2.0**53
 """JSON numbers represent larger whole numbers inexactly."""
@@ -49,45 +49,35 @@ class RowInstances:
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
-        """Group instances by the signature that answers them.
-
-        Raises:
-            BadInstancesError: some instances can't be used.
-        """
-        keys: list[Any] = [None] * len(instances)
-        rows: dict[int, dict[str, Any]] = {}
-        examples: dict[int, bytes] = {}
-        problems: dict[int, str] = {}
-        for place, instance in enumerate(instances):
-            try:
-                if self._has_keys and isinstance(instance, dict):
-                    keys[place] = key_of(instance)
-                if self._is_example(instance):
-                    examples[place] = _example(instance["b64"])
-                else:
-                    rows[place] = self._row(instance)
-            except InstanceError as error:
-                problems[place] = str(error)
-        inputs = {
-            name: _array(name, kind, [row.get(name) for row in rows.values()], list(rows), problems)
-            for name, kind in self._columns.items()
-        }
-        if problems:
-            raise BadInstancesError(problems, keys)
-        parts = [Part(DEFAULT, list(rows), inputs)] if rows else []
-        if examples:
-            values = np.array(list(examples.values()), object)
-            parts.append(Part(EXAMPLES, list(examples), {"examples": values}))
-        return Request(keys, parts)
+        """Convert instances to arrays; see `grouped`."""
+        return grouped(instances, self._value, self._inputs, has_keys=self._has_keys)
 
     def blank(self) -> list[Any]:
         """Return an instance to warm a model up with."""
         return [dict.fromkeys(self._columns)]
 
-    def _is_example(self, instance: Any) -> bool:
-        if not isinstance(instance, dict) or "b64" in self._columns:
-            return False
-        return "b64" in instance and instance.keys() <= {"b64", KEY}
+    def _value(self, instance: Any) -> tuple[str, Any]:
+        b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._columns
+        if not b64 or not instance.keys() <= {"b64", KEY}:
+            return DEFAULT, self._row(instance)
+        content = decoded({"b64": instance["b64"]})
+        if not features_of(content):
+            raise InstanceError("is not a serialized tf.Example")
+        return EXAMPLES, content
+
+    def _inputs(
+        self, signature: str, values: dict[int, Any], problems: dict[int, str]
+    ) -> dict[str, np.ndarray]:
+        if signature == EXAMPLES:
+            return {"examples": np.array([*values.values()], object)}
+        places, inputs = list(values), {}
+        for name, kind in self._columns.items():
+            column = [row.get(name) for row in values.values()]
+            inputs[name], bad = _converted(kind, column)
+            for index in bad:
+                why = f"{name} is not {_CALLED[kind]}: {shown(column[index])}"
+                problems.setdefault(places[index], why)
+        return inputs
 
     def _row(self, instance: Any) -> dict[str, Any]:
         """Return a row by argument name, without its key."""
@@ -114,69 +104,56 @@ class RowInstances:
         return argument
 
 
-def _example(text: Any) -> bytes:
-    content = decoded({"b64": text})
-    if not features_of(content):
-        raise InstanceError("is not a serialized tf.Example")
-    return content
+def _converted(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
+    """Convert a column's values to the model's type, [n]; None is a missing value.
 
-
-def _array(
-    name: str, kind: str, values: list[Any], places: list[int], problems: dict[int, str]
-) -> np.ndarray:
-    """Convert a column's values to the model's type, [n].
-
-    Args:
-        values: None for a missing value.
-        places: the indices of the values' instances.
-        problems: receives a message for each value that can't be used.
+    Returns also the indices of the values that can't be used.
     """
     if kind == "string":
-        return _texts(name, values, places, problems)
-    found = _numbers(name, values, places, problems)
+        return _each(_text, values, np.full(len(values), b"", object))
+    found, bad = _numbers(values)
     if kind == "float32":
-        return found.astype(np.float32)
+        return found.astype(np.float32), bad
     whole = np.where(np.isnan(found), float(MISSING[kind]), found)
-    for index in np.flatnonzero((whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)):
-        problems.setdefault(places[index], f"{name} is not a whole number: {shown(values[index])}")
-        whole[index] = MISSING[kind]
-    return whole.astype(np.int64)
+    odd = (whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)
+    whole[odd] = MISSING[kind]
+    return whole.astype(np.int64), [*bad, *np.flatnonzero(odd)]
 
 
-def _numbers(
-    name: str, values: list[Any], places: list[int], problems: dict[int, str]
-) -> np.ndarray:
-    """Convert numbers and their text forms to float64 [n]; a missing value is NaN."""
-    try:
+def _numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
+    """Convert numbers and their text forms to float64; a missing value is NaN."""
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         numbers = np.array(values, np.float64)
         if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
-            return numbers
-    except (ValueError, TypeError, OverflowError):
-        pass
-    numbers = np.full(len(values), math.nan)
-    for index, value in enumerate(values):
-        try:
-            if value is not None and (not isinstance(value, str) or value.strip()):
-                numbers[index] = float(value)
-            if abs(numbers[index]) > _MAX_FLOAT:
-                raise ValueError
-        except (ValueError, TypeError, OverflowError):
-            problems.setdefault(places[index], f"{name} is not a number: {shown(value)}")
-            numbers[index] = math.nan
-    return numbers
+            return numbers, []
+    return _each(_number, values, np.full(len(values), math.nan))
 
 
-def _texts(name: str, values: list[Any], places: list[int], problems: dict[int, str]) -> np.ndarray:
-    """Encode texts as bytes [n]; a missing value is b""."""
-    texts = np.full(len(values), b"", object)
+def _each(
+    convert: Callable[[Any], Any], values: list[Any], converted: np.ndarray
+) -> tuple[np.ndarray, list[int]]:
+    """Fill in the present values one by one; return also the indices of those that fail."""
+    bad = []
     for index, value in enumerate(values):
-        # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.
-        if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
-            value = int(value)
         try:
-            if isinstance(value, (bool, list, dict)):
-                raise ValueError
-            texts[index] = b"" if value is None else str(value).encode()
-        except ValueError:  # Includes UnicodeEncodeError.
-            problems.setdefault(places[index], f"{name} is not text: {shown(value)}")
-    return texts
+            if value is not None:
+                converted[index] = convert(value)
+        except (ValueError, TypeError, OverflowError):  # ValueError: also UnicodeEncodeError.
+            bad.append(index)
+    return converted, bad
+
+
+def _number(value: Any) -> float:
+    number = float(value) if not isinstance(value, str) or value.strip() else math.nan
+    if abs(number) > _MAX_FLOAT:
+        raise ValueError
+    return number
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, (bool, list, dict)):
+        raise ValueError
+    # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
+        value = int(value)
+    return str(value).encode()
