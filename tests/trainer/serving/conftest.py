@@ -10,13 +10,13 @@ def image_model(trained):
     return str(trained / "model")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def image_server(image_model):
     with serve(image_model) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def row_server(row_model):
     with serve(row_model) as server:
         yield server
