@@ -75,7 +75,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
     """Raise InputError for an unusable local source, with the same message as the step."""
     try:
-        if classes := kind.look(location, parameters.records):
+        if classes := kind.find_classes(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
         place = error.filename or location

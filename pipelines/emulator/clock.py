@@ -12,6 +12,6 @@ class Clock:
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.timezone.utc) + self._ahead
 
-    def forward(self, ahead: datetime.timedelta) -> None:
+    def advance(self, ahead: datetime.timedelta) -> None:
         """Set the clock forward."""
         self._ahead += ahead

@@ -34,7 +34,7 @@ def check_alias(alias: str) -> None:
     refuse(taken, "the alias default can only be given to another version")
 
 
-def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
+def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
     """Move aliases to a version; remove from it those that begin with `-`."""
     for alias in aliases:
         check_alias(alias)
@@ -49,4 +49,4 @@ def give(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
 def move_default(versions: dict[str, Any], number: str) -> None:
     """Move the alias default, if the version to be deleted has it, to the newest other version."""
     if DEFAULT in versions[number].get("versionAliases", []):
-        give(versions, max((one for one in versions if one != number), key=int), [DEFAULT])
+        set_aliases(versions, max((one for one in versions if one != number), key=int), [DEFAULT])

@@ -73,7 +73,7 @@ class ModelService(Resources):
                 model.supported_deployment_resources_types = [dedicated]
             model.create_time = model.version_create_time = model.version_update_time = now
             entry["versions"][number] = _to_json(model)
-            model_rules.give(entry["versions"], number, aliases)
+            model_rules.set_aliases(entry["versions"], number, aliases)
             self.kept[name] = entry
         response = messages.UploadModelResponse(model=name, model_version_id=number)
         return self.operations.start(name, response)
@@ -108,7 +108,7 @@ class ModelService(Resources):
         """Move aliases to a version; remove from it those that begin with `-`."""
         model_rules.check_version(request.name)
         with self._changing(request.name) as (entry, number):
-            model_rules.give(entry["versions"], number, list(request.version_aliases))
+            model_rules.set_aliases(entry["versions"], number, list(request.version_aliases))
         return self.find(request.name)
 
     def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:

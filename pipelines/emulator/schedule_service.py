@@ -66,7 +66,7 @@ class ScheduleService(Resources):
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
         """Set the clock forward by {"days": N}; a method for rehearsals that Vertex AI lacks."""
-        self.clock.forward(datetime.timedelta(days=json.loads(request.body)["days"]))
+        self.clock.advance(datetime.timedelta(days=json.loads(request.body)["days"]))
         self.fire()
         return {"now": self.clock.now().isoformat()}
 

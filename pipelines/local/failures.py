@@ -75,7 +75,7 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
     return ""
 
 
-def ending(returncode: int | None) -> str:
+def describe_end(returncode: int | None) -> str:
     """Return the signal that ended a process as "was ended by SIGTERM"; empty if none did."""
     name = _signal(returncode)
     if not name:

@@ -68,10 +68,10 @@ def _reason(task: Task, services: Services, error: str) -> Failure:
         return Failure(said or _killed(replica) or own[-1].error, replica.log, bool(said))
     if not own and refusals:
         return Failure(f"the job was refused: {refusals[-1]}", task.log)
-    ending = failures.ending(task.returncode)
+    ending = failures.describe_end(task.returncode)
     remedy = failures.remedy(task.returncode)
     if own and own[-1].state == "CANCELLED":
-        ending = ending or failures.ending(-signal.SIGTERM)
+        ending = ending or failures.describe_end(-signal.SIGTERM)
         why = f"its job was cancelled, since the job's launcher {ending}; {remedy}"
         return Failure(why, task.log)
     if ending:
@@ -83,7 +83,7 @@ def _reason(task: Task, services: Services, error: str) -> Failure:
 
 def _killed(replica: Replica) -> str:
     """Return a message about the signal that ended a replica; empty if none did."""
-    ending = failures.ending(replica.returncode)
+    ending = failures.describe_end(replica.returncode)
     if not ending or replica.returncode == RETRY_EXIT_CODE:
         return ""
     text = f"{replica.role} {replica.index} {ending}"

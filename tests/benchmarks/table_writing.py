@@ -109,12 +109,12 @@ def staged(table: str, folder: str) -> None:
     """Write the records of trips; print what each stage took, and the most local disk, as JSON."""
     import psutil
 
-    this, make_room = psutil.Process(), output.make_room
+    this, remove_stale = psutil.Process(), output.remove_stale
     marks: list[float] = []
 
     def mark(*arguments: Any) -> None:
         marks.append(sum(sum(one.cpu_times()[:2]) for one in [this, *this.children()]))
-        make_room(*arguments)
+        remove_stale(*arguments)
 
     most, is_over = 0, threading.Event()
 
@@ -127,7 +127,7 @@ def staged(table: str, folder: str) -> None:
             ]
             most = max(most, sum(map(_bytes_in, places)))
 
-    output.make_room = mark
+    output.remove_stale = mark
     thread = threading.Thread(target=watch)
     thread.start()
     write(table, folder)

@@ -68,7 +68,7 @@ def test_a_model_with_a_backbone_is_loaded_with_its_weights(tmp_path, digit_reco
 
 
 def test_training_starts_there(trained, digit_records, tmp_path):
-    start = weights.keep(str(trained / "model"), str(tmp_path))
+    start = weights.copy(str(trained / "model"), str(tmp_path))
     assert start == str(tmp_path / "warm_start.keras")
     options = {"dropout": 0.0}
     config = TrainingConfig(warm_start=start, epochs=1, learning_rate=1e-9, model_options=options)
@@ -82,7 +82,7 @@ def test_training_starts_there(trained, digit_records, tmp_path):
 
 @pytest.mark.parametrize("start", ["", "model", "model.keras"])
 def test_a_job_its_model_and_its_file_name_the_same_weights(trained, tmp_path, start):
-    copy = weights.keep(f"{trained}/{start}", str(tmp_path))
+    copy = weights.copy(f"{trained}/{start}", str(tmp_path))
     assert Path(copy).read_bytes() == (trained / weights.FILE_NAME).read_bytes()
 
 
@@ -102,4 +102,4 @@ def test_weights_of_another_shape_are_refused_in_one_line(trained, digit_records
 
 def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"warm_start: there is no .*/job/model.keras and no"):
-        weights.keep(str(tmp_path / "job"), str(tmp_path))
+        weights.copy(str(tmp_path / "job"), str(tmp_path))

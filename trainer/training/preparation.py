@@ -51,7 +51,7 @@ def prepare(
     # Imported here, since it imports TensorFlow, which takes seconds.
     from trainer.training import weights
 
-    copy = weights.keep(start, directory)
+    copy = weights.copy(start, directory)
     weights.load(prepared.build(dataset), copy)
     return copy
 

@@ -24,7 +24,7 @@ def save(model: keras.Model, uri: str) -> None:
         model.save(file)
 
 
-def keep(start: str, directory: str) -> str:
+def copy(start: str, directory: str) -> str:
     """Copy weights into a job's directory, from which its replicas read them; return the URI.
 
     `start` is the URI of a Keras file, or of a folder: a training job's, or its model/.

@@ -100,7 +100,7 @@ class Services:
         return self.metadata.create_context(parent=STORE, context={}, context_id=context_id)
 
     def forward(self, **ahead):
-        self.clock.forward(datetime.timedelta(**ahead))
+        self.clock.advance(datetime.timedelta(**ahead))
         self.scheduler.fire()
 
 

@@ -64,17 +64,17 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def vanishing(path: Path) -> Iterator[None]:
     """Removes a file of the source between its two passes."""
-    make_room = writer.output.make_room
+    remove_stale = writer.output.remove_stale
 
     def remove(given: Any) -> None:
         path.unlink()
-        make_room(given)
+        remove_stale(given)
 
-    writer.output.make_room = remove
+    writer.output.remove_stale = remove
     try:
         yield
     finally:
-        writer.output.make_room = make_room
+        writer.output.remove_stale = remove_stale
 
 
 def put(kind: str, content: Any) -> None:

@@ -96,12 +96,12 @@ def test_a_second_writer_is_refused_and_told_who_writes(source, expected, tmp_pa
     waits = (
         "import pathlib, time\n"
         "from trainer.data.write import output\n"
-        "make_room = output.make_room\n"
+        "remove_stale = output.remove_stale\n"
         "def waiting(writer):\n"
-        "    make_room(writer)\n"
+        "    remove_stale(writer)\n"
         f"    pathlib.Path('{flag}').touch()\n"
         "    time.sleep(100)\n"
-        "output.make_room = waiting\n"
+        "output.remove_stale = waiting\n"
     )
     first = killing.start(options_of(source), output, ALONE, before=waits)
     try:

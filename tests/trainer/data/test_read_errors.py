@@ -124,13 +124,13 @@ def test_too_little_memory_rejects_no_picture(tmp_path):
 @pytest.mark.parametrize("pool", [0.0, 1e9])
 def test_a_picture_changed_between_the_passes_is_named(tmp_path, monkeypatch, pool):
     monkeypatch.setattr(writer, "POOL_MIN_SECONDS", pool)
-    source, make_room = two_classes(tmp_path / "in"), writer.output.make_room
+    source, remove_stale = two_classes(tmp_path / "in"), writer.output.remove_stale
 
     def meddle(*arguments):
         Path(source / "dog" / "003.png").write_bytes((source / "cat" / "003.png").read_bytes())
-        make_room(*arguments)
+        remove_stale(*arguments)
 
-    monkeypatch.setattr(writer.output, "make_room", meddle)
+    monkeypatch.setattr(writer.output, "remove_stale", meddle)
     message = refused(source, tmp_path / "out")
     assert "dog/003.png has changed since it was listed; leave the source alone" in message
     assert not (tmp_path / "out" / "dataset.json").exists()

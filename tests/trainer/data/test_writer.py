@@ -191,13 +191,13 @@ def test_new_content_of_the_source_is_noticed_though_names_and_sizes_stay(tmp_pa
 
 def test_a_file_that_vanishes_between_the_passes_is_named(tmp_path, monkeypatch):
     source = two_classes(tmp_path / "in")
-    make_room = writer.output.make_room
+    remove_stale = writer.output.remove_stale
 
     def meddle(*arguments):
         (source / "dog" / "003.png").unlink()
-        make_room(*arguments)
+        remove_stale(*arguments)
 
-    monkeypatch.setattr(writer.output, "make_room", meddle)
+    monkeypatch.setattr(writer.output, "remove_stale", meddle)
     with pytest.raises(InputError, match=r"dog/003\.png was listed but can no longer be read"):
         write(source, tmp_path / "out")
 

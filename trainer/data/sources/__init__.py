@@ -128,7 +128,7 @@ class SourceKind:
         raise NotImplementedError
 
     @classmethod
-    def look(cls, place: str, options: RecordOptions) -> list[str]:
+    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
         """Return the classes if a quick look finds them; raise InputError for an unfit source."""
         return []
 
@@ -170,7 +170,7 @@ class ImageSource(SourceKind):
         return cls(place, options)
 
     @classmethod
-    def look(cls, place: str, options: RecordOptions) -> list[str]:
+    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
         return cls.open(place, options).classes
 
     def _check_classes(self, source: str) -> None:

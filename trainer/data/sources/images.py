@@ -74,7 +74,7 @@ class ImageFolder(ImageSource):
                 )
 
     @classmethod
-    def look(cls, place: str, options: RecordOptions) -> list[str]:
+    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
         source = cls(place, options)
         source._check_folders(source._class_folders)
         return source.classes

@@ -78,7 +78,7 @@ class FileReader(TableKind):
             check_header(uri, header, schema)
 
     @classmethod
-    def look(cls, place: str, options: RecordOptions) -> list[str]:
+    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
         cls(place, read_schema(options.columns, options.crosses, options.label), files=1)
         return []
 

@@ -27,7 +27,7 @@ from trainer.data.write import checks, manifest, output
 from trainer.data.write.layout import shard_counts, shard_name, variants
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import digest_halves, in_order, shard_numbers
-from trainer.data.write.split_plan import judged, to_rows
+from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 
@@ -171,7 +171,7 @@ class RecordsPipeline:
         """Yield the rows that stay of a group of digests, and the group's totals."""
         rows = pa.Table.from_batches([to_rows(group[1])])
         present = [SPLITS.index(split) for split in set(splits) if split]
-        yield judged(rows, present, self.source.classes, self.options.split_fractions)
+        yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
 
     def _tables(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of rows with their labels, and totals of parts."""
@@ -196,7 +196,7 @@ class RecordsPipeline:
         writer = ShardWriter(source, self.output_uri, creation["fingerprint"])
         is_done = output.finished(writer) is not None
         if not is_done:
-            output.make_room(writer)
+            output.remove_stale(writer)
         yield Plan(writer, shard_counts(totals, mean, self.options), creation, is_done)
 
     def _concluded(self, totals: Totals) -> Any:

@@ -137,7 +137,7 @@ def finished(writer: ShardWriter) -> Dataset | None:
     return dataset
 
 
-def make_room(writer: ShardWriter) -> None:
+def remove_stale(writer: ShardWriter) -> None:
     """Remove files of other data sets, and partial files; keep shards with a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
@@ -169,5 +169,5 @@ def clear(writer: ShardWriter) -> None:
     """Remove all that was written."""
     with storage.writing(writer.output_uri):
         storage.remove_folder(writer.notes_uri)
-        make_room(writer)
+        remove_stale(writer)
     close_folder(writer.output_uri)

@@ -65,7 +65,7 @@ def plan(
             given.read(split, partition) for split in present if given.counts[split, partition]
         ]
         if parts:
-            kept, found = judged(pa.concat_tables(parts), present, classes, fractions)
+            kept, found = assign_splits(pa.concat_tables(parts), present, classes, fractions)
             rows.add(kept)
             totals.merge(found)
     rows.finish()
@@ -86,7 +86,7 @@ def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
     )
 
 
-def judged(
+def assign_splits(
     rows: pa.Table, present: Sequence[int], classes: Sequence[str], fractions: Sequence[float]
 ) -> tuple[pa.RecordBatch, Totals]:
     """Assign splits; of equal content in several splits, reject what is not in the last of them.

@@ -101,7 +101,7 @@ def _create(
         stored = store.shards(output_uri) if store else None
         layout = Layout(rows, totals, source, options, stored)
         writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
-        output.make_room(writer)
+        output.remove_stale(writer)
         results = keep(writer, layout.kept)
         if store:
             progress(
