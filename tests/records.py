@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,37 +22,22 @@ def write_records(
     shape = next(iter(splits.values()))[0][0].shape[1:]
     described = {}
     for name, shards in splits.items():
-        files = []
-        for number, (images, labels) in enumerate(shards):
-            path = directory / f"{name}-{number:05}-of-{len(shards):05}.tfrecord"
-            with tf.io.TFRecordWriter(str(path)) as writer:
-                for row, (image, label) in enumerate(zip(images, labels, strict=True)):
-                    key = f"{name}/{number}/{row}"
-                    writer.write(_example(image, int(label), key, encoding))
-            content = path.read_bytes()
-            files.append(
-                Shard(
-                    file=path.name,
-                    examples=len(images),
-                    bytes=len(content),
-                    sha256=hashlib.sha256(content).hexdigest(),
-                )
-            )
+        parts = [
+            [
+                (_stored(image, encoding), int(label), f"{name}/{number}/{row}")
+                for row, (image, label) in enumerate(zip(images, labels, strict=True))
+            ]
+            for number, (images, labels) in enumerate(shards)
+        ]
         labels = np.concatenate([labels for _, labels in shards])
         described[name] = Split(
-            shards=files,
+            shards=write_shards(directory, name, parts),
             class_counts=np.bincount(labels, minlength=len(classes)).tolist(),
         )
     dataset = Dataset(
         uri=str(directory),
         name="test",
-        features=[
-            Feature(
-                name="image", kind="image", dtype="uint8", shape=list(shape), encoding=encoding
-            ),
-            Feature(name="label", kind="label", dtype="int64"),
-            Feature(name="key", kind="key", dtype="string"),
-        ],
+        features=features(shape, encoding),
         classes=classes,
         splits=described,
         rejected={"count": 0, "reasons": {}, "file": "rejected.jsonl"},
@@ -79,13 +65,45 @@ def digits(
     )
 
 
-def _example(image: np.ndarray, label: int, key: str, encoding: str) -> bytes:
-    stored = image.tobytes()
+def features(shape: Sequence[int], encoding: str) -> list[Feature]:
+    """What dataset.json says of images, their labels and keys."""
+    image = {"kind": "image", "dtype": "uint8", "shape": list(shape), "encoding": encoding}
+    return [
+        Feature(name="image", **image),
+        Feature(name="label", kind="label", dtype="int64"),
+        Feature(name="key", kind="key", dtype="string"),
+    ]
+
+
+def write_shards(
+    folder: Path, split: str, shards: list[list[tuple[bytes, int, str]]]
+) -> list[Shard]:
+    """Writes a split: a file for each shard, of (image, label, key)."""
+    written = []
+    for number, examples in enumerate(shards):
+        path = folder / f"{split}-{number:05}-of-{len(shards):05}.tfrecord"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for one in examples:
+                writer.write(_example(*one))
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        written.append(
+            Shard(file=path.name, examples=len(examples), bytes=len(content), sha256=digest)
+        )
+    return written
+
+
+def _stored(image: np.ndarray, encoding: str) -> bytes:
     if encoding == "jpeg":
-        stored = tf.io.encode_jpeg(image, quality=85).numpy()
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[stored])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-        "key": tf.train.Feature(bytes_list=tf.train.BytesList(value=[key.encode()])),
+        return tf.io.encode_jpeg(image, quality=85).numpy()
+    return image.tobytes()
+
+
+def _example(image: bytes, label: int, key: str) -> bytes:
+    feature, of_bytes = tf.train.Feature, tf.train.BytesList
+    content = {
+        "image": feature(bytes_list=of_bytes(value=[image])),
+        "label": feature(int64_list=tf.train.Int64List(value=[label])),
+        "key": feature(bytes_list=of_bytes(value=[key.encode()])),
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return tf.train.Example(features=tf.train.Features(feature=content)).SerializeToString()

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from trainer.data import storage
-from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split, load
+from tests import records
+from trainer.data.schema import FILE_NAME, Dataset, Split, load
 
 
 class PixelModel(tf.Module):
@@ -86,59 +86,22 @@ def write_records(
     folder.mkdir(parents=True, exist_ok=True)
     images = images or [row.tobytes() for row in pixels]
     keys = keys or [f"example-{index:04}" for index in range(len(labels))]
-    written = []
-    for number, part in enumerate(np.array_split(np.arange(len(labels)), shards)):
-        name = f"test-{number:05}-of-{shards:05}.tfrecord"
-        with tf.io.TFRecordWriter(str(folder / name)) as writer:
-            for index in part:
-                writer.write(_example(labels[index], images[index], keys[index]))
-        written.append(
-            Shard(
-                file=name,
-                examples=len(part),
-                bytes=(folder / name).stat().st_size,
-                sha256=storage.sha256(str(folder / name)),
-            )
-        )
+    examples = list(zip(images, map(int, labels), keys, strict=True))
+    parts = [[examples[at] for at in part] for part in np.array_split(range(len(keys)), shards)]
     counts = np.bincount(np.asarray(labels, int), minlength=len(classes)).tolist()
     empty = Split(shards=[], class_counts=[0] * len(classes))
     dataset = Dataset(
         uri=str(folder),
         name="pixels",
-        features=[
-            Feature(
-                name="image",
-                kind="image",
-                dtype="uint8",
-                shape=[1, len(classes), 1],
-                encoding="raw",
-            ),
-            Feature(name="label", kind="label", dtype="int64"),
-            Feature(name="key", kind="key", dtype="string"),
-        ],
+        features=records.features([1, len(classes), 1], "raw"),
         classes=classes,
         splits={
             "train": Split(shards=[], class_counts=[3 * count for count in counts]),
             "validation": empty,
-            "test": Split(shards=written, class_counts=counts),
+            "test": Split(shards=records.write_shards(folder, "test", parts), class_counts=counts),
         },
         rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},
         creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},
     )
     (folder / FILE_NAME).write_text(dataset.to_json())
     return load(str(folder))
-
-
-def _example(label, image: bytes, key: str) -> bytes:
-    def feature(**value):
-        return tf.train.Feature(**value)
-
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                "image": feature(bytes_list=tf.train.BytesList(value=[image])),
-                "label": feature(int64_list=tf.train.Int64List(value=[int(label)])),
-                "key": feature(bytes_list=tf.train.BytesList(value=[key.encode()])),
-            }
-        )
-    ).SerializeToString()

@@ -1,5 +1,6 @@
 """Parameter servers: who dies, dies; the run ends at its exact step all the same."""
 
+import contextlib
 import csv
 import json
 import signal
@@ -24,25 +25,28 @@ def records(tmp_path_factory):
     return digits(tmp_path_factory.mktemp("records"), (500, 340, 160), 120)
 
 
-def flags(records, folder: Path, *more: str) -> list[str]:
-    return [
+@contextlib.contextmanager
+def training(records, folder: Path, epochs: int, *more: str, roles=()):
+    """A cluster that has saved a checkpoint, of a job in `run` whose epochs have 63 steps."""
+    flags = [
         f"--dataset={records.uri}",
         f"--base_output_directory={folder / 'run'}",
+        f"--epochs={epochs}",
         "--strategy=parameter_server",
         "--learning_rate=0.002",
+        "--batch_size=16",
         *more,
     ]
+    with replicas.Cluster("trainer.task", flags, [*ROLES, *roles], folder / "logs") as cluster:
+        cluster.start_all()
+        cluster.wait_for(lambda: replicas.position(folder / "run") > (0, 0))
+        yield cluster
 
 
 def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_path):
     epochs, steps = 5, 63
-    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
-    options += ["--evaluator_pool=3"]
-    run = tmp_path / "run"
-    roles = [*ROLES, ("evaluator", 0)]
-    with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
-        cluster.start_all()
-        cluster.wait_for(lambda: _position(run, steps) > 0)
+    run, more = tmp_path / "run", [("evaluator", 0)]
+    with training(records, tmp_path, epochs, "--evaluator_pool=3", roles=more) as cluster:
         cluster.kill("worker", 1)
         assert _position(run, steps) < epochs * steps
         for role in ("chief", "evaluator"):
@@ -74,11 +78,8 @@ def test_a_worker_that_dies_leaves_the_exact_steps_to_the_others(records, tmp_pa
 @pytest.mark.timeout(900)
 def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
     epochs, steps = 16, 63
-    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
     run, log = tmp_path / "run", tmp_path / "logs/chief-0.log"
-    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
-        cluster.start_all()
-        cluster.wait_for(lambda: _position(run, steps) > 0)
+    with training(records, tmp_path, epochs) as cluster:
         cluster.processes["worker", 1].send_signal(signal.SIGSTOP)
         cluster.wait_for(lambda: "worker 1 does not answer; the others continue" in log.read_text())
         assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
@@ -89,11 +90,8 @@ def test_a_frozen_worker_is_named_and_the_others_go_on(records, tmp_path):
 @pytest.mark.timeout(900)
 def test_a_frozen_parameter_server_ends_the_try(records, tmp_path):
     epochs, steps = 8, 63
-    options = flags(records, tmp_path, f"--epochs={epochs}", "--batch_size=16")
     run = tmp_path / "run"
-    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
-        cluster.start_all()
-        cluster.wait_for(lambda: _position(run, steps) > 0)
+    with training(records, tmp_path, epochs) as cluster:
         cluster.processes["ps", 0].send_signal(signal.SIGSTOP)
         assert cluster.processes["chief", 0].wait(300) == RETRY_EXIT_CODE, cluster.tails()
         assert "error: ps 0 does not answer" in (tmp_path / "logs/chief-0.log").read_text()
@@ -110,11 +108,7 @@ def test_a_frozen_parameter_server_ends_the_try(records, tmp_path):
 def test_whoever_is_killed_the_run_ends_at_its_exact_step(records, tmp_path):
     epochs, steps = 64, 63
     run, log = tmp_path / "run", tmp_path / "logs" / "chief-0.log"
-    options = flags(
-        records, tmp_path, f"--epochs={epochs}", "--batch_size=16", "--checkpoint_steps=25"
-    )
-    with replicas.Cluster("trainer.task", options, ROLES, tmp_path / "logs") as cluster:
-        cluster.start_all()
+    with training(records, tmp_path, epochs, "--checkpoint_steps=25") as cluster:
 
         def has_moved_on() -> None:
             goal = _position(run, steps) + 50

@@ -38,10 +38,6 @@ def cut(path: Path) -> None:
     path.write_bytes(data[: 16 + int.from_bytes(data[:8], "little")])
 
 
-def double(path: Path) -> None:
-    path.write_bytes(2 * path.read_bytes())
-
-
 def swap(path: Path) -> None:
     """Puts another shard of the same length in its place."""
     other = next(one for one in path.parent.glob("train-*") if one != path)
@@ -51,7 +47,6 @@ def swap(path: Path) -> None:
 DAMAGES = {
     flip: r"is damaged or replaced \(its sha256 differs\)",
     cut: r"has \d[\d,]* bytes in place of \d[\d,]*",
-    double: r"has \d[\d,]* bytes in place of \d[\d,]*",
     swap: r"is damaged or replaced \(its sha256 differs\)",
     Path.unlink: "is missing",
 }

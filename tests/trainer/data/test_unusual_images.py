@@ -46,9 +46,18 @@ def test_lossless_formats_keep_every_pixel(kind):
     np.testing.assert_array_equal(pixels(saved(picture(3), kind)), picture(3))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF"])
-def test_every_format_gives_the_picture_in_the_size_asked_for(kind):
-    assert corners(pixels(saved(quadrants(), kind))) == [RED, GREEN, BLUE, WHITE]
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(saved(quadrants(), kind) for kind in ("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF")),
+        *(saved(quadrants().convert("CMYK"), kind, quality=95) for kind in ("JPEG", "TIFF")),
+        saved(quadrants().quantize(4), "PNG"),
+        saved(quadrants(), "JPEG", progressive=True),
+    ],
+    ids=[*("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF"), "CMYK", "CMYK-TIFF", "palette", "steps"],
+)
+def test_every_format_gives_the_picture_in_the_size_asked_for(data):
+    assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -69,12 +78,6 @@ def test_exif_orientation_is_turned_upright(kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     assert corners(pixels(saved(stored, kind, exif=exif))) == [RED, GREEN, BLUE, WHITE]
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_cmyk_images_have_their_colors(kind):
-    data = saved(quadrants().convert("CMYK"), kind, quality=95)
-    assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
@@ -114,12 +117,6 @@ def test_one_bit_images_are_black_and_white():
     assert set(pixels(saved(image, "PNG"), 64)[..., 0].ravel().tolist()) == {0, 255}
 
 
-def test_palette_images_have_their_colors():
-    image = quadrants().quantize(4)
-    assert image.mode == "P"
-    assert corners(pixels(saved(image, "PNG"))) == [RED, GREEN, BLUE, WHITE]
-
-
 def test_alpha_is_laid_over_white():
     image = Image.new("RGBA", (SIZE, SIZE), (0, 0, 0, 0))
     image.paste((200, 0, 0, 128), (0, 0, 8, 16))
@@ -148,11 +145,6 @@ def test_of_an_animated_image_the_first_frame_is_taken(kind):
     frames = [Image.new("RGB", (SIZE, SIZE), color) for color in (RED, GREEN, BLUE)]
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:])
     assert corners(pixels(data)) == [RED] * 4
-
-
-def test_progressive_jpeg_is_read():
-    data = saved(quadrants(), "JPEG", progressive=True)
-    assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])

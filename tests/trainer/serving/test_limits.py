@@ -71,6 +71,16 @@ def busy():
         yield client, pool, predictor, first
 
 
+@contextlib.contextmanager
+def ready():
+    """A client of a server that answers at once."""
+    predictor = Waiting()
+    predictor.go.set()
+    with running(lambda: predictor) as (client, _, _):
+        wait_until_ready(client)
+        yield client
+
+
 def test_health_and_predictions_are_refused_until_the_model_is_loaded():
     loaded, predictor = threading.Event(), Waiting()
     predictor.go.set()
@@ -175,10 +185,7 @@ def test_an_error_of_the_server_is_no_fault_of_the_instances():
 
 
 def test_a_request_of_too_many_instances_names_the_bound():
-    predictor = Waiting()
-    predictor.go.set()
-    with running(lambda: predictor) as (client, _, _):
-        wait_until_ready(client)
+    with ready() as client:
         most = MAX_INSTANCES
         assert ask(client, most).status_code == 200
         refused = ask(client, most + 1)
@@ -190,10 +197,7 @@ def test_a_request_of_too_many_instances_names_the_bound():
 
 def test_an_answer_over_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr(prediction_server, "MAX_BYTES", 2000)
-    predictor = Waiting()
-    predictor.go.set()
-    with running(lambda: predictor) as (client, _, _):
-        wait_until_ready(client)
+    with ready() as client:
         assert ask(client, 10).status_code == 200
         refused = ask(client, 100)
         assert refused.status_code == 400
@@ -203,11 +207,8 @@ def test_an_answer_over_the_limit_is_refused(monkeypatch):
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_over_the_limit_is_refused(declared, monkeypatch):
     monkeypatch.setattr(prediction_server, "MAX_BYTES", 100_000)
-    predictor = Waiting()
-    predictor.go.set()
     body = b'{"instances": [%s]}' % (b" " * prediction_server.MAX_BYTES)
-    with running(lambda: predictor) as (client, _, _):
-        wait_until_ready(client)
+    with ready() as client:
         content = body if declared else iter([body[:1000], body[1000:]])
         refused = client.post("/predict", content=content)
         assert refused.status_code == 413
