@@ -2,15 +2,20 @@
 
 import pathlib
 import random
+from collections.abc import Mapping
 from typing import Any
 
-from pipelines.emulator import endpoint_rules, messages
+from pipelines.emulator import messages
 from pipelines.emulator.api_error import ApiError, invalid, not_found
+from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.proto_rules import check_required
 from pipelines.emulator.resources import Resources, with_etag
+
+_NEW = "0"
+"""The ID in a traffic split that stands for the model that the request deploys."""
 
 
 class EndpointService(Resources):
@@ -44,10 +49,10 @@ class EndpointService(Resources):
         return with_etag(endpoint)
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
-        endpoint_rules.check_traffic(dict(changed.traffic_split), _deployed(present))
+        check_traffic(dict(changed.traffic_split), _deployed(present))
 
     def check_deletable(self, endpoint: Any) -> None:
-        endpoint_rules.check_empty(endpoint)
+        refuse_state(endpoint.deployed_models, f"{endpoint.name} has deployed models")
 
     def deploy_model(self, request: Any) -> Any:
         """Deploy a model; return an operation that is done once the server is healthy."""
@@ -55,16 +60,16 @@ class EndpointService(Resources):
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
             known = _deployed(endpoint)
-            endpoint_rules.check_deployed_model(deployed, known)
+            check_deployed_model(deployed, known)
             model = self._models.find(deployed.model)
             deployed.id = deployed.id or str(len(known) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
             deployed.create_time = self.clock.now()
             split = {
-                deployed.id if name == endpoint_rules.NEW else name: share
+                deployed.id if name == _NEW else name: share
                 for name, share in request.traffic_split.items()
             }
-            endpoint_rules.check_traffic(split, {**known, deployed.id: deployed})
+            check_traffic(split, {**known, deployed.id: deployed})
             endpoint.deployed_models.append(deployed)
             before = dict(endpoint.traffic_split)
             if split:
@@ -92,9 +97,14 @@ class EndpointService(Resources):
             if not deployed:
                 raise not_found(f"DeployedModel {request.deployed_model_id}")
             if request.traffic_split:
-                endpoint_rules.check_traffic(dict(request.traffic_split), _deployed(endpoint))
+                check_traffic(dict(request.traffic_split), _deployed(endpoint))
                 endpoint.traffic_split = dict(request.traffic_split)
-            endpoint_rules.check_idle(endpoint, deployed.id)
+            if len(endpoint.deployed_models) == 1:
+                # "If last DeployedModel is being undeployed …, the [Endpoint.traffic_split] will
+                # always end up empty".
+                endpoint.traffic_split = {}
+            busy = endpoint.traffic_split.get(deployed.id)
+            refuse_state(busy, f"DeployedModel {deployed.id} has traffic")
             self._remove(endpoint, deployed)
         return self.operations.start(endpoint.name, messages.UndeployModelResponse())
 
@@ -104,8 +114,9 @@ class EndpointService(Resources):
 
         check_required(request)
         endpoint = self.find(request.endpoint)
-        endpoint_rules.check_served(endpoint)
         split = endpoint.traffic_split
+        # A request names no deployed model, so a model without traffic can't be reached.
+        refuse_state(not split, f"{endpoint.name} has no model with traffic")
         (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
         deployed = _deployed(endpoint)[chosen]
         if self._servers is None:
@@ -147,3 +158,25 @@ def _deployed(endpoint: Any) -> dict[str, Any]:
 
 def _version(deployed: Any) -> str:
     return f"{deployed.model}@{deployed.model_version_id}"
+
+
+def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
+    """Refuse a model without a machine, or with an ID that is malformed or taken."""
+    if deployed.id:
+        check_id("deployed_model.id", deployed.id)
+    if deployed.id in known:
+        raise ApiError("ALREADY_EXISTS", f"DeployedModel {deployed.id} exists already")
+    resources = deployed.dedicated_resources
+    check_machine(resources, "deployed_model")
+    least, most = resources.min_replica_count, resources.max_replica_count
+    refuse(least < 1, "min_replica_count must be at least 1")
+    too_few = most and most < least
+    refuse(too_few, f"max_replica_count {most} is less than min_replica_count {least}")
+
+
+def check_traffic(split: Mapping[str, int], known: Mapping[str, Any]) -> None:
+    """Refuse a split that does not add up to 100, or names a model that is not deployed."""
+    for name in split:
+        refuse(name not in known, f"traffic_split names {name}, which is not deployed")
+    total = sum(split.values())
+    refuse(split and total != 100, f"traffic_split adds up to {total}, not 100")

@@ -8,6 +8,7 @@ from pipelines import resource_names
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCATION
 from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
+from trainer.machines.prediction_machines import check_prediction_machine
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128
@@ -90,3 +91,10 @@ def check_region(kind: str, value: str, parent: str) -> None:
     region = parent.rpartition("/")[2]
     if region != LOCATION:
         resource_names.check_region({kind: value}, region)
+
+
+def check_machine(resources: Any, where: str) -> None:
+    """Refuse resources without a machine type that supports prediction."""
+    machine, where = resources.machine_spec, f"{where}.dedicated_resources.machine_spec."
+    refuse(not machine.machine_type, f"{where}machine_type is required")
+    check_prediction_machine(f"{where}machine_type", machine.machine_type)

@@ -6,16 +6,19 @@ A version is stored as Google's Model message in JSON.
 import contextlib
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines.emulator import field_rules, messages, model_rules, proto_rules
+from pipelines.emulator import field_rules, messages, proto_rules
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.model_rules import DEFAULT
+from pipelines.emulator.field_rules import refuse, refuse_state
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.resources import Resources, with_etag
 
 FOLDER_NAME = ".registry"
+DEFAULT = "default"
+_ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
 Content = dict[str, Any]
 
 
@@ -33,7 +36,7 @@ class ModelService(Resources):
     """
 
     kind = "Model"
-    updatable = model_rules.UPDATABLE
+    updatable = ("display_name", "description", "version_description", "labels")
     filterable = ("model", "display_name", "labels")
 
     def __init__(
@@ -73,7 +76,7 @@ class ModelService(Resources):
                 model.supported_deployment_resources_types = [dedicated]
             model.create_time = model.version_create_time = model.version_update_time = now
             entry["versions"][number] = _to_json(model)
-            model_rules.set_aliases(entry["versions"], number, aliases)
+            set_aliases(entry["versions"], number, aliases)
             self.kept[name] = entry
         response = messages.UploadModelResponse(model=name, model_version_id=number)
         return self.operations.start(name, response)
@@ -106,9 +109,9 @@ class ModelService(Resources):
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it those that begin with `-`."""
-        model_rules.check_version(request.name)
+        check_version(request.name)
         with self._changing(request.name) as (entry, number):
-            model_rules.set_aliases(entry["versions"], number, list(request.version_aliases))
+            set_aliases(entry["versions"], number, list(request.version_aliases))
         return self.find(request.name)
 
     def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:
@@ -121,23 +124,24 @@ class ModelService(Resources):
             entry["versions"][number]["deployedModels"] = kept
 
     def delete_model_version(self, request: Any) -> Any:
-        model_rules.check_version(request.name)
+        check_version(request.name)
         with self._changing(request.name) as (entry, number):
-            model_rules.check_not_only(entry["versions"], request.name)
-            model_rules.check_not_deployed(entry["versions"][number], request.name)
-            model_rules.move_default(entry["versions"], number)
+            only = len(entry["versions"]) == 1
+            refuse_state(only, f"{request.name} is the only version of its model")
+            check_not_deployed(entry["versions"][number], request.name)
+            move_default(entry["versions"], number)
             del entry["versions"][number]
             entry["evaluations"].pop(number, None)
         return self.operations.start(request.name)
 
     def check_deletable(self, model: Any) -> None:
         for version in self._entry(model.name)["versions"].values():
-            model_rules.check_not_deployed(version, model.name)
+            check_not_deployed(version, model.name)
 
     def import_model_evaluation(self, request: Any) -> Any:
         evaluation = messages.ModelEvaluation(request.model_evaluation)
         missing = not evaluation.metrics_schema_uri
-        field_rules.refuse(missing, "model_evaluation.metrics_schema_uri is required")
+        refuse(missing, "model_evaluation.metrics_schema_uri is required")
         with self._changing(request.parent) as (entry, number):
             kept = entry["evaluations"].setdefault(number, [])
             model = request.parent.partition("@")[0]
@@ -200,3 +204,40 @@ class ModelService(Resources):
 
 def _to_json(message: Any) -> Content:
     return json.loads(type(message).to_json(message, always_print_fields_with_no_presence=False))
+
+
+def check_version(name: str) -> None:
+    """Refuse a model name that does not include a version ID."""
+    number = name.partition("@")[2]
+    refuse(not number.isdigit(), f"{name} does not include the ID of a version")
+
+
+def check_not_deployed(version: dict[str, Any], name: str) -> None:
+    """Refuse to delete a version that an endpoint serves."""
+    refuse_state(version.get("deployedModels"), f"{name} is deployed to an endpoint")
+
+
+def check_alias(alias: str) -> None:
+    """Refuse a malformed alias, or the removal of `default` from its version."""
+    name = alias.removeprefix("-")
+    refuse(not _ALIAS.fullmatch(name), f"{name!r} is not an alias")
+    taken = alias == f"-{DEFAULT}"
+    refuse(taken, "the alias default can only be given to another version")
+
+
+def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
+    """Move aliases to a version; remove from it those that begin with `-`."""
+    for alias in aliases:
+        check_alias(alias)
+        taken = alias.removeprefix("-")
+        for holder in [number] if alias != taken else list(versions):
+            kept = [one for one in versions[holder].get("versionAliases", []) if one != taken]
+            versions[holder]["versionAliases"] = kept
+        if alias == taken:
+            versions[number]["versionAliases"].append(alias)
+
+
+def move_default(versions: dict[str, Any], number: str) -> None:
+    """Move the alias default, if the version to be deleted has it, to the newest other version."""
+    if DEFAULT in versions[number].get("versionAliases", []):
+        set_aliases(versions, max((one for one in versions if one != number), key=int), [DEFAULT])

@@ -2,15 +2,20 @@
 
 import itertools
 import pathlib
+import re
 from typing import Any
 
-from pipelines.emulator import messages, pipeline_rules
+from pipelines import resource_names
+from pipelines.emulator import messages
+from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.clock import Clock
+from pipelines.emulator.field_rules import check_common, refuse, refuse_state
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_engine import PipelineEngine
 from pipelines.emulator.resources import Resources
 
 _CANCELLED = 1
+_POSITIVE = re.compile(r"[1-9][0-9]*")
 
 
 class PipelineService(Resources):
@@ -39,7 +44,7 @@ class PipelineService(Resources):
         return f"{self.clock.now():%Y%m%d%H%M%S}-{next(self._numbers)}"
 
     def check(self, job: Any, parent: str) -> None:
-        pipeline_rules.check_job(job, parent)
+        check_job(job, parent)
 
     def begin(self, job: Any) -> None:
         job.state = messages.PipelineState.PIPELINE_STATE_PENDING
@@ -54,21 +59,76 @@ class PipelineService(Resources):
         return page
 
     def check_deletable(self, job: Any) -> None:
-        pipeline_rules.check_ended(job)
+        state = state_of(job)
+        refuse_state(state not in ENDED, f"{job.name} is {state}; cancel it first")
 
     def cancel_pipeline_job(self, request: Any) -> None:
         with self.changing(request.name) as job:
-            pipeline_rules.check_running(job)
+            refuse_state(state_of(job) in ENDED, f"{job.name} is {state_of(job)} already")
             job.state = messages.PipelineState.PIPELINE_STATE_CANCELLING
             self._engine.cancel(job)
 
     def shown(self, job: Any) -> Any:
         """Update and return a job; store it if its state has changed."""
-        before = pipeline_rules.state_of(job)
-        if before not in pipeline_rules.ENDED:
+        before = state_of(job)
+        if before not in ENDED:
             self._engine.update(job)
-        if pipeline_rules.state_of(job) == "CANCELLED":
+        if state_of(job) == "CANCELLED":
             job.error.code = _CANCELLED
-        if pipeline_rules.state_of(job) != before:
+        if state_of(job) != before:
             self.keep(job)
         return job
+
+
+def state_of(job: Any) -> str:
+    """Return the state of a PipelineJob, without its prefix."""
+    return job.state.name.removeprefix("PIPELINE_STATE_")
+
+
+def check_job(job: Any, parent: str) -> None:
+    """Refuse a PipelineJob that breaks a rule.
+
+    Args:
+        parent: projects/P/locations/L.
+    """
+    check_common(job, "pipeline_job", parent)
+    check_root(job)
+    check_parameters(job)
+    check_accelerators(job)
+    resource_names.check("network", job.network)
+    resource_names.check("service_account", job.service_account)
+
+
+def check_root(job: Any) -> None:
+    """Refuse a job without a folder in Cloud Storage."""
+    root = job.runtime_config.gcs_output_directory
+    missing = not root.startswith("gs://")
+    refuse(missing, "runtime_config.gcs_output_directory is required, and begins with gs://")
+
+
+def check_parameters(job: Any) -> None:
+    """Refuse unknown parameters, and missing ones that have no default."""
+    from google.protobuf import json_format
+
+    document = json_format.MessageToDict(job._pb)
+    root = document.get("pipelineSpec", {}).get("root", {})
+    refuse(not root, "pipeline_spec is required")
+    known = root.get("inputDefinitions", {}).get("parameters", {})
+    given = document.get("runtimeConfig", {}).get("parameterValues", {})
+    for name in given:
+        unknown = name not in known
+        refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
+    for name, parameter in known.items():
+        missing = name not in given and not {"defaultValue", "isOptional"} & parameter.keys()
+        refuse(missing, f"parameter {name} is required")
+
+
+def check_accelerators(job: Any) -> None:
+    """Refuse a step whose number of accelerators is not a positive integer."""
+    from google.protobuf import json_format
+
+    spec = json_format.MessageToDict(job._pb)["pipelineSpec"]
+    for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
+        accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
+        none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
+        refuse(none, f"{name}: the accelerator limit is not a positive integer")

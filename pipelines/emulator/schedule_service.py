@@ -5,12 +5,13 @@ import json
 import pathlib
 from typing import Any
 
-from pipelines.emulator import cron, messages, pipeline_rules
+from pipelines.emulator import cron, messages
+from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.field_rules import refuse
+from pipelines.emulator.field_rules import refuse, refuse_state
 from pipelines.emulator.messages import parent_of
 from pipelines.emulator.operations import Operations
-from pipelines.emulator.pipeline_service import PipelineService
+from pipelines.emulator.pipeline_service import PipelineService, check_job, state_of
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.server import HttpRequest
 
@@ -36,7 +37,12 @@ class ScheduleService(Resources):
 
     def check(self, schedule: Any, parent: str) -> None:
         super().check(schedule, parent)
-        pipeline_rules.check_schedule(schedule)
+        refuse(not schedule.cron, "schedule.cron is required")
+        cron.parse(schedule.cron)
+        request = schedule.create_pipeline_job_request
+        named = request.pipeline_job_id
+        refuse(named, "User-specified ID is not supported in the request template.")
+        check_job(request.pipeline_job, request.parent)
 
     def begin(self, schedule: Any) -> None:
         schedule.state = messages.Schedule.State.ACTIVE
@@ -44,7 +50,7 @@ class ScheduleService(Resources):
         self._plan(schedule)
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
-        pipeline_rules.check_not_completed(present)
+        refuse_state(present.state.name == "COMPLETED", f"{present.name} is COMPLETED")
         for path in {path.partition(".")[0] for path in request.update_mask.paths}:
             cleared = getattr(present, path) and not getattr(changed, path)
             refuse(cleared, f"{path} can't be cleared")
@@ -54,13 +60,13 @@ class ScheduleService(Resources):
 
     def pause_schedule(self, request: Any) -> None:
         with self.changing(request.name) as schedule:
-            pipeline_rules.check_state(schedule, "ACTIVE")
+            _check_state(schedule, "ACTIVE")
             schedule.state = messages.Schedule.State.PAUSED
 
     def resume_schedule(self, request: Any) -> None:
         """Resume a schedule from its next time; skip the runs that it missed."""
         with self.changing(request.name) as schedule:
-            pipeline_rules.check_state(schedule, "PAUSED")
+            _check_state(schedule, "PAUSED")
             schedule.state = messages.Schedule.State.ACTIVE
             self._plan(schedule)
 
@@ -97,7 +103,7 @@ class ScheduleService(Resources):
     def _active_runs(self, schedule: Any) -> int:
         """Return the number of runs of a schedule that have not ended."""
         mine = [job for job in self._pipelines.all() if job.schedule_name == schedule.name]
-        return sum(pipeline_rules.state_of(job) not in pipeline_rules.ENDED for job in mine)
+        return sum(state_of(job) not in ENDED for job in mine)
 
     def _plan(self, schedule: Any) -> None:
         """Set the time of a schedule's next run; if there is none, complete the schedule."""
@@ -107,3 +113,9 @@ class ScheduleService(Resources):
         if over or 0 < schedule.max_run_count <= schedule.started_run_count:
             schedule.state = messages.Schedule.State.COMPLETED
             schedule._pb.ClearField("next_run_time")
+
+
+def _check_state(schedule: Any, wanted: str) -> None:
+    """Refuse to pause or resume a schedule whose state is not `wanted`."""
+    state = schedule.state.name
+    refuse_state(state != wanted, f"{schedule.name} is {state}")

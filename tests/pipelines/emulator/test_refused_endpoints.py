@@ -1,5 +1,7 @@
 """Endpoints and deployments that Vertex AI's pages rule out are refused."""
 
+import functools
+
 import pytest
 from google.api_core import exceptions
 
@@ -105,12 +107,16 @@ def test_traffic_that_a_page_rules_out_is_refused(services, endpoint):
 
 
 def test_a_model_with_traffic_is_not_undeployed(services, endpoint):
+    deploy(services, endpoint, {"0": 0, "1": 100}, id="2")
+    undeploy = functools.partial(services.endpoint.undeploy_model, endpoint=endpoint)
     with pytest.raises(exceptions.BadRequest, match="DeployedModel 1 has traffic"):
-        services.endpoint.undeploy_model(
-            endpoint=endpoint, deployed_model_id="1", traffic_split={}, timeout=20
-        )
+        undeploy(deployed_model_id="1", traffic_split={}, timeout=20)
     with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
         services.model.delete_model(name=f"{PARENT}/models/1")
+    undeploy(deployed_model_id="2", traffic_split={})
+    # The last model takes its traffic with it.
+    undeploy(deployed_model_id="1", traffic_split={})
+    assert not services.endpoint.get_endpoint(name=endpoint).traffic_split
 
 
 def test_an_endpoint_with_models_is_not_deleted(services, endpoint):
