@@ -19,7 +19,8 @@ STREAMS = 32
 """Most streams of a session: Dataflow's workers read as many in parallel, one machine in turn."""
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
-_QUERY = re.compile(r"\s*(SELECT|WITH)\b.+", re.IGNORECASE | re.DOTALL)
+_QUERY = re.compile(r"\s*(SELECT|WITH)\b[^;]+;?\s*", re.IGNORECASE)
+"""One statement that only reads: a script has no temporary table."""
 _REMEDY = (
     "is the BigQuery Storage API enabled, and has the run's account roles/bigquery.dataViewer and "
     "roles/bigquery.readSessionUser?"
