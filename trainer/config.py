@@ -8,7 +8,12 @@ from trainer.data import storage
 from trainer.data.record_options import augmentation_option, operations_option
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import MODELS, model_class, open_model, options_in_short
+from trainer.models import MODELS, model_class, open_model
+
+_MODEL_OPTIONS = "; ".join(
+    f"{name}: {', '.join(field.name for field in dataclasses.fields(model))}"
+    for name, model in MODELS.items()
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +26,7 @@ class TrainingConfig:
         "your own.",
     )
     model_options: dict = option(
-        {}, help=f"Options of the model, as a JSON object. {options_in_short()}."
+        {}, help=f"Options of the model, as a JSON object. {_MODEL_OPTIONS}."
     )
     warm_start: str = option(
         "",

@@ -6,7 +6,6 @@ group vertex_training.models, whose value is MODULE:FUNCTION.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +67,3 @@ def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], director
     The first call must have returned before other processes call this.
     """
     return check_model(name, dataset, options).prepare(dataset, directory)
-
-
-def options_in_short() -> str:
-    """Return the names of all models' options, in one line."""
-    return "; ".join(
-        f"{name}: {', '.join(field.name for field in dataclasses.fields(options))}"
-        for name, options in MODELS.items()
-    )

@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models.model import Model, image_classifier
 
 if TYPE_CHECKING:
     import keras
-
-    from trainer.data.schema import Dataset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
+from trainer.data.schema import Dataset
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
     import keras
-
-    from trainer.data.schema import Dataset
 
 WIDE_LAYER = "wide_weights"
 """Name of the layer whose variables are the wide part of a model, which FTRL trains."""

@@ -15,14 +15,13 @@ import importlib.util
 import re
 from typing import TYPE_CHECKING, Any
 
+from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.fields import nearest, option
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
-
-    from trainer.data.schema import Dataset
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _TAKEN = ("components", "pipelines", "trainer")

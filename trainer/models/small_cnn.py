@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from trainer.data.schema import Dataset
 from trainer.fields import option
 from trainer.models.model import Model, check_halvings, image_classifier
 
 if TYPE_CHECKING:
     import keras
-
-    from trainer.data.schema import Dataset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.fields import build, nearest, option
 from trainer.models.catalog import CATALOG
@@ -20,8 +20,6 @@ from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
-
-    from trainer.data.schema import Dataset
 
 
 IMAGENET, NO_WEIGHTS = "imagenet", "none"

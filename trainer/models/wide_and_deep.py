@@ -11,13 +11,13 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, ClassVar
 
+from trainer.data.schema import Dataset
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
 
 if TYPE_CHECKING:
     import keras
 
-    from trainer.data.schema import Dataset
     from trainer.data.tables import inputs
 
 

@@ -45,7 +45,7 @@ EVALUATOR_SECONDS = 30.0
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train `job` as the chief, resuming from the newest checkpoint; raises as `replica.run`."""
+    """Train `job` as the chief, resuming from its newest checkpoint, if any; return the run."""
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_print_lost_workers)
     dataset = load_to_train(job.dataset)

@@ -38,9 +38,7 @@ class PeerGoneError(Exception):
 def run(job: Job) -> int:
     """Train, serve or evaluate; the chief also exports. Return the process's exit code.
 
-    Raises:
-        InputError: a mistake of the user.
-        PeerGoneError: another replica is gone.
+    Raise PeerGoneError if another replica is gone: then a new process can resume.
     """
     strategies.check_accelerators(job.accelerator_count, os.environ)
     strategies.divide_cpu(os.environ)
@@ -88,17 +86,16 @@ def run(job: Job) -> int:
 def _train(job: Job, cluster: Cluster) -> None:
     """Train, or serve a chief that trains; the chief writes the results."""
     strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
-    has_servers = strategy == "parameter_server"
-    if has_servers and not cluster.is_chief:
-        asynchronous.serve(cluster)
-    if not has_servers:
-        tf.config.experimental.enable_op_determinism()
     started = time.monotonic()
-    trained = (asynchronous if has_servers else synchronous).train(job, cluster)
+    if strategy == "parameter_server":
+        if not cluster.is_chief:
+            asynchronous.serve(cluster)
+        trained = asynchronous.train(job, cluster)
+    else:
+        tf.config.experimental.enable_op_determinism()
+        trained = synchronous.train(job, cluster)
     if cluster.is_chief:
         _write_results(trained, job, strategy, time.monotonic() - started)
-    if has_servers:
-        return
     # No replica may exit while another still needs it for a collective. A peer may exit as soon as
     # it has passed this last barrier: once the results are written, its loss is not a failure.
     try:
