@@ -35,7 +35,7 @@ ADAMW = ["--optimizer=adamw", "--weight_decay=0.01"]
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAMW, marks=pytest.mark.slow)])
 def test_two_workers_and_two_devices_learn_what_one_learns(records, trained, tmp_path, optimizer):
-    start = weights.keep(str(trained), str(tmp_path))
+    start = weights.copy(str(trained), str(tmp_path))
 
     def training(name: str, strategy: str) -> list[str]:
         (tmp_path / name).mkdir()
