@@ -2,7 +2,6 @@
 
 import pytest
 
-from pipelines import recipe
 from pipelines.commands.command_line import app, run
 from pipelines.parameters import checked
 from tests import tables
@@ -114,9 +113,3 @@ def test_commands_refuse_it_with_exit_code_2(tmp_path, monkeypatch, capsys, comm
         "error: --set: fine_tune_layers=428: DenseNet121 has 427 layers; use 427 at most\n"
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_a_recipe_of_such_a_model_is_not_loaded_let_alone_compiled(tmp_path):
-    (tmp_path / "mine.toml").write_text('# Mine\nmodel = "flowers_cnn"\nimage_size = 4\n')
-    with pytest.raises(InputError, match=r"mine.toml: image_size=4 is too small for 3 poolings"):
-        recipe.load("mine", tmp_path)

@@ -86,6 +86,10 @@ parameters = {epochs = 5}
             'model_options = {units = "8"}',
             'mine.toml: model_options: units = "8" is text; give a whole number, without quotes',
         ),
+        (
+            'model = "flowers_cnn"\nimage_size = 4',
+            "mine.toml: image_size=4 is too small for 3 poolings",
+        ),
         ("[[fallbacks]]\nepochs = 3", "mine.toml: fallbacks[1]: 'epochs' is not a parameter of"),
         (
             '[[fallbacks]]\naccelerator_type = "NVIDIA_L4"',

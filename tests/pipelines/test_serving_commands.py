@@ -29,8 +29,12 @@ def register(folder, model, uri):
 
 
 @pytest.fixture
-def champion(tmp_path, untrained_model):
+def registered(tmp_path, untrained_model):
     register(tmp_path, "digits", untrained_model)
+
+
+@pytest.fixture
+def champion(registered, untrained_model):
     return tf.saved_model.load(untrained_model)
 
 
@@ -90,7 +94,7 @@ def served(recipe, *arguments):
         process.stderr.close()
 
 
-def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, champion, scans, tmp_path):
+def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, registered, scans, tmp_path):
     with served("digits") as (process, url):
         assert url.startswith("http://127.0.0.1:")
         files = ["scan0.png", "scan1.png", "scan2.png"]
@@ -243,7 +247,7 @@ def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
         ("d.jsonl", b"\n", "d.jsonl: no instances found; give"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_named(refused, champion, tmp_path, name, content, words):
+def test_a_file_that_can_not_be_used_is_named(refused, registered, tmp_path, name, content, words):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     assert words in refused("predict", "digits", name)

@@ -9,10 +9,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import pytest
 import tensorflow as tf
 
-from pipelines.commands import command_line
 from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.test_runs_command import leave
 
@@ -26,12 +24,6 @@ def leave_logs(name, minute):
         tf.summary.scalar("loss", 0.5, step=1)
     # As a run has it.
     Path("runs", name, "tensorboard").symlink_to(logs.parent.relative_to(Path("runs", name)))
-
-
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def shown(folder, *names):
@@ -64,21 +56,20 @@ def shown(folder, *names):
         process.communicate()
 
 
-def test_tensorboard_lists_each_run_once(elsewhere):
+def test_tensorboard_lists_each_run_once(elsewhere, tmp_path):
     for minute, name in enumerate(["cats-1", "digits-1", "digits-2", "mnist-1"]):
         leave_logs(name, minute)
     leave("flowers-1", 9)
     Path("runs", "latest").symlink_to("mnist-1")
-    found = shown(elsewhere, "latest", "digits", "digits-2")
+    found = shown(tmp_path, "latest", "digits", "digits-2")
     assert found == ["digits-1/train", "digits-2/train", "mnist-1/train"]
 
 
-def test_runs_that_tensorboard_cannot_show_are_one_line(elsewhere, capfd):
+def test_runs_that_tensorboard_cannot_show_are_one_line(elsewhere, refused):
     leave("flowers-1", 9)
     wrong = {
         "no run in the folder runs has TensorBoard logs yet": [],
         "'digits' is neither a run nor a recipe with runs in the folder runs": ["digits"],
     }
     for message, names in wrong.items():
-        assert command_line.run(command_line.app, ["tensorboard", *names]) == 2
-        assert message in capfd.readouterr().err
+        assert message in refused("tensorboard", *names)

@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import os
 import pickle
@@ -9,7 +10,7 @@ from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
 from pipelines.cloud import launch
 from tests.pipelines.cloud.emulator import VertexEmulator
-from tests.pipelines.cloud.stores import RegistryServer
+from tests.pipelines.cloud.stores import RegistryServer, StorageServer
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"
@@ -54,7 +55,9 @@ def compiled_once():
         return pickle.dumps(read(text))
 
     def compiled(recipe, image, gpu_image=""):
-        key = f"{recipe} {image} {gpu_image}"
+        # The times at which runs start are not compiled in.
+        operation = dataclasses.replace(recipe.operation, retraining=None)
+        key = f"{dataclasses.replace(recipe, operation=operation)} {image} {gpu_image}"
         if key not in known:
             known[key] = original(recipe, image, gpu_image)
         return known[key]
@@ -77,6 +80,20 @@ def vertex(monkeypatch, tmp_path):
         monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
         monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
         yield server
+
+
+@pytest.fixture
+def storage(monkeypatch):
+    """Cloud Storage with an empty bucket, to which the environment leads."""
+    with StorageServer() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        server.buckets["bucket"] = {}
+        yield server
+
+
+@pytest.fixture
+def bucket(vertex, storage):
+    return storage.buckets["bucket"]
 
 
 @pytest.fixture

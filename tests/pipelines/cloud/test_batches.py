@@ -8,7 +8,6 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from tests.emulator import NUMBER
-from tests.pipelines.cloud.stores import StorageServer
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 BATCH = """
@@ -23,16 +22,9 @@ parameters = {replica_count = 4}
 
 
 @pytest.fixture
-def storage(monkeypatch):
-    with StorageServer() as server:
-        server.buckets["bucket"] = {"in/a.jsonl": b"[]"}
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        yield server
-
-
-@pytest.fixture
-def champion(vertex):
-    """Registers the champion of digits, served by an image."""
+def champion(vertex, bucket):
+    """Registers the champion of digits, served by an image; there is a file for it to predict."""
+    bucket["in/a.jsonl"] = b"[]"
 
     def put(image="us-central1-docker.pkg.dev/my-project/images/serving:1"):
         version = types.Model(
@@ -54,9 +46,7 @@ def with_batch(declared):
     declared("[retraining]", f"{BATCH}\n[retraining]")
 
 
-def test_a_batch_prediction_is_sent_as_compiled(
-    vertex, command, storage, champion, tmp_path, monkeypatch
-):
+def test_a_batch_prediction_is_sent_as_compiled(vertex, command, champion, tmp_path, monkeypatch):
     monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", "trainer@my-project.iam.gserviceaccount.com")
     monkeypatch.setenv("VERTEX_LABELS", "team=vision")
     code, out, err = command(
@@ -101,20 +91,17 @@ def test_a_batch_prediction_is_sent_as_compiled(
         (["bq://p.d.t"], "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],
 )
-def test_nothing_is_sent_when_the_request_is_wrong(
-    vertex, command, storage, champion, given, words
-):
-    code, _, err = command("run", "digits", "--batch", *given)
-    assert code == 2
-    assert words in err
+def test_nothing_is_sent_when_the_request_is_wrong(vertex, refused, champion, given, words):
+    assert words in refused("run", "digits", "--batch", *given)
     assert vertex.sent("CreatePipelineJob") == []
 
 
-def test_a_prebuilt_image_gets_no_format_that_it_does_not_take(vertex, command, storage, champion):
+def test_a_prebuilt_image_gets_no_format_that_it_does_not_take(
+    vertex, command, refused, bucket, champion
+):
     champion("us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest")
-    storage.buckets["bucket"]["in/images.txt"] = b"gs://bucket/a.png"
-    code, _, err = command("run", "digits", "--batch", "gs://bucket/in/images.txt")
-    assert code == 2
+    bucket["in/images.txt"] = b"gs://bucket/a.png"
+    err = refused("run", "digits", "--batch", "gs://bucket/in/images.txt")
     assert "takes only jsonl and bigquery, not file-list; register a version with" in err
     assert vertex.sent("CreatePipelineJob") == []
     assert command("run", "digits", "--batch", "gs://bucket/in/*.jsonl", "--detach")[0] == 0
@@ -184,15 +171,12 @@ def test_its_schedule_is_one_of_its_own(vertex, command, with_batch):
         (("0 5 * * *", "0 5"), "[batch.schedule]: cron='0 5' is not five fields"),
     ],
 )
-def test_a_wrong_batch_table_is_told(vertex, command, declared, with_batch, change, words):
+def test_a_wrong_batch_table_is_told(vertex, refused, declared, with_batch, change, words):
     declared(*change)
-    code, _, err = command("schedule", "apply", "digits-batch")
-    assert code == 2
-    assert words in err
+    assert words in refused("schedule", "apply", "digits-batch")
     assert vertex.sent("CreateSchedule") == []
 
 
-def test_a_recipe_without_a_schedule_of_batch_prediction_says_so(vertex, command, declared):
-    code, _, err = command("schedule", "apply", "digits-batch")
-    assert code == 2
+def test_a_recipe_without_a_schedule_of_batch_prediction_says_so(vertex, refused, declared):
+    err = refused("schedule", "apply", "digits-batch")
     assert "declares no schedule of batch predictions; add [batch.schedule] with cron" in err

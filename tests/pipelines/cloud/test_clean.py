@@ -12,13 +12,6 @@ LABELS = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
 PARENT = f"projects/{NUMBER}/locations/{REGION}"
 
 
-@pytest.fixture
-def bucket(vertex, monkeypatch):
-    with StorageServer() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        yield server.buckets.setdefault("bucket", {})
-
-
 def folder(run):
     return f"runs/{NUMBER}/{run}/"
 

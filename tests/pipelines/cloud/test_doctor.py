@@ -6,7 +6,6 @@ from pipelines.cloud.project_checks import DEPLOYING, NEEDED
 from pipelines.emulator.project_services import ProjectServices
 from tests.emulator import OpenEmulator
 from tests.pipelines.cloud.servers import expired_sign_in
-from tests.pipelines.cloud.stores import StorageServer
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
@@ -21,15 +20,13 @@ class CloudServer(OpenEmulator):
 
 
 @pytest.fixture
-def cloud(vertex, monkeypatch):
-    with CloudServer() as server, StorageServer() as storage:
+def cloud(vertex, storage, monkeypatch):
+    with CloudServer() as server:
         for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM"):
             monkeypatch.setenv(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}", server.url)
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
         monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
         repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
         monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", repository)
-        storage.buckets["bucket"] = {}
         server.storage = storage
         yield server
 

@@ -7,7 +7,6 @@ import yaml
 from google.cloud.aiplatform_v1 import types
 
 from tests import tables
-from tests.pipelines.cloud.stores import StorageServer
 from tests.pipelines.cloud.test_deploy import put_champion
 
 RECIPE = """# Trips
@@ -22,13 +21,6 @@ notify = ["team@example.com"]
 threshold = 0.2
 sampling_rate = 0.5
 """
-
-
-@pytest.fixture
-def bucket(vertex, monkeypatch):
-    with StorageServer() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        yield server.buckets.setdefault("bucket", {})
 
 
 @pytest.fixture

@@ -182,6 +182,9 @@ def test_nothing_is_sent_when_the_request_is_wrong(vertex, command, refused, mon
         "is not a folder in Cloud Storage": "--pipeline-root bucket/runs",
         "is not a region": "--region moon",
         "it must be at least 0": "--set max_cost=-1",
+        # Integers that would change on their way.
+        f"seed={2**53 + 1} is out of range": f"--set seed={2**53 + 1}",
+        f"seed={-(2**60)} is out of range": f"--set seed={-(2**60)}",
         "max_cost=0.0001 pays for 0 s": "--set max_cost=0.0001",
         "no price is known for hyperdisk-balanced; give it as": (
             f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {balanced}"

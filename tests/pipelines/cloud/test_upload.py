@@ -7,16 +7,7 @@ import pytest
 
 from pipelines.cloud import upload
 from tests.pipelines.cloud.conftest import IMAGE
-from tests.pipelines.cloud.stores import StorageServer
 from trainer.toml_reader import tomllib
-
-
-@pytest.fixture
-def storage(vertex, monkeypatch):
-    with StorageServer() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        server.buckets["bucket"] = {}
-        yield server
 
 
 @pytest.fixture
@@ -70,7 +61,7 @@ def test_an_image_without_a_digest_is_warned_of(registry, compile_py, commit):
 
 
 def test_a_bucket_holds_the_bytes_by_digest_and_tags_beside_them(
-    storage, compile_py, tmp_path, commit
+    vertex, storage, compile_py, tmp_path, commit
 ):
     arguments = ["digits", "--upload", "--template-repository", "gs://bucket/pipelines"]
     code, out, err = compile_py(*arguments)

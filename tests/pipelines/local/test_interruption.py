@@ -38,20 +38,6 @@ def started(package, folder, *actions):
     )
 
 
-@pytest.fixture
-def running(small_package, tmp_path, request):
-    """A run in a process of its own, whose replicas serve; its folder, and their pids."""
-    actions = getattr(request, "param", ("--chief=save", "--worker=serve"))
-    process = started(small_package, tmp_path, *actions)
-    latest = tmp_path / "latest"
-    notes = latest / "artifacts" / "plan" / "training"
-    wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
-    (job,) = job_states(latest)
-    yield process, latest, [replica["pid"] for replica in job["replicas"]]
-    process.kill()
-    process.communicate()
-
-
 def command_of(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
@@ -73,7 +59,19 @@ def children_of(pid):
     return found
 
 
-@pytest.mark.parametrize("running", [["--chief=stubborn", "--worker=serve"]], indirect=True)
+@pytest.fixture
+def running(small_package, tmp_path):
+    """A run in a process of its own, whose chief is deaf to SIGTERM; its folder; its pids."""
+    process = started(small_package, tmp_path, "--chief=stubborn", "--worker=serve")
+    latest = tmp_path / "latest"
+    notes = latest / "artifacts" / "plan" / "training"
+    wait_for(lambda: (notes / "chief-0.json").exists() and (notes / "worker-0.json").exists())
+    (job,) = job_states(latest)
+    yield process, latest, [replica["pid"] for replica in job["replicas"]]
+    process.kill()
+    process.communicate()
+
+
 def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running):
     process, latest, (chief, worker) = running
     children = children_of(process.pid)
@@ -99,11 +97,24 @@ def test_an_interrupted_run_is_cancelled_and_leaves_no_process(running):
     assert tasks["collect"] == "NOT_TRIGGERED"
 
 
-def test_a_launcher_that_a_signal_ends_fails_its_own_step(running):
-    process, latest, replicas = running
-    (launcher,) = (pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid))
-    os.kill(launcher, signal.SIGKILL)
-    shown, _ = process.communicate(timeout=120)
+def test_a_killed_launcher_is_started_again_before_its_turn_alone(small_package, tmp_path):
+    def launcher():
+        found = [pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid)]
+        return found[0] if found else 0
+
+    process = started(small_package, tmp_path, "--chief=serve", "--worker=litter")
+    latest = tmp_path / "latest"
+    note = latest / "artifacts" / "plan" / "training" / "worker-0.json"
+    try:
+        first = wait_for(launcher)
+        os.kill(first, signal.SIGKILL)
+        wait_for(note.exists)
+        second = launcher()
+        assert second not in (0, first)
+        os.kill(second, signal.SIGKILL)
+        shown, _ = process.communicate(timeout=240)
+    finally:
+        process.kill()
     summary = json.loads((latest / "summary.json").read_text())
     tasks = {task["name"]: task["state"] for task in summary["tasks"]}
     assert (tasks["custom-training-job"], tasks["collect"]) == ("FAILED", "NOT_TRIGGERED")
@@ -112,7 +123,12 @@ def test_a_launcher_that_a_signal_ends_fails_its_own_step(running):
     assert summary["error"].endswith("run it again")
     assert f"error: {summary['error']}\nlog " in shown
     assert summary["custom_jobs"][0]["state"] == "CANCELLED"
-    assert not any(map(is_alive, replicas))
+    (job,) = job_states(latest)
+    assert not any(is_alive(replica["pid"]) for replica in job["replicas"])
+    # Every temporary file of the run is gone, those of its replicas, too.
+    left = pathlib.Path(json.loads(note.read_text())["environment"]["TMPDIR"])
+    assert left.parent == tmp_path / "t"
+    assert list((tmp_path / "t").iterdir()) == []
 
 
 _KILLED_AS_A_FOLDER_IS_MADE = """
@@ -153,21 +169,3 @@ def test_no_kill_is_early_enough_to_leave_a_temporary_folder(tmp_path, holder):
     made = pathlib.Path(ended.stdout)
     assert made.is_absolute()
     wait_for(lambda: not made.exists())
-
-
-def test_a_launcher_that_is_killed_before_its_turn_is_started_again(small_package, tmp_path):
-    process = started(small_package, tmp_path, "--worker=litter")
-    try:
-        launchers = wait_for(
-            lambda: [pid for pid in children_of(process.pid) if "local.launcher" in command_of(pid)]
-        )
-        os.kill(launchers[0], signal.SIGKILL)
-        shown, _ = process.communicate(timeout=240)
-    finally:
-        process.kill()
-    assert shown.splitlines()[-1] == "SUCCEEDED"
-    # Every temporary file of the run is gone, those of its replicas, too.
-    note = tmp_path / "latest" / "artifacts" / "plan" / "training" / "worker-0.json"
-    left = pathlib.Path(json.loads(note.read_text())["environment"]["TMPDIR"])
-    assert left.parent == tmp_path / "t"
-    assert list((tmp_path / "t").iterdir()) == []
