@@ -1,8 +1,5 @@
 """Check names of Google Cloud resources against the forms that its APIs take.
 
-    check("network", "projects/12345/global/networks/default")
-    check_region({"tensorboard": "projects/1/locations/us-east1/tensorboards/2"}, "us-central1")
-
 The forms are those of the fields of a CustomJob and of its EncryptionSpec:
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EncryptionSpec

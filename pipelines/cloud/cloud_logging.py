@@ -1,6 +1,5 @@
 """Log lines of a run's replicas, from Cloud Logging."""
 
-import dataclasses
 import datetime
 import json
 import re
@@ -18,25 +17,18 @@ _MARGIN = datetime.timedelta(hours=1)
 """Margin for clock skew between replicas and Vertex AI, and for lines that arrive late."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """The place of a job's lines in Cloud Logging."""
-
-    job_id: str  # ID of a CustomJob, or of the job as which Vertex AI runs a task
-    replica: str  # the replica that failed; empty if the error names no replica
-    start: datetime.datetime  # earliest time; Cloud Logging searches slowly without bounds
-    end: datetime.datetime | None  # latest time; None before the run's end
-
-
-def lines(connection: Connection, source: Source, replica: str = "", limit: int = 50) -> list[str]:
-    """Return the last lines of all replicas of a job, or of one replica, oldest first."""
+def lines(
+    connection: Connection, job: Any, job_id: str, replica: str = "", limit: int = 50
+) -> list[str]:
+    """Return the last lines of a run's job, of all replicas or of one, oldest first."""
+    # Cloud Logging searches slowly without bounds.
     terms = [
         'resource.type="ml_job"',
-        f'resource.labels.job_id="{source.job_id}"',
-        f'timestamp>="{source.start.isoformat()}"',
+        f'resource.labels.job_id="{job_id}"',
+        f'timestamp>="{(job.create_time - _MARGIN).isoformat()}"',
     ]
-    if source.end:
-        terms.append(f'timestamp<="{source.end.isoformat()}"')
+    if job.end_time:
+        terms.append(f'timestamp<="{(job.end_time + _MARGIN).isoformat()}"')
     if replica:
         terms.append(f'resource.labels.task_name="{replica}"')
     body = {
@@ -57,29 +49,32 @@ def lines(connection: Connection, source: Source, replica: str = "", limit: int 
     return [_line(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
 
 
-def source_of(connection: Connection, job: Any, jobs: Sequence[Any]) -> Source:
-    """Return the source of the lines about a run's failure, or else about its training."""
-    start = job.create_time - _MARGIN
-    end = job.end_time + _MARGIN if job.end_time else None
+def source_of(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
+    """Return the job with the lines about a run's failure, or else about its training.
+
+    Returns:
+        The ID of a CustomJob, or of the job as which Vertex AI runs a task, and the replica that
+        failed; empty if the error names no replica.
+    """
     tasks = runs.tasks_of(job)
     failed_jobs = [one for one in jobs if one.error.message]
     if jobs and (failed_jobs or not any(task.state == "FAILED" for task in tasks)):
         custom_job = (failed_jobs or jobs)[-1]
         match = _REPLICA.search(custom_job.error.message)
-        return Source(runs.id_of(custom_job), match[1] if match else "", start, end)
+        return runs.id_of(custom_job), match[1] if match else ""
     logged = [task for task in tasks if task.logged_as]
     failed = [task for task in logged if task.state == "FAILED"]
     if not logged:
         raise InputError(f"no task of the run {runs.id_of(job)!r} has logged anything yet")
-    return Source((failed or logged)[-1].logged_as, "", start, end)
+    return (failed or logged)[-1].logged_as, ""
 
 
 def of_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[list[str], str]:
     """Return a failed run's last lines and a link to all of them, or no lines and the reason."""
     try:
-        source = source_of(connection, job, jobs)
-        text = lines(connection, source, source.replica, _SHOWN_AFTER_FAILURE)
-        return text, link(connection, source.job_id)
+        job_id, replica = source_of(job, jobs)
+        text = lines(connection, job, job_id, replica, _SHOWN_AFTER_FAILURE)
+        return text, link(connection, job_id)
     except (CloudError, InputError) as error:
         return [], str(error)
 

@@ -116,11 +116,11 @@ def logs(
         return
     connection = _connected(run, settings, folder)
     job = runs.get(connection, run)
-    source = reading.source_of(connection, job, runs.readable_jobs(connection, job))
-    chosen = source.replica if replica is None else {"all": ""}.get(replica, replica)
-    text = reading.lines(connection, source, chosen, lines)
+    job_id, failed = reading.source_of(job, runs.readable_jobs(connection, job))
+    chosen = failed if replica is None else {"all": ""}.get(replica, replica)
+    text = reading.lines(connection, job, job_id, chosen, lines)
     place = f"of {chosen} " if chosen else ""
-    say(*text or [f"no lines {place}yet: {reading.link(connection, source.job_id)}"])
+    say(*text or [f"no lines {place}yet: {reading.link(connection, job_id)}"])
 
 
 @with_settings

@@ -1,5 +1,1 @@
-"""Prices and quota of the machines of training jobs.
-
-The machine types are in trainer/machines/machine_types.toml, because plan_training checks them in
-the container, too.
-"""
+"""Prices and quota of the machines of training jobs."""
