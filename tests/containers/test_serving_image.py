@@ -12,7 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
+from pipelines.emulator.processes import reserve_port
 from tests.containers.conftest import NAME, build, run
+from tests.gcs.bucket import BucketServer
+from tests.gcs.proxy import FaultyProxy
 from tests.trainer.serving.conftest import image_model  # noqa: F401
 from tests.trainer.serving.servers import Server
 from tests.trainer.serving.test_answers import (  # noqa: F401
@@ -37,7 +40,6 @@ ENVIRONMENT = {
     "AIP_HTTP_PORT": "9000",
     "AIP_MODE": "PREDICTION",
     "AIP_PREDICT_ROUTE": f"{ROUTE}:predict",
-    "AIP_STORAGE_URI": "/model",
     "MODEL_VERSION": "model@7",
 }
 LARGEST = 1.6e9
@@ -53,12 +55,11 @@ def image(engine, checkout):
 
 
 @contextlib.contextmanager
-def container(engine, image, model):
+def container(engine, image, *options, **environment):
     """Run a container that can't write to its file system; yield its ID."""
-    Path(model).chmod(0o755)
-    options = ["--read-only", "--publish=127.0.0.1::9000", f"--volume={model}:/model:ro"]
-    options += [f"--env={name}={value}" for name, value in ENVIRONMENT.items()]
-    started = run([engine, "run", "--detach", *options, image])
+    variables = {**ENVIRONMENT, **environment}.items()
+    options += tuple(f"--env={name}={value}" for name, value in variables)
+    started = run([engine, "run", "--detach", "--read-only", *options, image])
     assert not started.returncode, started.stderr
     try:
         yield started.stdout.strip()
@@ -66,14 +67,19 @@ def container(engine, image, model):
         run([engine, "rm", "--force", started.stdout.strip()])
 
 
+def with_model(engine, image, model):
+    options = ["--publish=127.0.0.1::9000", f"--volume={model}:/model:ro"]
+    return container(engine, image, *options, AIP_STORAGE_URI="/model")
+
+
 def state(engine, name, field):
     return run([engine, "inspect", "--format", f"{{{{.State.{field}}}}}", name]).stdout.strip()
 
 
-def ready(engine, name):
+def ready(engine, name, address=""):
     """Wait for a container's model; return its server."""
     start = time.monotonic()
-    address = run([engine, "port", name, "9000"]).stdout.strip()
+    address = address or run([engine, "port", name, "9000"]).stdout.strip()
     process = psutil.Process(int(state(engine, name, "Pid")))
     server = Server(process, f"http://{address}{ROUTE}:predict")
     while state(engine, name, "Running") == "true":
@@ -86,19 +92,29 @@ def ready(engine, name):
 
 @pytest.fixture(scope="module")
 def image_server(engine, image, image_model):  # noqa: F811
-    with container(engine, image, image_model) as name:
+    with with_model(engine, image, image_model) as name:
         yield ready(engine, name)
 
 
 @pytest.fixture(scope="module")
-def row_server(engine, image, row_model):
-    with container(engine, image, row_model) as name:
-        yield ready(engine, name)
+def row_server(engine, image, row_model, tmp_path_factory):
+    """The server of a model in a bucket, where Vertex AI puts it."""
+    folder, port = tmp_path_factory.mktemp("bucket"), str(reserve_port())
+    bucket, authority = BucketServer("bucket", folder / "log"), "/authority.pem"
+    with bucket, FaultyProxy(bucket.port, folder) as proxy:
+        for path in Path(row_model).rglob("*"):
+            if path.is_file():
+                bucket.put(f"model/{path.relative_to(row_model)}", path.read_bytes())
+        environment = {**proxy.environment, "CURL_CA_BUNDLE": authority, "AIP_HTTP_PORT": port}
+        environment["AIP_STORAGE_URI"] = "gs://bucket/model"
+        options = ["--network=host", f"--volume={proxy.authority}:{authority}:ro"]
+        with container(engine, image, *options, **environment) as name:
+            yield ready(engine, name, f"127.0.0.1:{port}")
 
 
 def test_it_answers_as_before_when_killed_or_stopped(engine, image, image_model):  # noqa: F811
     blank = np.zeros((8, 8)).tolist()
-    with container(engine, image, image_model) as name:
+    with with_model(engine, image, image_model) as name:
         server = ready(engine, name)
         assert server.process.uids().real == 1000
         expected = server.ask([blank])
