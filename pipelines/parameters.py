@@ -156,16 +156,11 @@ def _check_together(values: ParameterSet) -> None:
     if not kind.is_table:
         model = open_model(training.model, training.model_options)
         model.check_images(records.image_size, records.channels)
-    if values.pipeline.skip_if_unchanged and not values.registry.model_name:
-        raise InputError(
-            "skip_if_unchanged=True compares with the registered versions of a model; give its "
-            "model_name"
-        )
-    for name in ("max_drift", "min_drift", "deploy_champion"):
-        if getattr(values.pipeline, name) and not values.registry.model_name:
-            raise InputError(f"{name} needs the champion of a model; give its model_name")
-    if training.warm_start == CHAMPION and not values.registry.model_name:
-        raise InputError("warm_start='champion' needs a registered model; give its model_name")
+    names = ("skip_if_unchanged", "max_drift", "min_drift", "deploy_champion")
+    needs = [name for name in names if getattr(values.pipeline, name)]
+    needs += ["warm_start='champion'"] if training.warm_start == CHAMPION else []
+    if needs and not values.registry.model_name:
+        raise InputError(f"{needs[0]} needs a registered model; give its model_name")
     check_together(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)

@@ -151,9 +151,9 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
             "class_floors takes 75,000; a task of the pipeline takes 65,536: shorten it",
         ),
-        ({"max_drift": 0.2}, "max_drift needs the champion of a model; give its model_name"),
-        ({"deploy_champion": True}, "deploy_champion needs the champion of a model; give its"),
-        ({"skip_if_unchanged": True}, "with the registered versions of a model; give its"),
+        ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
+        ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),
+        ({"skip_if_unchanged": True}, "skip_if_unchanged needs a registered model; give its"),
     ],
 )
 def test_values_that_are_not_fit_are_refused_with_their_place(values, message):
