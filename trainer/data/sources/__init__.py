@@ -16,7 +16,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from trainer import plugins
 from trainer.errors import InputError, first_line
@@ -25,6 +25,7 @@ from trainer.fields import nearest
 if TYPE_CHECKING:
     from trainer.data.record_options import RecordOptions
     from trainer.data.schema import Feature
+    from trainer.data.tables.table import Table
     from trainer.data.write.records import Values
 
 ENTRY_POINTS = "vertex_training.sources"
@@ -75,27 +76,8 @@ Mapped = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 """`map`, or its equivalent in several processes, which pickles the function."""
 
 
-class Source(Protocol):
-    """An open source, of images (`ImageSource`) or a table (`trainer.data.tables.table.Table`).
-
-    Picklable, so that writing processes get a copy.
-
-    Attributes:
-        name: of the data, such as "digits".
-        unit: what one example is called in messages, in the plural.
-        location: the URI that it reads, if any.
-        classes: names, in the order of label indices.
-        features: of its examples; for a table, known once it has been listed.
-        details: entries for dataset.json, besides the options.
-    """
-
-    name: str
-    unit: str
-    location: str
-    is_table: bool
-    classes: list[str]
-    features: list[Feature]
-    details: dict[str, Any]
+Source: TypeAlias = "ImageSource | Table"
+"""An open source. It is picklable: writing processes get a copy."""
 
 
 class SourceKind:
@@ -148,15 +130,22 @@ class SourceKind:
 
 
 class ImageSource(SourceKind):
-    """Base of sources of images.
+    """Base of sources of images. A subclass sets `name`, `classes` and, if it has one, `location`.
 
-    A subclass sets `name` and `classes`, and `location` if it reads a URI.
+    Attributes:
+        name: of the data, such as "digits".
+        unit: what one example is called in messages, in the plural.
+        location: the URI that it reads, if any.
+        classes: names, in the order of label indices.
+        features: of its examples; for a table, known once it has been listed.
+        details: entries for dataset.json, besides the options.
     """
 
     name: str
     unit = "images"
     location = ""
     classes: list[str]
+    features: list[Feature]
     details: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, place: str, options: RecordOptions) -> None:

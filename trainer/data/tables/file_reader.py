@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 class TableKind(SourceKind):
     """Base of sources of rows; an instance reads a table block by block, in any process.
 
-    Attributes:
-        name: of the data.
-        location: the URI that it reads; empty if nothing is read from there again.
+    Attributes, besides those of an `ImageSource`:
         names: of its files; keys begin with them.
-        details: entries for dataset.json.
     """
 
     is_table = True

@@ -6,17 +6,9 @@ import importlib.metadata
 import json
 from typing import Any
 
-from trainer.data import storage
+from trainer.data import schema, storage
 from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import (
-    FILE_NAME,
-    REJECTED_FILE_NAME,
-    Dataset,
-    Feature,
-    Shard,
-    Split,
-    join,
-)
+from trainer.data.schema import Dataset, Feature, Shard, Split
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
 from trainer.data.write.shards import ShardResult, ShardWriter
@@ -116,7 +108,7 @@ def finish(
         rejected={
             "count": len(rejections),
             "reasons": dict(sorted(reasons.items())),
-            "file": REJECTED_FILE_NAME,
+            "file": schema.REJECTED_FILE_NAME,
         },
         creation={
             **made,
@@ -126,6 +118,8 @@ def finish(
     )
     lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
     with storage.writing(dataset.uri):
-        storage.write_whole(join(dataset.uri, REJECTED_FILE_NAME), "".join(lines).encode())
-        storage.write_whole(join(dataset.uri, FILE_NAME), dataset.to_json().encode())
+        rejected = schema.join(dataset.uri, schema.REJECTED_FILE_NAME)
+        storage.write_whole(rejected, "".join(lines).encode())
+        manifest = schema.join(dataset.uri, schema.FILE_NAME)
+        storage.write_whole(manifest, dataset.to_json().encode())
     return dataset
