@@ -8,6 +8,7 @@ the legends, which are HTML.
 import io
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -19,40 +20,17 @@ from matplotlib.ticker import MaxNLocator
 
 from trainer.evaluation.metrics import Bin, Curve, wilson_interval
 
-INK, MUTED, LINE = "#010101", "#020202", "#030303"
+MUTED = "#020202"
 
 # Five colors that color-blind readers can distinguish, then the same five dashed.
 _COLORS = ["#040401", "#040402", "#040403", "#040404", "#040405"]
 _VARIABLES = {
-    INK: "var(--ink)",
+    "#010101": "var(--ink)",
     MUTED: "var(--muted)",
-    LINE: "var(--line)",
+    "#030303": "var(--line)",
     **{color: f"var(--s{number})" for number, color in enumerate(_COLORS, start=1)},
 }
-_STYLE = {
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.formatter.useoffset": False,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.8,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "report",
-    "text.parse_math": False,
-}
+_STYLE = Path(__file__).with_name("plots.mplstyle")
 _DOTTED: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (1, 2))}
 
 
@@ -89,7 +67,7 @@ def _inline(figure: Figure, description: str) -> Markup:
     return head + Markup(re.sub(r"\s*\n\s*", "\n", body))  # noqa: S704 - drawn here, from numbers
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(fname=_STYLE)
 def lines(
     x: Sequence[float],
     series: Sequence[Sequence[float | None]],
@@ -119,7 +97,7 @@ def lines(
     return _inline(figure, description)
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(fname=_STYLE)
 def curves(
     curves: Sequence[Curve], x_label: str, y_label: str, description: str, *, steps: bool = False
 ) -> Markup:
@@ -135,7 +113,7 @@ def curves(
     return _inline(figure, description)
 
 
-@mpl.rc_context(_STYLE)
+@mpl.rc_context(fname=_STYLE)
 def reliability(bins: Sequence[Bin], description: str) -> Markup:
     """Draw accuracy over confidence with 95% intervals, above a histogram of confidence."""
     figure = _figure(4.8, 4.3)
