@@ -44,11 +44,10 @@ def sample(seed: int, n: int, classes: int, absent=(), levels: int = 6):
     return labels, pixels.astype(np.uint8)
 
 
-def run(models, folder, labels, pixels, **options):
+def run(models, folder, labels, pixels):
     classes = pixels.shape[1]
     write_records(folder, names(classes), labels, pixels)
-    said: list[str] = []
-    return evaluate(models(classes), str(folder), progress=said.append, **options)
+    return evaluate(models(classes), str(folder))
 
 
 def area_by_pairs(positive, score):
@@ -255,12 +254,11 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
     assert np.abs(mistake.picture.astype(int) - picture).max() < 10
 
 
-def test_progress_ends_with_the_number_of_examples(models, tmp_path, monkeypatch):
+def test_progress_ends_with_the_number_of_examples(models, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(prediction, "_PROGRESS_SECONDS", 0.0)
     labels, pixels = sample(8, 30, 3)
     write_records(tmp_path, names(3), labels, pixels)
-    said: list[str] = []
-    evaluate(models(3), str(tmp_path), progress=said.append)
-    *others, line = said
+    evaluate(models(3), str(tmp_path))
+    *others, line = capsys.readouterr().out.splitlines()
     assert [one.partition(" examples, ")[0] for one in others] == ["evaluate_model: 30/30 test"]
     assert line.startswith("Evaluated 30 test examples in ")

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluation(folder):
-    return evaluate(str(folder / "model"), str(folder / "records"), progress=lambda _: None)
+    return evaluate(str(folder / "model"), str(folder / "records"))
 
 
 def scored(evaluation, right):

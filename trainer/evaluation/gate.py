@@ -41,7 +41,7 @@ class Verdict:
     role: str  # to register the model in: champion, challenger, or "" to not register it
     reason: str  # one line
     champion: str = ""  # model@version; empty without one
-    # Champion_rule and margin of the comparison, if there was one.
+    # Options of the comparison and its result, if there was one.
     rule: str = ""
     margin: float = 0.0
     comparison: Comparison | None = None

@@ -1,7 +1,5 @@
 """Predict the records of a split with a SavedModel."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
@@ -97,10 +95,7 @@ def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dat
 
 
 def predict(
-    model: ServedModel,
-    dataset: Dataset,
-    mistakes: MostConfident,
-    progress: Callable[[str], None],
+    model: ServedModel, dataset: Dataset, mistakes: MostConfident
 ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
     """Predict the test split, and add each batch to `mistakes`, so that no record is read twice.
 
@@ -110,9 +105,8 @@ def predict(
     labels = np.empty(total, np.int64)
     probabilities = np.empty((total, len(dataset.classes)), np.float32)
     keys: list[bytes] = []
-    seconds = _PROGRESS_SECONDS
     lines = ProgressLines(
-        "evaluate_model", "test examples", total=total, emit=progress, interval=seconds
+        "evaluate_model", "test examples", total=total, interval=_PROGRESS_SECONDS
     )
     end = 0
     try:

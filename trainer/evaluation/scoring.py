@@ -9,7 +9,7 @@ the model's own parsing, decoding, preprocessing and class names.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,13 +87,7 @@ class Evaluation:
         return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def evaluate(
-    model_uri: str,
-    dataset_uri: str,
-    *,
-    slice_columns: Sequence[str] = (),
-    progress: Callable[[str], None] = print,
-) -> Evaluation:
+def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] = ()) -> Evaluation:
     """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
 
     Memory holds the probabilities (float32 [n, classes]) and the keys, never the images.
@@ -101,7 +95,6 @@ def evaluate(
     Args:
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
         slice_columns: columns of a table to slice the split by; see `slices.slices`.
-        progress: called with a progress line every few seconds.
     """
     dataset = schema.load(dataset_uri)
     total = dataset.splits["test"].examples
@@ -113,11 +106,9 @@ def evaluate(
     model = ServedModel(model_uri)
     start = time.monotonic()
     mistakes = MostConfident(MISTAKES_KEPT)
-    labels, probabilities, keys = predict(model, dataset, mistakes, progress)
+    labels, probabilities, keys = predict(model, dataset, mistakes)
     seconds = time.monotonic() - start
-    progress(
-        f"Evaluated {total:,} test examples in {seconds:.1f} s ({total / seconds:,.0f} a second)"
-    )
+    print(f"Evaluated {total:,} test examples in {seconds:.1f} s ({total / seconds:,.0f} a second)")
     columns = read_columns(dataset, "test")
     return Evaluation(
         model=model_uri,

@@ -147,7 +147,7 @@ def test_hidden_layers_come_from_a_list_or_from_a_first_size_and_wide_can_be_lef
 
 
 def test_the_model_learns_and_its_signatures_agree(dataset, served):
-    evaluation = evaluate(served, dataset.uri, progress=lambda _: None)
+    evaluation = evaluate(served, dataset.uri)
     assert evaluation.roc_auc > 0.9
     model = tf.saved_model.load(served)
     assert set(model.signatures) == {"serving_default", "serving_examples"}
@@ -162,7 +162,7 @@ def test_the_model_learns_and_its_signatures_agree(dataset, served):
 
 
 def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_path):
-    evaluation = evaluate(served, dataset.uri, progress=lambda _: None)
+    evaluation = evaluate(served, dataset.uri)
     by = {one.column: one for one in evaluation.slices}
     assert list(by) == ["hour", "payment", "company"]
     for cut in evaluation.slices:
@@ -177,12 +177,10 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
     page = report(tmp_path / "report.html", evaluation, dataset).source
     for words in ("<h2>Slices</h2>", "<h2>Columns</h2>", "Missing in train", "hour_x_payment"):
         assert words in page
-    chosen = evaluate(
-        served, dataset.uri, slice_columns=["miles", "Zone Id"], progress=lambda _: None
-    )
+    chosen = evaluate(served, dataset.uri, slice_columns=["miles", "Zone Id"])
     assert [one.column for one in chosen.slices] == ["miles", "Zone Id"]
     with pytest.raises(InputError, match=r"'mile' is not a column .* did you mean 'miles'"):
-        evaluate(served, dataset.uri, slice_columns=["mile"], progress=lambda _: None)
+        evaluate(served, dataset.uri, slice_columns=["mile"])
 
 
 def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):
@@ -225,5 +223,5 @@ def test_chicago_taxi_trips_reach_their_goal(real_data, tmp_path):
     job = Job(dataset=trips.uri, base_output_directory=str(tmp_path / "run"), config=config)
     trained = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), trips).run()
     export(trained.model, trips, str(tmp_path / "model"))
-    judged = evaluate(str(tmp_path / "model"), trips.uri, progress=lambda _: None)
+    judged = evaluate(str(tmp_path / "model"), trips.uri)
     assert judged.roc_auc >= 0.93

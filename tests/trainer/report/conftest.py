@@ -27,7 +27,7 @@ def evaluated(tmp_path_factory):
             pixels[np.arange(n), labels] += (200 * (random.random(n) < right)).astype(np.uint8)
             dataset = write_records(folder / "records", names, labels, pixels, keys=keys)
             model = write_model(folder / "model", names)
-            built[case] = evaluate(model, dataset.uri, progress=lambda _: None), dataset
+            built[case] = evaluate(model, dataset.uri), dataset
         return built[case]
 
     return judge

@@ -95,7 +95,7 @@ def test_a_single_epoch_is_told_in_figures(tmp_path, evaluated):
 def test_a_split_with_one_class_says_that_curves_are_undefined(tmp_path):
     names = ["here", "absent"]
     dataset = write_records(tmp_path / "r", names, [0, 0], np.full((2, 2), 9, np.uint8))
-    evaluation = evaluate(write_model(tmp_path / "m", names), dataset.uri, progress=lambda _: None)
+    evaluation = evaluate(write_model(tmp_path / "m", names), dataset.uri)
     page = report(tmp_path / "report.html", evaluation, dataset)
     assert "Undefined: the split holds examples of a single class." in page.text
     assert "No example of absent" in page.text.replace(" :", ":")
