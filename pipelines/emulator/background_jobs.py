@@ -15,8 +15,8 @@ CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
 
-class BackgroundJob:
-    """A job that runs in its own thread.
+class BackgroundJob(threading.Thread):
+    """A job that runs in its own thread: `run` ends in a final state, without processes.
 
     Args:
         labels: of the job.
@@ -28,7 +28,7 @@ class BackgroundJob:
     """
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self._thread = threading.Thread(target=self.run, name="job", daemon=True)
+        super().__init__(name="job", daemon=True)
         self.launched_by = labels.get(TASK_LABEL, "")
         self.cancelled = threading.Event()
         self.error = ""
@@ -42,18 +42,6 @@ class BackgroundJob:
     def processes(self) -> list[Process]:
         """Return the job's processes, including those that have ended."""
         raise NotImplementedError
-
-    def run(self) -> None:
-        """Run the job to a final state, in which it has no process left."""
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """Start running in the background."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait until the job is in a final state."""
-        self._thread.join()
 
     def cancel(self) -> None:
         """Ask the job to end, with a grace period; don't wait for it."""

@@ -70,11 +70,7 @@ class BatchService(BackgroundJobs[BatchJob]):
 
 
 def check(job: Any, parent: str) -> None:
-    """Refuse a BatchPredictionJob that breaks a rule.
-
-    Args:
-        parent: projects/P/locations/L.
-    """
+    """Refuse a BatchPredictionJob that breaks a rule; `parent` is projects/P/locations/L."""
     resource_names.check("service_account", job.service_account)
     check_model(job, parent)
     check_input(job.input_config)

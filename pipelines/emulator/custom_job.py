@@ -78,7 +78,7 @@ class CustomJob(BackgroundJob):
         except Exception as error:
             state, self.error = "FAILED", f"a replica could not be started: {error}"
         cancelled = state == "CANCELLED"
-        self._stop(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
+        self._shut_down(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
         self._set_state(state)
 
     def _watch(self) -> tuple[str, str]:
@@ -130,13 +130,13 @@ class CustomJob(BackgroundJob):
             if scheduling.restart_job_on_worker_restart:
                 again = self.replicas
         if again is self.replicas:
-            self._stop(SHUTDOWN_GRACE_SECONDS)
+            self._shut_down(SHUTDOWN_GRACE_SECONDS)
         for one in again:
             one.start(self._guardian, self._containers)
         self._write_state()
         return True
 
-    def _stop(self, grace_seconds: float) -> None:
+    def _shut_down(self, grace_seconds: float) -> None:
         """Terminate all running replicas; kill them after the grace period."""
         running = [
             (replica, replica.process)

@@ -48,11 +48,7 @@ def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_common(resource: Any, field: str, parent: str) -> None:
-    """Refuse an invalid display name, labels or key, or a key of another region.
-
-    Args:
-        parent: projects/P/locations/L.
-    """
+    """Refuse an invalid display name, labels or key, or a key of another region."""
     check_display_name(resource, field)
     if hasattr(resource, "labels"):
         check_labels(resource.labels)
@@ -83,11 +79,8 @@ def check_key(resource: Any, parent: str) -> None:
 
 
 def check_region(kind: str, value: str, parent: str) -> None:
-    """Refuse a key or TensorBoard that is not in the resource's region.
-
-    Args:
-        parent: projects/P/locations/L; a run on this machine has no region, and is not checked.
-    """
+    """Refuse a key or TensorBoard that is not in the resource's region, the end of `parent`."""
+    # A run on this machine has no region.
     region = parent.rpartition("/")[2]
     if region != LOCATION:
         resource_names.check_region({kind: value}, region)

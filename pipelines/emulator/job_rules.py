@@ -16,11 +16,7 @@ _LONGEST_SECONDS = 7 * 24 * 3600
 
 
 def check(job: Any, parent: str) -> None:
-    """Refuse a CustomJob that breaks a rule.
-
-    Args:
-        parent: projects/P/locations/L.
-    """
+    """Refuse a CustomJob that breaks a rule; `parent` is projects/P/locations/L."""
     check_common(job, "custom_job", parent)
     check_resources(job.job_spec, parent)
     pools = list(job.job_spec.worker_pool_specs)
@@ -38,9 +34,8 @@ def check(job: Any, parent: str) -> None:
 
 
 def check_pools(pools: Sequence[Any], path: str) -> None:
-    """Refuse no pools, more than four, or a primary pool without exactly one replica."""
+    """Refuse more than four pools, or a primary pool without exactly one replica."""
     count = len(pools)
-    refuse(not pools, f"{path} is required: at least the chief's pool")
     refuse(count > MAX_POOLS, f"{path} has {count} pools; at most {MAX_POOLS} are allowed")
     primary = pools[0].replica_count
     refuse(

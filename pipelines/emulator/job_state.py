@@ -1,7 +1,6 @@
 """The content of job.json, by which other processes read a CustomJob's state."""
 
 import dataclasses
-import json
 import pathlib
 from typing import Literal
 
@@ -66,9 +65,8 @@ def read(folder: pathlib.Path) -> JobState:
 
 def write(folder: pathlib.Path, job: JobState) -> None:
     """Write the state of a CustomJob atomically."""
-    names = [field.name for field in dataclasses.fields(ReplicaState)]
-    replicas = [{name: getattr(one, name) for name in names} for one in job.replicas]
+    from pydantic import TypeAdapter
+
     half = folder / f".{FILE_NAME}"
-    content = {**vars(job), "replicas": replicas}
-    half.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    half.write_bytes(TypeAdapter(JobState).dump_json(job, indent=1) + b"\n")
     half.replace(folder / FILE_NAME)

@@ -13,16 +13,8 @@ from pipelines.emulator.proto_rules import known_mask
 
 _TERM = re.compile(r'(NOT )?([\w.-]+) ?(!=|<=|>=|=|<|>|:) ?("[^"]*"|[^\s"]+)')
 _ORDER = re.compile(r"([a-zA-Z_]+)( asc| desc)?")
-_COMPARISONS = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-IDS = ("model", "endpoint", "pipeline_job_user_id")
-"""Fields of filters that stand for the last part of a resource's name."""
+_NAMES = {"=": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+"""Functions of the module operator."""
 
 
 def filtered(found: list[Any], text: str, fields: tuple[str, ...]) -> list[Any]:
@@ -65,14 +57,14 @@ def _matches(resource: Any, negated: bool, field: str, comparison: str, value: A
     elif held is None:
         result = comparison == "!="
     else:
-        result = _COMPARISONS[comparison](held, value)
+        result = getattr(operator, _NAMES[comparison])(held, value)
     return result != negated
 
 
 def _value(resource: Any, field: str) -> Any:
     if field.startswith("labels."):
         return resource.labels.get(field.removeprefix("labels."))
-    if field in IDS:
+    if field in ("model", "endpoint", "pipeline_job_user_id"):
         return id_of(resource.name)
     if field == "pipeline_name":
         return resource.pipeline_spec["pipelineInfo"]["name"]
@@ -86,14 +78,13 @@ def ordered(found: list[Any], order_by: str, fields: tuple[str, ...]) -> list[An
         match = _ORDER.fullmatch(term)
         if not match or snake(match[1]) not in fields:
             raise invalid(f"order_by {term!r} is none of {', '.join(fields)}, asc or desc")
-        values = [getattr(one, snake(match[1])) for one in found]
+        field = snake(match[1])
         # A time that is not set yet is None, which compares with no time.
-        keys = sorted(
-            range(len(found)),
-            key=lambda n, held=values: (held[n] is not None, held[n]),
+        found = sorted(
+            found,
+            key=lambda one, by=field: (getattr(one, by) is not None, getattr(one, by)),
             reverse=match[2] == " desc",
         )
-        found = [found[n] for n in keys]
     return found
 
 

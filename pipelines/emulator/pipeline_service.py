@@ -86,11 +86,7 @@ def state_of(job: Any) -> str:
 
 
 def check_job(job: Any, parent: str) -> None:
-    """Refuse a PipelineJob that breaks a rule.
-
-    Args:
-        parent: projects/P/locations/L.
-    """
+    """Refuse a PipelineJob that breaks a rule; `parent` is projects/P/locations/L."""
     check_common(job, "pipeline_job", parent)
     check_root(job)
     check_parameters(job)

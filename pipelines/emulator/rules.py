@@ -24,16 +24,7 @@ _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule of Vertex AI's documentation.
-
-    Attributes:
-        topic: heading that the rule is listed under.
-        rule: a sentence.
-        page: path below PAGES.
-        quote: words of the page.
-        enforced: dotted names of the functions that enforce it.
-        tests: node IDs of its tests, without parameters.
-    """
+    """A rule of Vertex AI's documentation; rules.toml describes the fields."""
 
     topic: str
     rule: str
