@@ -8,6 +8,7 @@ The same bytes are stored once; tags (a version, a commit, latest) are moved to 
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
@@ -50,12 +51,25 @@ def upload(connection: Connection, package: Package) -> tuple[str, bool]:
 
 
 def _to_registry(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
+    """Upload to Artifact Registry or another KFP registry.
+
+    KFP's RegistryClient makes the same requests, but has no deadline and hides the server's error.
+    """
     connection.check_answers(repository, "check the setting template_repository and the network")
-    registry = _Registry(connection, repository)
-    version = registry.version_of(package)
-    if version:
+    match = ARTIFACT_REGISTRY.match(repository)
+    folder = f"{repository_path(match)}/" if match else ""
+
+    def ask(method: str, path: str, body: Any = None) -> dict[str, Any]:
+        path = f"packages/{package.name}/{path}"
+        if folder:
+            return connection.rest("artifactregistry", method, f"v1/{folder}{path}", body)
+        return connection.ask(method, f"{repository}/{path}", body)
+
+    version = f"sha256:{package.digest}"
+    with tolerated(NOT_FOUND):
+        ask("GET", f"versions/{version}")
         for tag in tags():
-            registry.move_tag(package.name, version, tag)
+            _move_tag(ask, tag, f"{folder}packages/{package.name}/versions/{version}")
         return f"{repository}/{package.name}/{version}", False
     # The version's name is the content's digest, so a retry makes no second version.
     content = {"content": (package.path.name, package.bytes)}
@@ -68,42 +82,15 @@ def _to_registry(connection: Connection, package: Package, repository: str) -> t
     return f"{repository}/{answer.text.strip()}", True
 
 
-class _Registry:
-    """Versions and tags of pipelines in Artifact Registry or another KFP registry.
-
-    KFP's RegistryClient makes the same requests, but has no deadline and hides the server's error.
-    """
-
-    def __init__(self, connection: Connection, repository: str) -> None:
-        self._connection, self._repository = connection, repository
-        match = ARTIFACT_REGISTRY.match(repository)
-        self._folder = f"{repository_path(match)}/" if match else ""
-
-    def version_of(self, package: Package) -> str:
-        """Return the version that holds a template's bytes; empty if there is none."""
-        version = f"sha256:{package.digest}"
-        with tolerated(NOT_FOUND):
-            self._ask("GET", f"packages/{package.name}/versions/{version}")
-            return version
-        return ""
-
-    def move_tag(self, package: str, version: str, tag: str) -> None:
-        """Point a tag at a version."""
-        path = f"packages/{package}/tags"
-        wanted = {"version": f"{self._folder}packages/{package}/versions/{version}"}
-        with tolerated(NOT_FOUND):
-            present = self._ask("GET", f"{path}/{tag}")
-            if str(present.get("version", "")).rpartition("/")[2] != version:
-                self._ask("PATCH", f"{path}/{tag}?updateMask=version", wanted)
-            return
-        with tolerated(CONFLICT):
-            self._ask("POST", f"{path}?tagId={tag}", wanted)
-
-    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        if self._folder:
-            path = f"v1/{self._folder}{path}"
-            return self._connection.rest("artifactregistry", method, path, body)
-        return self._connection.ask(method, f"{self._repository}/{path}", body)
+def _move_tag(ask: Callable[..., dict[str, Any]], tag: str, version: str) -> None:
+    """Point a tag at a version, given by its resource name."""
+    with tolerated(NOT_FOUND):
+        present = str(ask("GET", f"tags/{tag}").get("version", ""))
+        if present.rpartition("/")[2] != version.rpartition("/")[2]:
+            ask("PATCH", f"tags/{tag}?updateMask=version", {"version": version})
+        return
+    with tolerated(CONFLICT):
+        ask("POST", f"tags?tagId={tag}", {"version": version})
 
 
 def _to_bucket(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
