@@ -77,11 +77,6 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def top_k_of(classes: int) -> int | None:
-    """Return 5, or 3 for four or five classes; None for three or fewer."""
-    return 5 if classes > 5 else 3 if classes > 3 else None
-
-
 def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> float:
     """Return the share of examples whose class is among the k most probable ones.
 

@@ -129,7 +129,7 @@ def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) 
     """Return the fields of Evaluation that depend on labels and probabilities alone."""
     predicted = probabilities.argmax(axis=1)
     correct = predicted == labels
-    k = metrics.top_k_of(len(classes))
+    k = 5 if len(classes) > 5 else 3 if len(classes) > 3 else None
     error, bins = metrics.calibration(correct, probabilities.max(axis=1))
     rankings = [metrics.rank(labels == one, probabilities[:, one]) for one in range(len(classes))]
     rows = metrics.per_class(labels, probabilities, classes, rankings)
