@@ -8,6 +8,7 @@ import tensorflow as tf
 from trainer import files
 from trainer.config import TrainingConfig, phases
 from trainer.data.schema import join
+from trainer.data.write.writing_progress import duration
 from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
@@ -22,7 +23,7 @@ class Log:
         self._is_chief = cluster.is_chief
         self._history_uri = join(base, "history.csv")
         self._steps = steps
-        self._monitored = f"validation_{config.monitor}"
+        self._monitored = config.monitor
         self._phases = phases(config)
         self._writers = {
             split: tf.summary.create_file_writer(join(base, "logs", split))
@@ -64,8 +65,7 @@ class Log:
         validation = ""
         for name in ("loss", "accuracy"):
             if f"validation_{name}" in row:
-                is_best = progress.best_epoch == row["epoch"]
-                is_best = is_best and f"validation_{name}" == self._monitored
+                is_best = progress.best_epoch == row["epoch"] and name == self._monitored
                 value = row[f"validation_{name}"]
                 validation += f", validation {name} {value:.4f}{' (best)' if is_best else ''}"
         total = self._epochs(progress)
@@ -118,7 +118,4 @@ class Log:
                 return ""
             pace = (time.monotonic() - started) / (optimizer_step - step) * self._steps
         done = progress.epoch + progress.step / self._steps
-        minutes, rest = divmod(round(max(0.0, pace * (self._epochs(progress) - done))), 60)
-        hours, minutes = divmod(minutes, 60)
-        clock = f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-        return f", {clock} left"
+        return f", {duration(max(0.0, pace * (self._epochs(progress) - done)))} left"
