@@ -14,6 +14,7 @@ from trainer.data import storage
 from trainer.data.integrity import check_shards
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load
+from trainer.data.tables.rows import read_header
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation import results
@@ -84,6 +85,9 @@ def test_storage_that_does_not_answer_is_no_reason_to_leave_a_picture_out(server
     for faulty.refusal in (503, 401):
         with pytest.raises(InputError, match=r"photos/a\.jpg can't be read: .*; run again"):
             storage.read("gs://bucket/photos/a.jpg")
+    for way in (storage.sha256, read_header):
+        with pytest.raises(InputError, match=r"photos/a\.jpg can't be read: .*; run again"):
+            way("gs://bucket/photos/a.jpg")
     faulty.rate = 0.0
     with pytest.raises(FileNotFoundError):
         storage.read("gs://bucket/photos/b.jpg")

@@ -72,7 +72,7 @@ def read(uri: str) -> bytes:
         InputError: the storage refuses or does not answer; the file may be all right.
     """
     if is_remote(uri):
-        with _os_errors(uri), open_file(uri, "rb") as file:
+        with reading(uri), open_file(uri, "rb") as file:
             return file.read()
     return _tried(uri, _read)
 
@@ -85,7 +85,7 @@ def size(uri: str) -> int:
         InputError: as `read`.
     """
     if is_remote(uri):
-        with _os_errors(uri):
+        with reading(uri):
             return _gfile().stat(uri).length
     status = _tried(uri, os.stat)
     if not stat.S_ISREG(status.st_mode):
@@ -117,8 +117,11 @@ def _tried(path: str, function: Callable[[str], R]) -> R:
 
 
 def sha256(uri: str) -> str:
-    """Return the sha256 (hex) of a file's content; raise as `read` for a local file."""
-    return _sha256(uri) if is_remote(uri) else _tried(uri, _sha256)
+    """Return the sha256 (hex) of a file's content; raise as `read`."""
+    if not is_remote(uri):
+        return _tried(uri, _sha256)
+    with reading(uri):
+        return _sha256(uri)
 
 
 def _sha256(uri: str) -> str:
@@ -154,7 +157,7 @@ def scan(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _tried(uri, lambda path: sorted(entries(path)))
-    with _os_errors(uri):
+    with reading(uri):
         names = [name for name in _gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
         # Folders end in a slash; is_folder would cost a request per entry.
@@ -176,7 +179,7 @@ def matching(pattern: str) -> list[str]:
     """Return the files and folders that match a pattern or a plain URI."""
     if not is_remote(pattern):
         return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
-    with contextlib.suppress(FileNotFoundError), _os_errors(pattern):
+    with contextlib.suppress(FileNotFoundError), reading(pattern):
         return _gfile().glob(pattern)
     return []
 
@@ -184,7 +187,7 @@ def matching(pattern: str) -> list[str]:
 def exists(uri: str) -> bool:
     if not is_remote(uri):
         return Path(uri).exists()
-    with _os_errors(uri):
+    with reading(uri):
         return _gfile().exists(uri)
 
 
@@ -267,7 +270,7 @@ def writing(uri: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _os_errors(uri: str) -> Iterator[None]:
+def reading(uri: str) -> Iterator[None]:
     """Turn TensorFlow's errors of reading `uri` into OSError or, for the storage's, InputError.
 
     Otherwise a picture that could not be read this time would count as unusable and be left out.

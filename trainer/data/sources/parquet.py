@@ -38,7 +38,7 @@ def _opened(uri: str) -> Iterator[Any]:
     import pyarrow.parquet
 
     try:
-        with storage.open_file(uri, "rb") as file:
+        with storage.reading(uri), storage.open_file(uri, "rb") as file:
             yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]

@@ -75,7 +75,7 @@ class PreparedDataset(ImageSource):
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
             try:
-                with storage.open_file(path, "rb") as file:
+                with storage.reading(path), storage.open_file(path, "rb") as file:
                     for number, (offset, record) in enumerate(records.read_records(file)):
                         key = f"{stem}__{number}"
                         place = index << FILE_BITS | offset

@@ -73,7 +73,7 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
     """
     carry, line, first = b"", 1, True
     try:
-        with _open(uri) as stream:
+        with storage.reading(uri), _open(uri) as stream:
             while chunk := stream.read(BLOCK_BYTES):
                 text = carry + chunk
                 if first:
