@@ -33,7 +33,6 @@ from trainer.serving.instances import (
     KEY,
     MAX_INSTANCES,
     BadInstancesError,
-    Part,
     Request,
     instances_of,
 )
@@ -144,21 +143,18 @@ class Predictor:
             for part in request.parts:
                 found[part.signature].append((answer, part))
         for signature, parts in found.items():
-            self._answer(signature, parts)
+            inputs = {
+                name: np.concatenate([part.inputs[name] for _, part in parts])
+                for name in parts[0][1].inputs
+            }
+            places = [(answer, place) for answer, part in parts for place in part.places]
+            outcomes = self._outcomes(signature, inputs)
+            for (answer, place), outcome in zip(places, outcomes, strict=True):
+                answer.outcomes[place] = outcome
         return answers
 
-    def _answer(self, signature: str, found: Sequence[tuple[Answers, Part]]) -> None:
-        """Fill in the answers to parts of requests that share a signature."""
-        inputs = {
-            name: np.concatenate([part.inputs[name] for _, part in found])
-            for name in found[0][1].inputs
-        }
-        outcomes = iter(self._outcomes(signature, inputs))
-        for answer, part in found:
-            for place in part.places:
-                answer.outcomes[place] = next(outcomes)
-
     def _outcomes(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
+        """Answer instances, by batch; see `Answers.outcomes`."""
         count = len(next(iter(inputs.values())))
         outcomes: list[Any] = [None] * count
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
