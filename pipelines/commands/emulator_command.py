@@ -24,8 +24,7 @@ def emulator(
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
     from pipelines.emulator.endpoint_service import EndpointService
-    from pipelines.emulator.job_service import JobService
-    from pipelines.emulator.log_entries import LogEntries
+    from pipelines.emulator.job_service import JobService, LogEntries
     from pipelines.emulator.metadata_service import MetadataService
     from pipelines.emulator.model_server import ModelServers
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService

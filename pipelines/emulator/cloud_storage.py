@@ -30,7 +30,7 @@ class CloudStorage:
         ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)", "GetBucket"),
         ("GET", r"/storage/v1/b/(?P<bucket>[^/]+)/iam", "GetBucketPolicy"),
         ("GET", _OBJECTS, "ListObjects"),
-        ("GET", _OBJECTS + "/(?P<name>.+)", "GetObject"),
+        ("GET", f"(?:/download)?{_OBJECTS}/(?P<name>.+)", "GetObject"),
         ("DELETE", _OBJECTS + "/(?P<name>.+)", "DeleteObject"),
         ("POST", r"/upload/storage/v1/b/(?P<bucket>[^/]+)/o", "InsertObject"),
     )

@@ -1,8 +1,10 @@
-"""JobService: CustomJobs, whose replicas are processes or containers on this machine."""
+"""JobService: CustomJobs, run as processes or containers on this machine, and their log lines."""
 
 import contextlib
 import datetime
+import json
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, ValuesView
 from typing import Any
@@ -15,6 +17,7 @@ from pipelines.emulator.job_state import JobState
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
+from pipelines.emulator.server import HttpRequest
 
 _DELETED = "deleted"
 
@@ -150,6 +153,29 @@ class JobService(BackgroundJobs[CustomJob]):
                 return directory
             except FileExistsError:
                 number += 1
+
+
+class LogEntries:
+    """Cloud Logging's server of the lines of training jobs.
+
+    Args:
+        entries: returns the entries in Cloud Logging's JSON, oldest first.
+    """
+
+    routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
+
+    def __init__(self, entries: Callable[[], list[dict[str, Any]]]) -> None:
+        self._entries = entries
+
+    def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the newest entries whose resource has the filter's labels.
+
+        https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list
+        """
+        content = json.loads(request.body)
+        wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
+        found = [one for one in self._entries() if wanted <= one["resource"]["labels"].items()]
+        return {"entries": found[::-1][: content["pageSize"]]}
 
 
 def request_of(folder: pathlib.Path) -> Any:

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.log_entries import LogEntries
+from pipelines.emulator.job_service import LogEntries
 from pipelines.emulator.metadata_service import MetadataService
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.monitoring_service import MonitoringService

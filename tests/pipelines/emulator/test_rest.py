@@ -46,6 +46,7 @@ def ask(tmp_path_factory):
             except urllib.error.HTTPError as error:
                 return error.code, json.loads(error.read())
 
+        send.folder = rehearsal.folder
         assert send("POST", f"{HERE}/models:upload", MODEL)[0] == 200
         assert send("POST", f"{HERE}/schedules", SCHEDULE)[0] == 200
         yield send
@@ -171,3 +172,24 @@ def test_fields_that_only_vertex_ai_sets_are_ignored(ask):
     parent = f"{HERE[4:]}/models/d"
     assert ask("POST", f"{HERE}/models:upload", {"model": model, "parentModel": parent})[0] == 200
     assert "deployedModels" not in ask("GET", f"{HERE}/models/d@2")[1]
+
+
+def test_runs_of_one_id_in_two_regions_have_their_own_folders(ask):
+    run = SCHEDULE["createPipelineJobRequest"]["pipelineJob"]
+    elsewhere = HERE.replace("us-central1", "europe-west4")
+    for place in (HERE, elsewhere):
+        name = f"{place[4:]}/pipelineJobs/twin"
+        code, answer = ask("POST", f"{place}/pipelineJobs?pipelineJobId=twin", run)
+        assert (code, answer["name"]) == (200, name)
+        _, answer = ask("GET", f"{place}/pipelineJobs")
+        assert [one["name"] for one in answer["pipelineJobs"]] == [name]
+    folders = sorted(one.name for one in ask.folder.glob("emulated/runs/twin*"))
+    assert folders == ["twin.europe-west4.my-project", "twin.us-central1.my-project"]
+
+
+def test_an_object_is_downloaded_by_either_path(ask):
+    file = ask.folder / "emulated/buckets/bucket/folder/object.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"one": 1}')
+    for path in ("/storage/v1/b/bucket/o/", "/download/storage/v1/b/bucket/o/"):
+        assert ask("GET", f"{path}folder%2Fobject.json?alt=media") == (200, {"one": 1})
