@@ -90,6 +90,17 @@ def row_model(tmp_path_factory, row_records):
 
 
 @pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A working folder and a home of the test's own; no setting of Google Cloud is known."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in list(os.environ):
+        if name.startswith(("GOOGLE_", "CLOUDSDK_", "VERTEX_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
 def compile_py(capfd):
     """Runs compile.py's command line in this process: exit code, output, errors."""
     import typer

@@ -13,13 +13,7 @@ from pipelines import recipe
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_")
-    for name in [name for name in os.environ if name.startswith(settings)]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def written(directory):

@@ -32,10 +32,7 @@ sys.meta_path.insert(0, Finder())
 """Ctrl-C at the moment when a module is imported."""
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def python(*arguments, stdout=subprocess.PIPE, **environment):

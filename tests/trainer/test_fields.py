@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from trainer import fields
-from trainer.errors import EXIT_CODE, InputError, exit_on_input_error
+from trainer.errors import InputError
 from trainer.fields import option
 
 
@@ -86,10 +86,3 @@ def test_the_schema_tells_an_editor_types_bounds_and_choices():
     assert properties["names"]["items"]["enum"] == ["a", "b"]
     assert properties["extra"]["type"] == "object"
     assert properties["rate"]["description"] == "Learning rate. Above 0, below 1."
-
-
-def test_an_input_error_ends_the_process_with_one_line(capsys):
-    with pytest.raises(SystemExit) as ended, exit_on_input_error():
-        raise InputError("epochs=0 is out of range")
-    assert ended.value.code == EXIT_CODE
-    assert capsys.readouterr().err == "error: epochs=0 is out of range\n"

@@ -2,9 +2,6 @@
 
 import json
 
-import pytest
-
-from trainer.errors import InputError
 from trainer.evaluation import results
 
 
@@ -22,9 +19,3 @@ def test_metrics_and_history_are_read_back(tmp_path):
     assert read.metrics == metrics
     assert read.history == [{"epoch": 1.0, "loss": 0.5, "validation_loss": None}]
     assert read.scalars() == {"steps": 30, "validation_accuracy": 0.9}
-
-
-def test_a_job_whose_chief_did_not_finish_is_told_from_one_that_did(tmp_path):
-    (tmp_path / "history.csv").write_text("epoch\n1\n")
-    with pytest.raises(InputError, match=r"metrics\.json is missing: the chief did not finish"):
-        results.load(str(tmp_path))

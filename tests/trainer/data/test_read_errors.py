@@ -121,18 +121,29 @@ def test_too_little_memory_rejects_no_picture(tmp_path):
     assert not (tmp_path / "out" / "dataset.json").exists()
 
 
-@pytest.mark.parametrize("pool", [0.0, 1e9])
-def test_a_picture_changed_between_the_passes_is_named(tmp_path, monkeypatch, pool):
+def change(path: Path) -> None:
+    path.write_bytes((path.parents[1] / "cat" / "003.png").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("meddle", "words", "pool"),
+    [
+        (change, "has changed since it was listed; leave the source alone", 0.0),
+        (change, "has changed since it was listed; leave the source alone", 1e9),
+        (Path.unlink, "was listed but can no longer be read", 1e9),
+    ],
+)
+def test_a_picture_changed_between_the_passes_is_named(tmp_path, monkeypatch, meddle, words, pool):
     monkeypatch.setattr(writer, "POOL_MIN_SECONDS", pool)
     source, remove_stale = two_classes(tmp_path / "in"), writer.output.remove_stale
 
-    def meddle(*arguments):
-        Path(source / "dog" / "003.png").write_bytes((source / "cat" / "003.png").read_bytes())
+    def meddling(*arguments):
+        meddle(source / "dog" / "003.png")
         remove_stale(*arguments)
 
-    monkeypatch.setattr(writer.output, "remove_stale", meddle)
+    monkeypatch.setattr(writer.output, "remove_stale", meddling)
     message = refused(source, tmp_path / "out")
-    assert "dog/003.png has changed since it was listed; leave the source alone" in message
+    assert f"dog/003.png {words}" in message
     assert not (tmp_path / "out" / "dataset.json").exists()
     monkeypatch.undo()
     write(source, tmp_path / "out")

@@ -22,7 +22,6 @@ from trainer.data.record_options import RecordOptions
 from trainer.data.write import process_pool, writer
 from trainer.data.write.layout import shard_count
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -187,19 +186,6 @@ def test_new_content_of_the_source_is_noticed_though_names_and_sizes_stay(tmp_pa
     picture(99).save(source / "cat" / "000.png", compress_level=0)
     dataset = write(source, tmp_path / "out")
     assert all_records(dataset)["cat/000.png"][1] == picture(99).tobytes()
-
-
-def test_a_file_that_vanishes_between_the_passes_is_named(tmp_path, monkeypatch):
-    source = two_classes(tmp_path / "in")
-    remove_stale = writer.output.remove_stale
-
-    def meddle(*arguments):
-        (source / "dog" / "003.png").unlink()
-        remove_stale(*arguments)
-
-    monkeypatch.setattr(writer.output, "remove_stale", meddle)
-    with pytest.raises(InputError, match=r"dog/003\.png was listed but can no longer be read"):
-        write(source, tmp_path / "out")
 
 
 def test_a_local_data_set_needs_no_tensorflow(tmp_path):
