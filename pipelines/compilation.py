@@ -18,6 +18,9 @@ from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
+_PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
+"""An input of the pipeline in KFP's YAML."""
+
 
 def write(
     recipe: Recipe,
@@ -65,7 +68,7 @@ def compiled_batch(recipe: Recipe, image: str) -> str:
 
 
 def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
-    """Compile a pipeline function, with `values` as its parameters' defaults."""
+    """Compile a pipeline function, with `values` as its parameters' defaults and their order."""
     resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
@@ -79,11 +82,21 @@ def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], ima
         text = path.read_text(encoding="utf-8")
     # KFP's leading comment shows defaults of lists and dicts in an order that varies.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
+    text = _in_order(text, list(values))
     # The components' image is set when they are defined; KFP has no way to set it later.
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
     lint.check_pipeline(text)
     return text
+
+
+def _in_order(text: str, names: list[str]) -> str:
+    """Put the pipeline's parameters in the order of `names`; KFP writes them by name."""
+    head, heading, rest = text.partition("\n  inputDefinitions:\n    parameters:\n")
+    found = {match[1]: match[0] for match in _PARAMETER.finditer(rest)}
+    assert found.keys() == set(names)
+    ordered = "".join(found[name] for name in names)
+    return head + heading + ordered + rest[len(ordered) :]
 
 
 def _images_of(path: Path) -> tuple[str, str]:

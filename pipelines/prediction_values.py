@@ -36,7 +36,7 @@ def base_of(name: str) -> str:
 
 
 def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return every parameter's value, checked; `place` starts the message of InputError."""
+    """Return every parameter's value, in the order of the pipeline's signature; see `checked`."""
     own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
     merged = {**own, **given}
@@ -54,7 +54,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return found
+    return {name: found[name] for name in PARAMETERS}
 
 
 def on_this_machine(
