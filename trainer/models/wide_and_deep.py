@@ -107,7 +107,7 @@ def _deep_inputs(
     for place, category in enumerate(found):
         if category.embedding:
             by_dimension.setdefault(category.embedding, []).append(place)
-        elif not category.crossed:
+        elif category.indicators:
             indicator = keras.layers.CategoryEncoding(
                 category.size, output_mode="one_hot", name=f"indicator_{place}"
             )

@@ -69,7 +69,7 @@ def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
 
     missing = ids()
     assert {missing[name] for name in ("miles", "hour", "payment", "company", "Zone Id")} == {0}
-    assert encode(raw())["numbers"].numpy().tolist() == [[0.0, 1.0]]
+    assert encode(raw())["numbers"].numpy().tolist() == [[0.0] * 5 + [1.0]]
     for place, value in enumerate(features["company"].settings["values"]):
         assert ids(company=value)["company"] == place + 2
     assert ids(company="nobody's")["company"] == 1
@@ -77,10 +77,14 @@ def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
     assert [ids(hour=hour)["hour"] for hour in (0, 23, 24, -5)] == [1, 24, 0, 0]
     low, middle, high = features["miles"].settings["boundaries"]
     assert [ids(miles=m)["miles"] for m in (0.0, low, middle, high, 1e9)] == [1, 2, 3, 4, 4]
-    value, absent = encode(raw(miles=2.5))["numbers"].numpy()[0]
-    mean = features["miles"].statistics["mean"]
-    expected = (math.log1p(2.5) - mean) / features["miles"].statistics["deviation"]
-    assert (value, absent) == (pytest.approx(expected, rel=1e-4), 0.0)
+    statistics = features["miles"].statistics
+    miles = (middle + high) / 2
+    value = (math.log1p(miles) - statistics["mean"]) / statistics["deviation"]
+    expected = [1, 1, 0.5, 0, value, 0]
+    assert encode(raw(miles=miles))["numbers"].numpy()[0] == pytest.approx(expected, rel=1e-4)
+    for end, place in (("minimum", 0.0), ("maximum", 1.0)):
+        found = encode(raw(miles=statistics[end]))["numbers"].numpy()[0]
+        assert found[:4].tolist() == [place] * 4
     crossed = {
         ids(hour=hour, payment=payment)["hour_x_payment"]
         for hour in range(-1, 24)

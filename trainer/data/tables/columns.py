@@ -37,8 +37,8 @@ KEYS = {
 """The settings of each type of column, besides its name and type."""
 
 MEANINGS = {
-    "numeric": "a number, normalized; with boundaries or quantiles also a category",
-    "bucketized": "a number of which only the bucket is used; needs boundaries or quantiles",
+    "numeric": "a number, normalized; with boundaries or quantiles also its place in each bucket",
+    "bucketized": "a number as its place in each bucket; needs boundaries or quantiles",
     "identity": "a whole number that is a category, such as an hour; needs buckets",
     "vocabulary": "text, or numbers used as names: the listed values, or the most common ones",
     "hashed": "text, or numbers used as names, with too many values for a list; needs buckets",
@@ -91,7 +91,9 @@ class Column:
         1, help="Rows that a value must have in the training split to be learned.", minimum=1
     )
     embedding: int = option(
-        0, help="Dimension of the embedding in the deep part; 0: one indicator per id.", minimum=0
+        0,
+        help="Dimension of the embedding in the deep part; 0: indicators, or none for numbers.",
+        minimum=0,
     )
 
     @property

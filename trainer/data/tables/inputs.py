@@ -1,7 +1,8 @@
 """Convert columns of a table to the two tensors that a network takes: numbers and category ids.
 
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
-    numbers          float32 [n, 2 x numeric columns]: normalized value, whether it is missing
+    numbers          float32 [n, number_count]: of each column of numbers its place in each bucket
+                     (0: below, 1: above), the normalized value if numeric, whether it is missing
     ids              int32 [n, categories]: each category's own id, 0 for a missing value
 
 Everything follows from dataset.json. There are no lookup tables to initialize, only stateless
@@ -33,14 +34,15 @@ class Category(NamedTuple):
     """A categorical input: ids from 0 (missing) to size - 1.
 
     Attributes:
-        embedding: its dimension in the deep part; 0: indicators.
-        crossed: whether it is a cross; one without embedding is for the wide part alone.
+        embedding: its dimension in the deep part; 0: none.
+        indicators: whether the deep part gets indicators if there is no embedding; of numbers it
+            gets places in buckets, of crosses nothing.
     """
 
     name: str
     size: int
     embedding: int
-    crossed: bool
+    indicators: bool
 
 
 def columns_of(dataset: Dataset) -> list[Feature]:
@@ -109,15 +111,15 @@ def categories(dataset: Dataset) -> list[Category]:
     """Return the categories in the order of `ids`; raise InputError as `columns_of`."""
     sizes = {column.name: _size(column) for column in columns_of(dataset)}
     found = [
-        Category(column.name, sizes[column.name], column.settings["embedding"], crossed=False)
-        for column in columns_of(dataset)
-        if sizes[column.name]
+        Category(one.name, sizes[one.name], one.settings["embedding"], one.dtype != "float32")
+        for one in columns_of(dataset)
+        if sizes[one.name]
     ]
     for cross in crosses_of(dataset):
         settings = cross.settings
         combinations = math.prod(sizes[name] for name in settings["columns"])
         size = min(combinations, settings["buckets"])
-        found.append(Category(cross.name, size, settings["embedding"], crossed=True))
+        found.append(Category(cross.name, size, settings["embedding"], indicators=False))
     return found
 
 
@@ -128,7 +130,8 @@ def crosses_of(dataset: Dataset) -> list[Feature]:
 
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`; raise InputError as `columns_of`."""
-    return 2 * sum(column.kind == "numeric" for column in columns_of(dataset))
+    numbers = [column for column in columns_of(dataset) if column.dtype == "float32"]
+    return sum(len(_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in numbers)
 
 
 class Encoder:
@@ -148,14 +151,14 @@ class Encoder:
         numbers, ids = [], {}
         for column in self._columns:
             raw = columns[column.name]
-            if column.kind == "numeric":
-                numbers += _normalized(raw, column)
+            if column.dtype == "float32":
+                numbers.append(_numbers(raw, column))
             if self._sizes[column.name]:
                 ids[column.name] = self._ids(raw, column)
         found = [*ids.values(), *(self._crossed(ids, cross) for cross in self._crosses)]
         none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
-            "numbers": tf.stack(numbers, axis=1) if numbers else none,
+            "numbers": tf.concat(numbers or [none], axis=1),
             "ids": tf.cast(tf.stack(found, axis=1) if found else none, tf.int32),
         }
 
@@ -196,14 +199,28 @@ class Encoder:
         return tf.strings.to_hash_bucket_fast(tf.strings.as_string(combined), buckets)
 
 
-def _normalized(raw: tf.Tensor, column: Feature) -> list[tf.Tensor]:
-    """Return values, the mean where missing, and whether they are missing, float32 [n] each."""
-    missing = tf.math.is_nan(raw)
-    scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
-    deviation = column.statistics["deviation"] or 1.0
-    value = (scaled - column.statistics["mean"]) / deviation
-    value = tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)
-    return [tf.where(missing, 0.0, value), tf.cast(missing, tf.float32)]
+def _numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
+    """Return a column's part of `numbers`, 0 in place of what is missing.
+
+    The places in buckets are the piecewise linear encoding of Gorishniy et al. (2022), "On
+    Embeddings for Numerical Features in Tabular Deep Learning", arXiv:2203.05556.
+    """
+    edges, missing = _edges(column), tf.math.is_nan(raw)[:, None]
+    found = [tf.clip_by_value((raw[:, None] - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
+    if column.kind == "numeric":
+        scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
+        deviation = column.statistics["deviation"] or 1.0
+        value = (scaled - column.statistics["mean"]) / deviation
+        found.append(tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)[:, None])
+    known = tf.where(missing, 0.0, tf.concat(found, axis=1))
+    return tf.concat([known, tf.cast(missing, tf.float32)], axis=1)
+
+
+def _edges(column: Feature) -> np.ndarray:
+    """Return the rising edges of a column's buckets, float32 [buckets + 1]; empty: no buckets."""
+    bounds = column.settings["boundaries"]
+    ends = [column.statistics[end] for end in ("minimum", "maximum")] if bounds else []
+    return np.unique(np.array([*bounds, *(end for end in ends if end is not None)], np.float32))
 
 
 def _size(column: Feature) -> int:
