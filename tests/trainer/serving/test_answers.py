@@ -16,7 +16,7 @@ from trainer.evaluation.prediction import ServedModel, predict, stored_batches
 
 def judged(uri, dataset):
     """Probabilities as evaluate_model computes them, and the serialized test examples."""
-    said = predict(ServedModel(uri), dataset, MostConfident(1), lambda _: None)
+    said = predict(ServedModel(uri), dataset, MostConfident(1))
     examples = [one for batch in stored_batches(dataset, "test", 50) for one in batch.numpy()]
     assert len(examples) == dataset.splits["test"].examples > 50
     return said[1], examples
