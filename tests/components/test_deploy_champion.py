@@ -6,19 +6,17 @@ import pytest
 from kfp import dsl
 
 from components.deploy_champion import deploy_champion
-from components.registry.model_registry import ModelRegistry, find_champion
-from components.registry.model_upload import Candidate
-from components.vertex_client import vertex_client
+from components.registry.model_registry import find_champion
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from tests.emulator import ById, FaultyEmulator
+from tests.model_service import candidate, registry_at
 from trainer.models import check_model
 from trainer.training.export import export
 
-PARENT = "projects/my-project/locations/us-central1"
 MACHINES = {"machine_type": "n1-standard-4", "min_replicas": 2, "max_replicas": 3}
 
 
@@ -39,11 +37,9 @@ def vertex(tmp_path, monkeypatch):
 
 
 def register(vertex, artifact_uri, compared_with=""):
-    registry = ModelRegistry(vertex_client("model", "us-central1", vertex.environment), PARENT)
-    candidate = Candidate(
-        artifact_uri=artifact_uri, serving_image="i", description="", labels={}, metrics={}
-    )
-    return registry.register("digits", candidate, "champion", compared_with).name
+    version = candidate(artifact_uri, serving_image="i")
+    registry = registry_at(vertex.environment)
+    return registry.register("digits", version, "champion", compared_with).name
 
 
 def deploy(records, model, registered):

@@ -91,10 +91,11 @@ def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
     """The distributions that hold each package, and those that hold each module of NAMESPACES."""
     inside: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
+        owner = distribution.metadata["Name"]
         for file in distribution.files or []:
             if file.parts[0] in NAMESPACES and file.suffix == ".py":
                 name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-                inside.setdefault(name, set()).add(distribution.metadata["Name"])
+                inside.setdefault(name, set()).add(owner)
     return dict(importlib.metadata.packages_distributions()), inside
 
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from pipelines import recipe
-from pipelines.commands import command_line
 from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.machines.machine_types import disk_types, types
@@ -73,7 +72,7 @@ def test_an_hour_costs_what_a_hand_calculation_says(name, values, hour):
     assert cost.money(cost.price(pools(name, **values), cost.table())) == cost.money(hour)
 
 
-def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, capsys):
+def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, command):
     def refuse(*_, **__):
         raise AssertionError("a plan must ask no server")
 
@@ -96,8 +95,8 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
             )
             for pool in planned
         )
-        assert command_line.run(command_line.app, ["plan", name, "--minutes", "90"]) == 0
-        shown = capsys.readouterr().out
+        code, shown, _ = command("plan", name, "--minutes", "90")
+        assert code == 0
         total = cost.money(hour * Decimal("1.5"))
         assert f"on demand {cost.money(hour)} USD an hour, {total} for the expected 90 min" in shown
 
@@ -110,12 +109,11 @@ def test_spot_is_cheaper_by_the_least_discount_seen_but_neither_disks_nor_manage
     assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
 
 
-def test_rates_of_ones_own_hold(capsys):
+def test_rates_of_ones_own_hold(command):
     rates = cost.parse_rates(["n1-standard-4=1.5", "pd-ssd=0"])
     assert cost.price(pools(), cost.table().overridden(rates)) == 3
-    arguments = ["plan", "digits", "--rate", "n1-standard-4=1.5", "--rate", "pd-ssd=0"]
-    assert command_line.run(command_line.app, arguments) == 0
-    assert "3.00 USD an hour" in capsys.readouterr().out
+    code, shown, _ = command("plan", "digits", "--rate", "n1-standard-4=1.5", "--rate", "pd-ssd=0")
+    assert (code, "3.00 USD an hour" in shown) == (0, True)
 
 
 def test_every_recipes_job_has_time_in_plenty_and_can_not_be_billed_for_a_day():

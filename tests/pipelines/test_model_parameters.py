@@ -2,7 +2,6 @@
 
 import pytest
 
-from pipelines.commands.command_line import app, run
 from pipelines.parameters import checked
 from tests import tables
 from trainer.errors import InputError
@@ -105,11 +104,9 @@ def test_what_is_just_large_enough_is_taken(values):
     checked(values, place="here.toml")
 
 
-@pytest.mark.parametrize("command", [["plan", "cats_vs_dogs"], ["run", "cats_vs_dogs", "--local"]])
-def test_commands_refuse_it_with_exit_code_2(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
-    assert run(app, [*command, "--set", "fine_tune_layers=428"]) == 2
-    assert capsys.readouterr().err == (
+@pytest.mark.parametrize("words", [["plan", "cats_vs_dogs"], ["run", "cats_vs_dogs", "--local"]])
+def test_commands_refuse_it_with_exit_code_2(elsewhere, refused, tmp_path, words):
+    assert refused(*words, "--set", "fine_tune_layers=428") == (
         "error: --set: fine_tune_layers=428: DenseNet121 has 427 layers; use 427 at most\n"
     )
     assert not list(tmp_path.iterdir())

@@ -6,48 +6,58 @@ import pytest
 import yaml
 
 from pipelines import compilation, recipe
-from pipelines.commands import command_line
 from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.machines.worker_pools import worker_pool_specs
 
 
-@pytest.fixture(autouse=True)
-def gpu_image(monkeypatch):
+@pytest.fixture
+def plan(command, monkeypatch):
+    """Runs `plan`, which must succeed; returns what it shows."""
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
 
+    def run(*arguments):
+        code, shown, errors = command("plan", *arguments)
+        assert code == 0, errors
+        return shown
 
-def shown_by(capsys, *arguments):
-    """The labeled lines of a plan: texts by label."""
-    assert command_line.run(command_line.app, ["plan", *arguments]) == 0
-    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
-    texts = {}
-    for line in lines:
-        texts.setdefault(line[:10].rstrip(), []).append(line[10:])
-    return texts
+    return run
 
 
-def test_each_label_of_a_plan_has_its_text_in_one_column(capsys):
+@pytest.fixture
+def labeled(plan):
+    """Runs `plan`; returns its labeled lines: texts by label."""
+
+    def run(*arguments):
+        texts = {}
+        for line in plan(*arguments).partition("\n\n")[2].splitlines():
+            texts.setdefault(line[:10].rstrip(), []).append(line[10:])
+        return texts
+
+    return run
+
+
+def test_each_label_of_a_plan_has_its_text_in_one_column(labeled):
     for name in recipe.names():
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(shown_by(capsys, name)) == labels
+        assert set(labeled(name)) == labels
 
 
-def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(capsys):
+def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(labeled):
     rates = ["--rate", "n1-standard-8=1", "--rate", "NVIDIA_TESLA_V100=2"]
-    own = shown_by(capsys, "cats_vs_dogs", *rates)
+    own = labeled("cats_vs_dogs", *rates)
     assert own["on demand"] == own["spot"][:1]
     assert own["spot"][1:] == ["is priced as on demand: the rates of --rate get no discount"]
-    part = shown_by(capsys, "cats_vs_dogs", *rates[:2])
+    part = labeled("cats_vs_dogs", *rates[:2])
     assert part["on demand"] != part["spot"][:1]
     assert "40% off" in part["spot"][1]
     assert part["spot"][1].endswith("--rate n1-standard-8 gets no discount")
 
 
-def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
+def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(labeled):
     pools = worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
     hour = cost.price(pools, cost.table())
-    short = shown_by(capsys, "cats_vs_dogs", "--minutes", "90", "--set", "max_cost=5")
+    short = labeled("cats_vs_dogs", "--minutes", "90", "--set", "max_cost=5")
     minutes = int(5 / hour * 60)
     (line,) = short["cut off"]
     assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")
@@ -55,63 +65,57 @@ def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(capsys):
     enough = line.partition("set it to ")[2].split()[0]
     for given, cut in ((enough, False), (str(Decimal(enough) - Decimal("0.01")), True)):
         flags = ["--minutes", "90", "--set", f"max_cost={given}"]
-        assert ("cut off" in shown_by(capsys, "cats_vs_dogs", *flags)) == cut
-    (line,) = shown_by(capsys, "digits", "--minutes", "10", "--set", "timeout=300s")["cut off"]
+        assert ("cut off" in labeled("cats_vs_dogs", *flags)) == cut
+    (line,) = labeled("digits", "--minutes", "10", "--set", "timeout=300s")["cut off"]
     assert line.startswith("timeout=300s ends the job after 5 min")
     assert line.endswith("set it to 600s or more")
-    exact = shown_by(capsys, "digits", "--minutes", "10", "--set", "timeout=600s")
+    exact = labeled("digits", "--minutes", "10", "--set", "timeout=600s")
     assert "cut off" not in exact
 
 
-def test_a_price_of_ones_own_for_the_whole_job_prices_what_has_none(capsys):
+def test_a_price_of_ones_own_for_the_whole_job_prices_what_has_none(labeled):
     unknown = ["digits", "--minutes", "10", "--set", "chief_machine_type=n4-standard-4"]
     unknown += ["--set", "boot_disk_type=hyperdisk-balanced"]
-    (line,) = shown_by(capsys, *unknown)["price"]
+    (line,) = labeled(*unknown)["price"]
     assert "no price is known for hyperdisk-balanced" in line
-    priced = shown_by(capsys, *unknown, "--set", "price_per_hour=12")
+    priced = labeled(*unknown, "--set", "price_per_hour=12")
     assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
     assert "spot" not in priced
     assert priced["prices"] == ["of the job: the parameter price_per_hour=12"]
 
 
-def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(capsys, monkeypatch):
+def test_a_plan_with_an_unconfirmed_price_says_so_on_screen(plan, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     a100 = [
-        "plan", "digits", "--set", "worker_count=0", "--set", "strategy=auto",
+        "digits", "--set", "worker_count=0", "--set", "strategy=auto",
         "--set", "chief_machine_type=a2-highgpu-1g", "--set", "accelerator_type=NVIDIA_TESLA_A100",
         "--set", "accelerator_count=1",
     ]  # fmt: skip
     doubt = "the price of a2-highgpu-1g is unconfirmed: "
-    assert command_line.run(command_line.app, a100) == 0
-    assert doubt in capsys.readouterr().out
+    assert doubt in plan(*a100)
     # One's own price is in no doubt; nor is one that a page shows.
-    assert command_line.run(command_line.app, [*a100, "--rate", "a2-highgpu-1g=4"]) == 0
-    assert "unconfirmed" not in capsys.readouterr().out
-    assert command_line.run(command_line.app, ["plan", "digits"]) == 0
-    shown = capsys.readouterr().out
+    assert "unconfirmed" not in plan(*a100, "--rate", "a2-highgpu-1g=4")
+    shown = plan("digits")
     assert "unconfirmed" not in shown
     assert "40% off machines, the smallest discount seen: it changes daily and" in shown
 
 
-def test_flex_start_counts_against_the_quota_of_preemptible_machines(capsys, monkeypatch):
+def test_flex_start_counts_against_the_quota_of_preemptible_machines(plan, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     l4 = [
-        "plan", "digits", "--set", "chief_machine_type=g2-standard-8",
+        "digits", "--set", "chief_machine_type=g2-standard-8",
         "--set", "accelerator_type=NVIDIA_L4", "--set", "accelerator_count=1",
     ]  # fmt: skip
-    flexible = [*l4, "--set", "scheduling_strategy=FLEX_START"]
-    assert command_line.run(command_line.app, flexible) == 0
-    shown = capsys.readouterr().out
+    shown = plan(*l4, "--set", "scheduling_strategy=FLEX_START")
     assert (
         "2 of aiplatform.googleapis.com/custom_model_training_preemptible_nvidia_l4_gpus" in shown
     )
     assert "16 of aiplatform.googleapis.com/custom_model_training_preemptible_g2_cpus" in shown
     assert "FLEX_START costs less than on demand; its prices are not in the table" in shown
-    assert command_line.run(command_line.app, l4) == 0
-    assert "preemptible" not in capsys.readouterr().out
+    assert "preemptible" not in plan(*l4)
 
 
-def test_an_evaluation_counts_against_the_quota_of_training(capsys, tmp_path, monkeypatch):
+def test_an_evaluation_counts_against_the_quota_of_training(labeled, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.toml").write_text(
@@ -125,30 +129,28 @@ def test_an_evaluation_counts_against_the_quota_of_training(capsys, tmp_path, mo
         (spot, ["nvidia_l4_gpus", "preemptible_nvidia_l4_gpus"]),
     ):
         flags = [word for setting in given for word in ("--set", setting)]
-        quota = [line.split() for line in shown_by(capsys, "mine", *flags)["quota"]]
+        quota = [line.split() for line in labeled("mine", *flags)["quota"]]
         metric = "aiplatform.googleapis.com/custom_model_training_"
         found = {name: amount for amount, _, name in quota if name.endswith("_gpus")}
         assert found == {f"{metric}{one}": "1" for one in counted}
 
 
-def test_an_endpoint_is_priced_by_the_hour_where_a_run_deploys(capsys):
-    assert "endpoint" not in shown_by(capsys, "digits")
-    (line,) = shown_by(capsys, "digits", "--set", "deploy_champion=true")["endpoint"]
+def test_an_endpoint_is_priced_by_the_hour_where_a_run_deploys(labeled):
+    assert "endpoint" not in labeled("digits")
+    (line,) = labeled("digits", "--set", "deploy_champion=true")["endpoint"]
     assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy: the champion")
 
 
-def test_a_batch_prediction_is_priced_by_the_hour(capsys):
-    batch = ["plan", "digits", "--batch", "gs://bucket/*.jsonl", "--set", "replica_count=3"]
-    assert command_line.run(command_line.app, batch) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")
-    assert command_line.run(command_line.app, [*batch, "--rate", "n1-standard-4=1"]) == 0
-    assert "3 x n1-standard-4: 3.00 USD an hour" in capsys.readouterr().out
-    assert command_line.run(command_line.app, [*batch, "--minutes", "3"]) == 2
-    assert "--minutes is for training" in capsys.readouterr().err
+def test_a_batch_prediction_is_priced_by_the_hour(plan, refused):
+    batch = ["digits", "--batch", "gs://bucket/*.jsonl", "--set", "replica_count=3"]
+    assert plan(*batch).startswith(
+        "batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how"
+    )
+    assert "3 x n1-standard-4: 3.00 USD an hour" in plan(*batch, "--rate", "n1-standard-4=1")
+    assert "--minutes is for training" in refused("plan", *batch, "--minutes", "3")
 
 
-def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch):
+def test_a_steps_machine_is_compiled_in_and_priced(labeled, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.toml").write_text(
@@ -168,7 +170,7 @@ def test_a_steps_machine_is_compiled_in_and_priced(capsys, tmp_path, monkeypatch
     images = {name: one["container"]["image"] for name, one in executors.items()}
     assert images["exec-evaluate-model"] == "image:gpu"
     assert images["exec-register-model"] == images["exec-create-tfrecords"] == "image:1"
-    line, other = shown_by(capsys, "mine")["step"]
+    line, other = labeled("mine")["step"]
     rates = cost.table().rates
     hour = rates["e2-standard-32"]
     assert line.startswith(f"records: {hour:.2f} USD an hour for 30 CPUs and 100 GB: the price")

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from pipelines import recipe
-from pipelines.commands import command_line
 from trainer.errors import InputError
 from trainer.toml_reader import tomllib
 
@@ -94,9 +93,8 @@ TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool,
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_a_recipe_keeps_the_schema_that_editors_check_it_by(name, capsys):
-    assert command_line.run(command_line.app, ["recipes", "--schema"]) == 0
-    schema = json.loads(capsys.readouterr().out)
+def test_a_recipe_keeps_the_schema_that_editors_check_it_by(name, command):
+    schema = json.loads(command("recipes", "--schema")[1])
     assert not schema["additionalProperties"]
     content = tomllib.loads((recipe.DIRECTORY / f"{name}.toml").read_text())
     assert set(schema["required"]) <= content.keys() <= schema["properties"].keys()

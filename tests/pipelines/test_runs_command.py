@@ -14,9 +14,7 @@ KEYS = [f"digits/{number}" for number in range(100)]
 
 
 @pytest.fixture(autouse=True)
-def no_cloud(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+def no_cloud(elsewhere, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CONFIG"):
         monkeypatch.delenv(name, raising=False)

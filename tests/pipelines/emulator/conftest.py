@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -52,14 +51,6 @@ class Rehearsal:
             job["name"].rpartition("/")[2]: job["state"].removeprefix("PIPELINE_STATE_")
             for job in jobs.get("pipelineJobs", ())
         }
-
-    def wait_for(self, condition, seconds=600):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            time.sleep(0.5)
-        raise AssertionError(f"not within {seconds} s")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from google.api_core import exceptions
 
 from pipelines.emulator.batch_input import instances
 from tests.pipelines.emulator.services import PARENT, changed
+from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.inputs import columns_of
 
@@ -102,12 +102,12 @@ def run(services, model, kind, uris, folder, **fields):
             **fields,
         )
     )
-    deadline = time.monotonic() + 300
-    while job.state.name in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-        job = services.job.get_batch_prediction_job(name=job.name)
-    return job
+
+    def ended():
+        found = services.job.get_batch_prediction_job(name=job.name)
+        return found.state.name not in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING") and found
+
+    return wait_for(ended)
 
 
 def written(folder, name):

@@ -1,7 +1,6 @@
 """CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
 
 import contextlib
-import time
 
 import pytest
 from google.api_core import exceptions
@@ -14,6 +13,7 @@ from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
 from tests.pipelines.emulator.services import PARENT, changed
 from tests.pipelines.emulator.test_refused_jobs import JOB, POOL
+from tests.pipelines.local.conftest import wait_for
 
 SLEEPING = changed(
     JOB,
@@ -50,11 +50,8 @@ def test_a_training_job_is_created_cancelled_and_deleted(clients):
     name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
     assert [job.name for job in other.list_custom_jobs(parent=PARENT)] == [name]
     other.cancel_custom_job(name=name)
-    deadline = time.monotonic() + 120
-    while (job := one.get_custom_job(name=name)).state.name != "JOB_STATE_CANCELLED":
-        assert time.monotonic() < deadline, job.state
-        time.sleep(0.05)
-    assert job.error.code == 1
+    wait_for(lambda: one.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    assert one.get_custom_job(name=name).error.code == 1
     one.delete_custom_job(name=name).result()
     for client in clients:
         with pytest.raises(exceptions.NotFound):
@@ -66,10 +63,7 @@ def test_a_damaged_state_of_a_job_is_told_to_its_clients(clients, tmp_path):
     name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
     one.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
-    deadline = time.monotonic() + 120
-    while '"CANCELLED"' not in (folder / "job.json").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: '"CANCELLED"' in (folder / "job.json").read_text())
     (folder / "job.json").write_text("[]")
     with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
         other.get_custom_job(name=name)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.model_service import candidate, registry_at
 from tests.pipelines.emulator.conftest import ROOT, emulated
+from tests.pipelines.local.conftest import wait_for
 
 LEFT_OUT = ("records_engine=dataflow",)
 """Needs Apache Beam and Dataflow."""
@@ -64,7 +65,7 @@ def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, own, compile_py):
         rehearsal.ask("/clock:forward", {"days": 7})
         assert list(rehearsal.runs()) == [name]
         own(rehearsal, "cancel", name)
-        rehearsal.wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
+        wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
     # Runs and schedules outlive the process.
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
@@ -91,10 +92,8 @@ def test_the_pages_commands_run_as_they_are_written(rehearsal):
             for _ in range(2):
                 before = len(rehearsal.runs())
                 rehearsal.ask("/clock:forward", {"days": 7})
-                rehearsal.wait_for(lambda n=before: len(rehearsal.runs()) == n + 1)
-                rehearsal.wait_for(
-                    lambda: set(rehearsal.runs().values()) <= {"SUCCEEDED", "CANCELLED"}
-                )
+                wait_for(lambda n=before: len(rehearsal.runs()) == n + 1)
+                wait_for(lambda: set(rehearsal.runs().values()) <= {"SUCCEEDED", "CANCELLED"}, 600)
     assert "python -m pipelines doctor digits" in done
     assert any("run flowers --set source=images:gs://" in command for command in done)
     assert "python -m pipelines cancel first" in done
@@ -135,7 +134,7 @@ def test_a_scheduled_batch_takes_the_champion_of_its_time(rehearsal, untrained_m
         model = candidate(untrained_model + "/" * number, labels={"run": str(number)})
         registry.register("scans", model, "champion", compared_with)
         rehearsal.ask("/clock:forward", {"days": 7})
-        rehearsal.wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n)
+        wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n, 600)
         files = rehearsal.folder.glob("emulated/runs/*/artifacts/**/prediction.results-*")
         found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         answered.append({one["prediction"]["model_version"] for one in found})
