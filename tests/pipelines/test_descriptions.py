@@ -26,11 +26,12 @@ def inputs():
     return yaml.safe_load(text)["root"]["inputDefinitions"]["parameters"]
 
 
-def test_each_parameter_begins_with_its_topic(inputs):
+def test_parameters_come_by_topic_and_begin_with_it(inputs):
     described = [definition["description"] for definition in inputs.values()]
-    found = {re.match(r"\[([A-Z][a-z]+)\] [A-Z]?", text)[1].lower() for text in described}
-    assert found == set(TOPICS)
-    assert sorted(inputs) == sorted(PARAMETERS)
+    found = [re.match(r"\[([A-Z][a-z]+)\] [A-Z]?", text)[1].lower() for text in described]
+    assert list(dict.fromkeys(found)) == list(TOPICS)
+    assert found == sorted(found, key=list(TOPICS).index)
+    assert list(inputs) == list(PARAMETERS)
 
 
 def test_a_description_names_all_choices(inputs):
