@@ -11,6 +11,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 import base64
 import csv
+import functools
 import gzip
 import io
 import json
@@ -93,16 +94,8 @@ def _rows(uri: str) -> Iterator[Instance]:
             yield Instance(row, row)
 
 
-def _records(uri: str) -> Iterator[Instance]:
-    yield from _records_of(storage.read(uri), uri)
-
-
-def _compressed_records(uri: str) -> Iterator[Instance]:
-    yield from _records_of(gzip.decompress(storage.read(uri)), uri)
-
-
-def _records_of(content: bytes, uri: str) -> Iterator[Instance]:
-    file = io.BytesIO(content)
+def _records(uri: str, unpack: Callable[[bytes], bytes] = bytes) -> Iterator[Instance]:
+    file = io.BytesIO(unpack(storage.read(uri)))
     try:
         while record := read_record(file):
             sent = _b64(record)
@@ -127,7 +120,7 @@ READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
     "jsonl": _lines,
     "csv": _rows,
     "tf-record": _records,
-    "tf-record-gzip": _compressed_records,
+    "tf-record-gzip": functools.partial(_records, unpack=gzip.decompress),
     "file-list": _files,
 }
 """The reader of each file format."""

@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.1
 
 
 class BatchJob(BackgroundJob):
-    """A run of a BatchPredictionJob that `batch_service.check` has accepted.
+    """A run of a BatchPredictionJob that BatchService has accepted.
 
     Args:
         message: the job, which is updated in place.

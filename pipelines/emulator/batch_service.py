@@ -48,7 +48,13 @@ class BatchService(BackgroundJobs[BatchJob]):
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)
-        check(job, parent)
+        resource_names.check("service_account", job.service_account)
+        check_model(job, parent)
+        check_input(job.input_config)
+        check_output(job.output_config)
+        check_bigquery(job)
+        check_instance_config(job.instance_config, job.input_config.instances_format)
+        check_replicas(job.dedicated_resources)
 
     def begin(self, job: Any) -> None:
         model = self._models.find(job.model)
@@ -67,17 +73,6 @@ class BatchService(BackgroundJobs[BatchJob]):
         for job in self.jobs:
             if job.message.name == request.name:
                 job.cancel()
-
-
-def check(job: Any, parent: str) -> None:
-    """Refuse a BatchPredictionJob that breaks a rule; `parent` is projects/P/locations/L."""
-    resource_names.check("service_account", job.service_account)
-    check_model(job, parent)
-    check_input(job.input_config)
-    check_output(job.output_config)
-    check_bigquery(job)
-    check_instance_config(job.instance_config, job.input_config.instances_format)
-    check_replicas(job.dedicated_resources)
 
 
 def check_model(job: Any, parent: str) -> None:

@@ -42,7 +42,7 @@ class ScheduleService(Resources):
         request = schedule.create_pipeline_job_request
         named = request.pipeline_job_id
         refuse(named, "User-specified ID is not supported in the request template.")
-        check_job(request.pipeline_job, request.parent)
+        check_job(request.pipeline_job, parent)
 
     def begin(self, schedule: Any) -> None:
         schedule.state = messages.Schedule.State.ACTIVE
