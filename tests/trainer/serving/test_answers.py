@@ -10,16 +10,16 @@ import tensorflow as tf
 from tests.trainer.serving.servers import b64, png
 from trainer.data.tables.inputs import columns_of, row_values
 from trainer.data.write import records
-from trainer.evaluation.mistakes import MostConfident
-from trainer.evaluation.prediction import ServedModel, predict, stored_batches
+from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.scoring import evaluate
 
 
 def judged(uri, dataset):
     """Probabilities as evaluate_model computes them, and the serialized test examples."""
-    said = predict(ServedModel(uri), dataset, MostConfident(1))
+    _, probabilities = evaluate(uri, dataset.uri).answers
     examples = [one for batch in stored_batches(dataset, "test", 50) for one in batch.numpy()]
     assert len(examples) == dataset.splits["test"].examples > 50
-    return said[1], examples
+    return probabilities, examples
 
 
 def answers(server, instances, size=40):
