@@ -1,9 +1,6 @@
 """GitHub's workflows and Cloud Build's file: no keys, few permissions, commands that exist."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -73,7 +70,7 @@ def test_terraform_which_no_runner_has_is_set_up_before_it_is_used():
                 assert ready or not re.search(r"^terraform ", step.get("run", ""), re.MULTILINE)
 
 
-def test_the_commands_of_workflows_exist():
+def test_the_commands_of_workflows_exist(compile_py, monkeypatch):
     from typer.testing import CliRunner
 
     from pipelines.commands.command_line import app
@@ -84,15 +81,9 @@ def test_the_commands_of_workflows_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     flags = set(re.findall(r" (--\w+)", "".join(re.findall(r"compile\.py(.*)", scripts))))
     assert flags == {"--upload", "--image"}
-    shown = subprocess.run(
-        [sys.executable, "compile.py", "--help"],
-        cwd=files.ROOT,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert shown.returncode == 0 and all(flag in shown.stdout for flag in flags)
+    monkeypatch.setenv("COLUMNS", "200")
+    code, shown, _ = compile_py("--help")
+    assert code == 0 and all(flag in shown for flag in flags)
     assert "-m pipelines schedule apply" in scripts
     assert CliRunner().invoke(app, ["schedule", "apply", "--help"]).exit_code == 0
 

@@ -16,9 +16,15 @@ DIGITS = f"{PARENT}/models/digits"
 
 
 @pytest.fixture
-def served(tmp_path):
+def server(tmp_path):
     with ModelService(tmp_path / ".registry", "") as server:
-        yield vertex_client("model", "local", server.environment)
+        yield server
+
+
+@pytest.fixture
+def served(server):
+    """A client of the server."""
+    return vertex_client("model", "local", server.environment)
 
 
 def upload(client, run="one", **fields):
@@ -133,21 +139,26 @@ def test_what_the_service_refuses_is_refused_in_its_way(served, call, error, mes
         call(served)
 
 
+def refusal(server, content, headers):
+    """Return status and name of the error that an upload is answered with."""
+    url = f"{server.endpoint}/v1/{PARENT}/models:upload"
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(urllib.request.Request(url, content, headers))
+    return raised.value.code, json.loads(raised.value.read())["error"]["status"]
+
+
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Bearer guessed"}, {"Origin": "https://a.example"}]
 )
-def test_a_stranger_without_the_secret_is_refused(tmp_path, headers):
-    with ModelService(tmp_path) as server:
-        request = urllib.request.Request(
-            f"{server.endpoint}/v1/{PARENT}/models:upload",
-            data=b'{"model": {"displayName": "digits"}}',
-            headers=headers,
-        )
-        with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(request)
-    assert raised.value.code == 401
-    assert json.loads(raised.value.read())["error"]["status"] == "UNAUTHENTICATED"
+def test_a_stranger_without_the_secret_is_refused(server, tmp_path, headers):
+    content = b'{"model": {"displayName": "digits"}}'
+    assert refusal(server, content, headers) == (401, "UNAUTHENTICATED")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_request_that_is_no_proto_is_an_invalid_argument(server):
+    headers = {"Authorization": f"Bearer {server.secret}"}
+    assert refusal(server, b'{"modell": {}}', headers) == (400, "INVALID_ARGUMENT")
 
 
 def test_a_folder_that_can_not_be_written_is_named(tmp_path):
@@ -169,33 +180,19 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path):
     ],
     ids=lambda change: change[0].split('"')[1],
 )
-def test_a_damaged_file_is_named_and_breaks_no_connection(tmp_path, change):
-    with ModelService(tmp_path, "") as server:
-        client = vertex_client("model", "local", server.environment)
-        upload(client, "one", model_id="digits")
-        text = (tmp_path / "models" / "digits.json").read_text()
-        assert change[0] in text
-        (tmp_path / "models" / "digits.json").write_text(text.replace(*change))
-        for call in (
-            lambda: list(client.list_models(parent=PARENT)),
-            lambda: client.get_model(name=DIGITS),
-            lambda: upload(client, "two", parent_model=DIGITS),
-        ):
-            with pytest.raises(exceptions.BadRequest, match=r"digits.json can't be read"):
-                call()
-
-
-def test_a_request_that_is_no_proto_is_an_invalid_argument(tmp_path):
-    with ModelService(tmp_path, "") as server:
-        request = urllib.request.Request(
-            f"{server.endpoint}/v1/{PARENT}/models:upload",
-            data=b'{"modell": {}}',
-            headers={"Authorization": f"Bearer {server.secret}"},
-        )
-        with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(request)
-        assert raised.value.code == 400
-        assert json.loads(raised.value.read())["error"]["status"] == "INVALID_ARGUMENT"
+def test_a_damaged_file_is_named_and_breaks_no_connection(served, tmp_path, change):
+    upload(served, "one", model_id="digits")
+    file = tmp_path / ".registry" / "models" / "digits.json"
+    text = file.read_text()
+    assert change[0] in text
+    file.write_text(text.replace(*change))
+    for call in (
+        lambda: list(served.list_models(parent=PARENT)),
+        lambda: served.get_model(name=DIGITS),
+        lambda: upload(served, "two", parent_model=DIGITS),
+    ):
+        with pytest.raises(exceptions.BadRequest, match=r"digits.json can't be read"):
+            call()
 
 
 def test_models_outlive_the_server_and_can_be_deleted(tmp_path):
@@ -225,25 +222,24 @@ def test_two_servers_of_one_folder_lose_nothing(tmp_path):
     assert numbers == {str(n) for n in range(1, 14)}
 
 
-def test_the_high_level_sdk_speaks_to_it_too(tmp_path):
+def test_the_high_level_sdk_speaks_to_it_too(server):
     from google.cloud import aiplatform
     from google.cloud.aiplatform import initializer
 
-    with ModelService(tmp_path, "") as server:
-        aiplatform.init(
-            project="local",
-            location="us-central1",
-            api_endpoint=server.endpoint,
-            api_transport="rest",
-            credentials=local_credentials(server.environment),
+    aiplatform.init(
+        project="local",
+        location="us-central1",
+        api_endpoint=server.endpoint,
+        api_transport="rest",
+        credentials=local_credentials(server.environment),
+    )
+    try:
+        image = {"serving_container_image_uri": "image", "artifact_uri": "gs://bucket/model"}
+        model = aiplatform.Model.upload(display_name="digits", model_id="digits", **image)
+        later = aiplatform.Model.upload(
+            parent_model="digits", is_default_version=False, version_aliases=["next"], **image
         )
-        try:
-            image = {"serving_container_image_uri": "image", "artifact_uri": "gs://bucket/model"}
-            model = aiplatform.Model.upload(display_name="digits", model_id="digits", **image)
-            later = aiplatform.Model.upload(
-                parent_model="digits", is_default_version=False, version_aliases=["next"], **image
-            )
-        finally:
-            initializer.global_config.__init__()
+    finally:
+        initializer.global_config.__init__()
     assert (model.version_id, model.version_aliases) == ("1", ["default"])
     assert (later.version_id, later.version_aliases) == ("2", ["next"])
