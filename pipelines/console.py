@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trainer.data.write.writing_progress import duration
 from trainer.errors import printable
 
 
@@ -45,11 +46,7 @@ def print_error(line: str) -> None:
 
 def clock(seconds: float) -> str:
     """Return a duration as 12.3 s, 1:02 or 1:02:03."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
 
 
 def relative(path: object) -> str:

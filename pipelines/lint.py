@@ -1,5 +1,8 @@
 """Check a compiled pipeline for mistakes that KFP lets pass and that fail only when it runs."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from google.protobuf import json_format
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineDeploymentConfig, PipelineSpec
 
@@ -31,3 +34,19 @@ def check_pipeline(text: str) -> None:
             raise InvalidPipelineError(
                 f"line {number}: a text contains a reference to an output: {line.strip()[:120]!r}"
             )
+    for task, artifact in _misplaced_artifacts(found[0]):
+        raise InvalidPipelineError(f"{task}: a dict or list contains the artifact {artifact!r}")
+
+
+def _misplaced_artifacts(pipeline: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each task with an artifact inside of a parameter, and the artifact's name."""
+    components = pipeline.get("components", {})
+    for component in (pipeline["root"], *components.values()):
+        tasks = component.get("dag", {}).get("tasks", {})
+        for name, task in tasks.items():
+            for source in task.get("inputs", {}).get("parameters", {}).values():
+                if output := source.get("taskOutputParameter"):
+                    key, producer = output["outputParameterKey"], tasks[output["producerTask"]]
+                    outputs = components[producer["componentRef"]["name"]]["outputDefinitions"]
+                    if key in outputs.get("artifacts", {}):
+                        yield name, key

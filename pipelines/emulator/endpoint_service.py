@@ -62,7 +62,7 @@ class EndpointService(Resources):
             known = _deployed(endpoint)
             check_deployed_model(deployed, known)
             model = self._models.find(deployed.model)
-            deployed.id = deployed.id or str(len(known) + 1)
+            deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
             deployed.create_time = self.clock.now()
             split = {

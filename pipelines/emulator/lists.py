@@ -67,7 +67,7 @@ def _value(resource: Any, field: str) -> Any:
     if field in ("model", "endpoint", "pipeline_job_user_id"):
         return id_of(resource.name)
     if field == "pipeline_name":
-        return resource.pipeline_spec["pipelineInfo"]["name"]
+        return resource.pipeline_spec.get("pipelineInfo", {}).get("name", "")
     value = getattr(resource, field)
     return value.name if field == "state" else value
 

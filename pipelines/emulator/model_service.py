@@ -56,7 +56,7 @@ class ModelService(Resources):
         self.check(model, request.parent)
         with self.kept.lock():
             if request.parent_model:
-                name = request.parent_model
+                name = request.parent_model.partition("@")[0]
                 entry = self._entry(name)
             else:
                 if request.model_id:
@@ -105,7 +105,8 @@ class ModelService(Resources):
 
     def list_model_versions(self, request: Any) -> Any:
         found = map(self._message, self._entry(request.name)["versions"].values())
-        return self.listed(found, request, "ListModelVersionsResponse", "models")
+        response = "ListModelVersionsResponse"
+        return self.listed(found, request, response, "models", filterable=("labels",))
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it those that begin with `-`."""
@@ -154,7 +155,8 @@ class ModelService(Resources):
         entry, number = self._version(request.parent)
         kept = entry["evaluations"].get(number, [])
         found = [messages.ModelEvaluation.from_json(json.dumps(one)) for one in kept]
-        return self.listed(found, request, "ListModelEvaluationsResponse", "model_evaluations")
+        response = "ListModelEvaluationsResponse"
+        return self.listed(found, request, response, "model_evaluations", filterable=())
 
     def parse(self, text: str) -> Content:
         """Parse a model's file, whose versions and evaluations must be Google's messages."""

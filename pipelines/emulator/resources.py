@@ -146,7 +146,7 @@ class Resources:
         request: Any,
         response: str,
         field: str,
-        filterable: tuple[str, ...] = ("labels",),
+        filterable: tuple[str, ...],
     ) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
         passed = lists.filtered(list(found), request.filter, filterable)

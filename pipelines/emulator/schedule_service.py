@@ -15,6 +15,8 @@ from pipelines.emulator.pipeline_service import PipelineService, check_job, stat
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.server import HttpRequest
 
+_MAX_DAYS = 3660
+
 
 class ScheduleService(Resources):
     """A store of schedules; `fire` starts the runs that are due."""
@@ -72,7 +74,9 @@ class ScheduleService(Resources):
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
         """Set the clock forward by {"days": N}; a method for rehearsals that Vertex AI lacks."""
-        self.clock.advance(datetime.timedelta(days=json.loads(request.body)["days"]))
+        days = json.loads(request.body)["days"]
+        refuse(not 0 <= days <= _MAX_DAYS, f"days is {days}; it must be 0 to {_MAX_DAYS}")
+        self.clock.advance(datetime.timedelta(days=days))
         self.fire()
         return {"now": self.clock.now().isoformat()}
 

@@ -32,6 +32,13 @@ def pasted_channel(pipeline):
     task["taskInfo"]["name"] = "{{channel:task=train;name=gcp_resources;type=String;}}"
 
 
+def artifact_in_a_dict(pipeline):
+    """As KFP compiles {"records": records}, where records is an artifact."""
+    source = {"producerTask": "create-tfrecords", "outputParameterKey": "records"}
+    task = pipeline["root"]["dag"]["tasks"]["plan-training"]
+    task["inputs"]["parameters"]["records"] = {"taskOutputParameter": source}
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
@@ -39,6 +46,7 @@ def pasted_channel(pipeline):
         (unknown_field, "not a PipelineSpec: .*taskz"),
         (unknown_executor_field, "not a PipelineSpec: .*containr"),
         (pasted_channel, "line [0-9]+: a text contains a reference to an output"),
+        (artifact_in_a_dict, "plan-training: a dict or list contains the artifact 'records'"),
     ],
 )
 def test_a_broken_pipeline_is_refused_with_the_rule(compiled, break_it, message):

@@ -119,6 +119,16 @@ def test_a_model_with_traffic_is_not_undeployed(services, endpoint):
     assert not services.endpoint.get_endpoint(name=endpoint).traffic_split
 
 
+def test_a_deployed_model_without_an_id_gets_an_unused_one(services, endpoint):
+    deploy(services, endpoint, {}, id="").result()
+    services.endpoint.undeploy_model(
+        endpoint=endpoint, deployed_model_id="1", traffic_split={"2": 100}
+    )
+    deploy(services, endpoint, {}, id="").result()
+    found = services.endpoint.get_endpoint(name=endpoint).deployed_models
+    assert [one.id for one in found] == ["2", "3"]
+
+
 def test_an_endpoint_with_models_is_not_deleted(services, endpoint):
     with pytest.raises(exceptions.BadRequest, match="has deployed models"):
         services.endpoint.delete_endpoint(name=endpoint)

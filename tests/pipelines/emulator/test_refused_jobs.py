@@ -149,6 +149,12 @@ def test_a_model_or_version_that_a_page_rules_out_is_refused(services):
             services.model.merge_version_aliases(name=f"{name}@1", version_aliases=[alias])
 
 
+def test_a_parent_model_may_name_a_version(services):
+    name = services.upload(MODEL, model_id="digits").model
+    assert services.upload(MODEL, parent_model=f"{name}@1").model == name
+    assert [one.name for one in services.model.list_models(parent=PARENT)] == [name]
+
+
 def test_a_version_that_an_endpoint_serves_is_not_deleted(services):
     name = services.upload(MODEL, model_id="digits").model
     services.upload(MODEL, parent_model=name)

@@ -77,6 +77,14 @@ def test_runs_are_listed_the_latest_first_unless_asked_otherwise(services):
         listed("display_name")
 
 
+def test_runs_are_listed_by_the_pipelines_name(services):
+    services.create_run(RUN, "named")
+    services.create_run(changed(RUN, pipeline_spec={"root": {"dag": {}}}), "nameless")
+    request = {"parent": PARENT, "filter": 'pipelineName="training"'}
+    (found,) = services.pipeline.list_pipeline_jobs(request)
+    assert found.name.endswith("/named")
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
