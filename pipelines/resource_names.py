@@ -44,7 +44,7 @@ _FORMS = {
             r"[a-z0-9][a-z0-9._-]*(:[0-9]+(?=/))?(/[a-z0-9][a-z0-9._-]*)*"
             r"(:[A-Za-z0-9_][\w.-]*)?(@sha256:[0-9a-f]{64})?"
         ),
-        "an image's name, such as 'europe-docker.pkg.dev/PROJECT/REPOSITORY/training:1'",
+        "an image's name, such as 'europe-docker.pkg.dev/my-project/images/training:1'",
     ),
     "project": (
         re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*|[0-9]+"),
@@ -53,7 +53,7 @@ _FORMS = {
     "region": (re.compile(r"[a-z]+-[a-z]+[0-9]+"), "a region, such as 'us-central1'"),
     "pipeline_root": (
         re.compile(r"gs://[a-z0-9][^\s]*"),
-        "a folder in Cloud Storage, such as 'gs://BUCKET/runs'",
+        "a folder in Cloud Storage, such as 'gs://my-bucket/runs'",
     ),
     "template_repository": (
         re.compile(r"gs://[a-z0-9][^\s]*|https?://[^\s/]+/[^\s/]+/[^\s/]+/?"),

@@ -1,10 +1,12 @@
 """Every parameter has one source, and a whole set of values is judged before anything runs."""
 
 import dataclasses
+import re
 
 import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
+from pipelines import resource_names
 from pipelines.parameters import GROUPS, PARAMETERS, checked
 from trainer import fields
 from trainer.errors import InputError
@@ -162,3 +164,13 @@ def test_values_that_are_not_fit_are_refused_with_their_place(values, message):
     assert str(raised.value).startswith("here.toml: ")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["image", "project", "region", "pipeline_root", "endpoint"])
+def test_the_example_in_a_refusal_is_accepted(kind):
+    with pytest.raises(InputError) as refused:
+        resource_names.check(kind, "?")
+    examples = re.findall(r"'([^']+)'", str(refused.value).partition(" such as ")[2])
+    assert examples
+    for example in examples:
+        resource_names.check(kind, example)

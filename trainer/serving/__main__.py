@@ -93,7 +93,8 @@ def _listen(host: str) -> socket.socket:
     try:
         return socket.create_server((host, int(text)), backlog=1024)
     except (OSError, OverflowError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+        # create_server appends the address to the text of some errors.
+        why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise InputError(
             f"can't listen on port {text!r} of {host} ({why}); give another port"
         ) from None

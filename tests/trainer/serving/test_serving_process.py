@@ -99,6 +99,18 @@ def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model):
     ],
 )
 def test_what_can_not_be_served_ends_with_one_line(environment, words):
+    refused(environment, words)
+
+
+def test_a_port_in_use_is_named_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = f"port '{port}' of 127.0.0.1 (Address already in use); give another port"
+        refused({"AIP_HTTP_PORT": port}, words)
+
+
+def refused(environment, words):
+    """Start the server; it ends with exit code 2 and one line that contains `words`."""
     result = subprocess.run(
         [sys.executable, "-m", "trainer.serving"],
         cwd=ROOT,
