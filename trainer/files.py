@@ -29,7 +29,7 @@ def write_text(uri: str, text: str) -> None:
     storage.write_whole(uri, text.encode())
 
 
-def download(file: str, uri: str) -> None:
+def copy(file: str, uri: str) -> None:
     """Copy a file (local or any URI) to `uri` atomically."""
     if storage.is_object(uri):
         tf.io.gfile.copy(file, uri, overwrite=True)
@@ -45,7 +45,7 @@ def uploaded(uri: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, uri.rpartition("/")[2]))
         yield file
-        download(file, uri)
+        copy(file, uri)
 
 
 def write_json(uri: str, content: Any) -> None:

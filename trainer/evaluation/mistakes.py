@@ -22,7 +22,7 @@ class Mistake:
     predicted: str
     confidence: float  # probability of the predicted class
     label_probability: float  # probability of the true class
-    # Uint8 [height, width, channels]; None for a table.
+    # Pixels, uint8 [height, width, channels]; None for a table.
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     # Values of a table's columns as text, by name; empty for images.
     row: dict[str, str] = dataclasses.field(default_factory=dict)

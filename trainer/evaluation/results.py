@@ -32,7 +32,7 @@ class Results(NamedTuple):
 def load(directory: str) -> Results:
     """Read the results of a training job from its base_output_directory.
 
-    Raises InputError if metrics.json, which the chief writes last, is missing.
+    Raise InputError if metrics.json, which the chief writes last, is missing.
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
     rows = csv.DictReader(io.StringIO(_read(join(directory, "history.csv"))))

@@ -105,7 +105,7 @@ def affordable_timeout(
 ) -> str:
     """Return `timeout`, shortened so that a job that runs so long costs at most `max_cost`.
 
-    Raises InputError if that is less than a minute, or a resource has no rate.
+    Raise InputError if that is less than a minute, or a resource has no rate.
 
     Args:
         timeout: in seconds, such as "3600s".

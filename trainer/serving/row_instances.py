@@ -107,7 +107,7 @@ class RowInstances:
 def _converted(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
     """Convert a column's values to the model's type, [n]; None is a missing value.
 
-    Returns also the indices of the values that can't be used.
+    Return also the indices of the values that can't be used.
     """
     if kind == "string":
         return _each(_text, values, np.full(len(values), b"", object))

@@ -40,10 +40,10 @@ def copy(start: str, directory: str) -> str:
             "before such files were written must be trained again"
         )
     suffix = next(suffix for suffix in _SUFFIXES if found[0].endswith(suffix))
-    copy = join(directory, f"warm_start{suffix}")
-    if not tf.io.gfile.exists(copy):
-        files.download(found[0], copy)
-    return copy
+    kept = join(directory, f"warm_start{suffix}")
+    if not tf.io.gfile.exists(kept):
+        files.copy(found[0], kept)
+    return kept
 
 
 def load(model: keras.Model, uri: str) -> None:

@@ -32,7 +32,7 @@ class BigQueryReader(TableKind):
     """A table of BigQuery, or the result of a query."""
 
     place = "PROJECT.DATASET.TABLE or bigquery:SELECT ..."
-    help = "a table of BigQuery or the rows of a query"
+    help = "a table of BigQuery or the rows of one query without ';'"
     location = ""
 
     def __init__(self, place: str, schema: TableSchema) -> None:
