@@ -50,9 +50,10 @@ test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test that
 test-all: $(READY) $(BEAM)/.requirements ## The same, with the slow tests
 	@$(MAKE) --no-print-directory -j2 WHICH='-m "slow or not slow"' lint tests
 
-# One process per core, up to 4; an idle process takes tests from another.
+# Tests wait for processes of their own, so three processes keep two cores busy; an idle one
+# takes tests from another.
 tests: $(READY)
-	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(WHICH)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(WHICH)
 
 test-gcs: $(READY) ## Test a whole run in Cloud Storage, with and without faults, against a local server
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/gcs

@@ -75,7 +75,7 @@ KILLS = ((2, 0, signal.SIGKILL), (5, 1, signal.SIGTERM), (9, 1, signal.SIGKILL))
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("epochs", "kills"), [(8, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("epochs", "kills"), [(4, 1), pytest.param(14, 3, marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_killed(
     records, tmp_path, monkeypatch, epochs, kills
 ):
@@ -118,7 +118,7 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
             cluster.start(*lost)  # Else the lost replica alone, which the other one waits for.
         assert [process.wait(600) for process in cluster.processes.values()] == [0, 0]
     said = (logs / "chief-0.log").read_text() + (logs / "worker-0.log").read_text()
-    assert said.count("; waiting for it") >= 2
+    assert said.count("; waiting for it") >= min(kills, 2)
     assert said.count("resuming from the checkpoint") >= kills
 
     assert replicas.position(killed) == replicas.position(tmp_path / "whole") == (epochs, 0)

@@ -155,6 +155,7 @@ def test_each_phase_has_patience_of_its_own_and_the_best_weights_of_both_remain(
     assert run.progress.stopped == "no better loss in 2 epochs"
 
 
+@pytest.mark.slow
 def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(
     colors, weights, both, tmp_path
 ):
