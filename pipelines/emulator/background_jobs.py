@@ -16,7 +16,7 @@ CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
 
 
 class BackgroundJob(threading.Thread):
-    """A job that runs in its own thread: `run` ends in a final state, without processes.
+    """A job that runs in its own thread; `run` returns in a final state, with no process left.
 
     Args:
         labels: of the job.

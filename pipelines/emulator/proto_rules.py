@@ -43,13 +43,13 @@ def check_required(message: Any, path: str = "") -> None:
 
 
 def clear_output_only(resource: Any) -> None:
-    """Clear the fields of a new resource that only Vertex AI sets: it ignores them, too."""
+    """Clear the fields of a new resource that only Vertex AI sets, as it ignores them."""
     for name in marked(type(resource), "Output only."):
         resource._pb.ClearField(name)
 
 
 def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> Any:
-    """Return the mask of an update; refuse one of no or a fixed field, or with an outdated etag.
+    """Return the mask of an update; refuse an empty mask, a fixed field and an outdated etag.
 
     A request without an etag overwrites any state.
 
@@ -68,10 +68,9 @@ def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str
 
 
 def known_mask(field: str, mask: Any, kind: Any) -> Any:
-    """Return a mask as far as it names fields; refuse one that a message type does not have."""
+    """Return a mask, cut at the keys of a Struct; refuse one with a field that `kind` lacks."""
     from google.protobuf import field_mask_pb2
 
-    # The keys of a Struct are no fields.
     paths = [re.sub(r"^pipeline_spec\..*", "pipeline_spec", path) for path in mask.paths]
     mask = field_mask_pb2.FieldMask(paths=paths)
     if not mask.IsValidForDescriptor(kind.pb().DESCRIPTOR):
