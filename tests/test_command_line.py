@@ -147,7 +147,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ("logs x --replica '' --project p", "--replica '' is empty"),
         ("plan digits --minutes inf", "'--minutes'"),
         ("plan digits --rate n1-standard-4=1e99", "is not NAME=PRICE_AN_HOUR"),
-        ("plan digits --rate foo=1", "--rate 'foo' is not a machine type, accelerator"),
+        ("plan digits --rate foo=1", "disk type of this job; known: n1-standard-4, pd-ssd"),
         ("plan digits --rate n1-standard4=1", "did you mean 'n1-standard-4'?"),
         ("plan digits --set max_cost=0.0001", "max_cost=0.0001 pays for 0 s of machines"),
         ("status --rate foo=1 --project p", "--rate 'foo' is not a machine type"),

@@ -207,11 +207,12 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
                 f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
             )
         rates[name] = rate
-    known = {*table().rates, *accelerators(), *disk_types(), *types(), *part_names(pools)}
+    own = set(part_names(pools))
+    known = {*table().rates, *accelerators(), *disk_types(), *types(), *own}
     for name in rates:
         if name not in known:
             raise InputError(
                 f"--rate {name!r} is not a machine type, accelerator or disk type"
-                f"{nearest(name, known)}"
+                f"{' of this job' if own else ''}{nearest(name, own or known)}"
             )
     return rates
