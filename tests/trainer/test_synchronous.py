@@ -70,7 +70,7 @@ def test_two_workers_and_two_devices_learn_what_one_learns(records, trained, tmp
     assert max(np.abs(value - old).max() for value, old in pairs) > 0.01
 
 
-KILLS = ((2, 0, signal.SIGKILL), (5, 1, signal.SIGTERM), (9, 1, signal.SIGKILL))
+KILLS = ((2, 1, signal.SIGTERM), (5, 0, signal.SIGKILL), (9, 1, signal.SIGKILL))
 """After which epoch which replica is lost to which signal; at the last one, the whole job."""
 
 
