@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines import resource_names
@@ -87,10 +88,13 @@ def state_of(job: Any) -> str:
 
 def check_job(job: Any, parent: str) -> None:
     """Refuse a PipelineJob that breaks a rule; `parent` is projects/P/locations/L."""
+    from google.protobuf import json_format
+
     check_common(job, "pipeline_job", parent)
     check_root(job)
-    check_parameters(job)
-    check_accelerators(job)
+    document = json_format.MessageToDict(job._pb)
+    check_parameters(document)
+    check_accelerators(document)
     resource_names.check("network", job.network)
     resource_names.check("service_account", job.service_account)
 
@@ -102,11 +106,8 @@ def check_root(job: Any) -> None:
     refuse(missing, "runtime_config.gcs_output_directory is required, and begins with gs://")
 
 
-def check_parameters(job: Any) -> None:
+def check_parameters(document: Mapping[str, Any]) -> None:
     """Refuse unknown parameters, and missing ones that have no default."""
-    from google.protobuf import json_format
-
-    document = json_format.MessageToDict(job._pb)
     root = document.get("pipelineSpec", {}).get("root", {})
     refuse(not root, "pipeline_spec is required")
     known = root.get("inputDefinitions", {}).get("parameters", {})
@@ -119,12 +120,10 @@ def check_parameters(job: Any) -> None:
         refuse(missing, f"parameter {name} is required")
 
 
-def check_accelerators(job: Any) -> None:
+def check_accelerators(document: Mapping[str, Any]) -> None:
     """Refuse a step whose number of accelerators is not a positive integer."""
-    from google.protobuf import json_format
-
-    spec = json_format.MessageToDict(job._pb)["pipelineSpec"]
-    for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
+    deployment = document["pipelineSpec"].get("deploymentSpec", {})
+    for name, executor in deployment.get("executors", {}).items():
         accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
         none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
         refuse(none, f"{name}: the accelerator limit is not a positive integer")
