@@ -66,7 +66,7 @@ def digits(
 
 
 def features(shape: Sequence[int], encoding: str) -> list[Feature]:
-    """What dataset.json says of images, their labels and keys."""
+    """Return the features of images, their labels and keys, as in dataset.json."""
     image = {"kind": "image", "dtype": "uint8", "shape": list(shape), "encoding": encoding}
     return [
         Feature(name="image", **image),

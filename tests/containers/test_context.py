@@ -1,4 +1,4 @@
-"""What goes into the image: enough, no more, and nothing that no hash vouches for."""
+"""Test that the image gets what it needs, no more, and only what a hash vouches for."""
 
 import ast
 import functools

@@ -64,7 +64,7 @@ def write_model(folder: Path, classes: list[str], **options) -> str:
 
 
 def probabilities_of(pixels: np.ndarray) -> np.ndarray:
-    """What PixelModel answers, to the bit, float32 [n, classes]."""
+    """Return the answers of PixelModel, to the bit, float32 [n, classes]."""
     counts = pixels.astype(np.float32)
     return counts / counts.sum(axis=1, keepdims=True)
 

@@ -26,7 +26,7 @@ class Rehearsal:
         self.environment = {**os.environ, **own, **self.variables}
 
     def run(self, command, code=0, given="y\n"):
-        """What a command shows; it must end with that exit code."""
+        """Return what a command shows; it must end with that exit code."""
         done = subprocess.run(
             ["/bin/sh", "-c", command], env=self.environment, cwd=self.folder, input=given,
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -23,7 +23,7 @@ def write_photos(folder: Path, count: int) -> Path:
 
 
 def page_faults_of_processes(source: Path, output: Path) -> int:
-    """How often the processes that wrote were given a page of memory by the system."""
+    """Return how often the system gave the writing processes a page of memory."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
     write(source, output, image_size=224, encoding="jpeg")
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before

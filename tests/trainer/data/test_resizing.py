@@ -44,7 +44,7 @@ def noise(size: tuple[int, int]) -> Image.Image:
 
 
 def served_pixels(dataset, folder: Path, files: list[Path]) -> np.ndarray:
-    """What serving_bytes hands to the model, [n, SIZE, SIZE, 3], read off its probabilities."""
+    """Return what serving_bytes gives the model, [n, SIZE, SIZE, 3], from its probabilities."""
     image = keras.Input((SIZE, SIZE, 3), dtype="uint8")
     logits = keras.layers.Flatten()(keras.layers.Rescaling(CONTRAST)(image))
     model = keras.Model(image, keras.layers.ZeroPadding1D((0, 1))(logits[..., None])[..., 0])

@@ -14,7 +14,7 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
 def pixels(data: bytes, size: int = SIZE, **options) -> np.ndarray:
-    """What a file becomes, uint8 [size, size, channels]."""
+    """Return the pixels of a file, uint8 [size, size, channels]."""
     spec = PixelFormat(RecordOptions(image_size=size, encoding="raw", **options))
     channels = options.get("channels", 3)
     return np.frombuffer(spec.encode(spec.decode(data)), np.uint8).reshape(size, size, channels)

@@ -1,4 +1,4 @@
-"""What the catalog says of backbones without Keras is what Keras has."""
+"""Compare what the catalog says of backbones without Keras with Keras itself."""
 
 import dataclasses
 import inspect

@@ -49,7 +49,7 @@ def values(model: keras.Model) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def both(colors, weights, tmp_path_factory):
-    """What one replica has learned in both phases."""
+    """Train one replica in both phases."""
     return trained(colors, tmp_path_factory.mktemp("both"), weights, fine_tune_epochs=2)
 
 

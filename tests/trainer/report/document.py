@@ -42,7 +42,7 @@ HISTORY = [
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser would make of a report."""
+    """A report as a browser reads it."""
 
     def __init__(self, file: Path):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the report points out by itself, and what it keeps quiet about."""
+"""Test which findings the report points out, and which it does not."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What the sections of the report tell."""
+"""Test the contents of the sections of the report."""
 
 import dataclasses
 import re

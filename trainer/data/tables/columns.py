@@ -91,9 +91,7 @@ class Column:
         1, help="Rows that a value must have in the training split to be learned.", minimum=1
     )
     embedding: int = option(
-        0,
-        help="Dimension of the embedding in the deep part; 0: indicators, or none for numbers.",
-        minimum=0,
+        0, help="Dimension in the deep part; 0: indicators instead, or none for numbers.", minimum=0
     )
 
     @property
