@@ -1,9 +1,9 @@
 """The cache of task outputs, which checks the files that an entry names and the code.
 
 kfp.local's own cache accepts any artifact folder that exists and ignores the code that a
-component imports. Here an entry also holds a checksum of every file and of itself. Its key
-includes the modules of this repository that the component imports, and the lock of packages. So
-after an edit of the trainer, records are written again only if the step that writes them uses
+component imports. Here an entry also holds a checksum of every file and of itself. Its name
+depends on the modules of this repository that the component imports, and on the lock of packages.
+So after an edit of the trainer, records are written again only if the step that writes them uses
 the edited code.
 """
 
@@ -14,41 +14,34 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfp import dsl
-from kfp.local.cache import LocalCache, _MissingArtifactError
-
 from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGES = ("components", "trainer")
-_READ_ERRORS = (
-    *(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
-    _MissingArtifactError,
-)
-"""Errors of reading an entry that is absent or damaged, or whose files are missing."""
 
 
-class WholeCache(LocalCache):
-    """kfp.local's cache with checksums of files and code, installed by kfp_patches."""
+def entry_name(
+    image: str, command: Sequence[str], variables: Mapping[str, str], inputs: Mapping[str, Any]
+) -> str:
+    """Return the file name of a task's entry.
 
-    def compute_key(self, *args: Any, **kwargs: Any) -> str:
-        key = super().compute_key(*args, **kwargs)
-        code = fingerprint(kwargs["full_command"])
-        return hashlib.sha256(f"{key} {code}".encode()).hexdigest()
-
-    def get(self, key: str) -> dict[str, Any] | None:
-        return read_entry(pathlib.Path(self._entry_path(key)))
-
-    def put(self, key: str, outputs: dict[str, Any]) -> None:
-        write_entry(pathlib.Path(self._entry_path(key)), outputs)
+    Args:
+        command: of the component's container, with placeholders.
+        variables: the container's environment variables.
+        inputs: parameters and artifacts.
+    """
+    return f"{_sha256([image, command, variables, inputs, fingerprint(command)])}.json"
 
 
 def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
     """Write a task's outputs, artifacts and plain values by name, as an entry."""
+    from kfp.local.cache import LocalCache
+
     kept = {"outputs": LocalCache._serialize_outputs(dict(outputs)), "files": files_of(outputs)}
     content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Runs of the same folder may end the same task at the same time.
     storage.write_whole(str(path), content, shared=True)
 
@@ -59,13 +52,16 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
     Args:
         may_have_grown: accept additional files in its folders.
     """
+    from kfp.local.cache import LocalCache, _MissingArtifactError
+
+    damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     try:
         content = json.loads(path.read_text())
         if content.pop("sha256") != _sha256(content):
             return None
         outputs = LocalCache._deserialize_outputs(content["outputs"])
         kept, found = content["files"].items(), files_of(outputs).items()
-    except _READ_ERRORS:
+    except (OSError, _MissingArtifactError, *damaged):
         return None
     return outputs if kept == found or (may_have_grown and kept <= found) else None
 
@@ -142,10 +138,10 @@ def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
-            if isinstance(artifact, dsl.Artifact):
-                found.update(run_files.checksums(artifact.uri))
+            if uri := getattr(artifact, "uri", ""):
+                found.update(run_files.checksums(uri))
     return found
 
 
-def _sha256(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -16,7 +16,9 @@ from rich.console import Console
 from pipelines.console import print_plain, relative
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.processes import Guardian
-from pipelines.local import folders, kfp_patches, run_end, run_summary, terminal
+from pipelines.local import folders, run_end, run_summary, terminal
+from pipelines.local.cache import code_digest
+from pipelines.local.kfp_patches import TaskExecutor
 from pipelines.local.run_state import RunState, rows_of
 from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
@@ -83,8 +85,6 @@ def new_record(
     pipeline: Package, recipe: str, parameters: Mapping[str, Any], **options: Any
 ) -> RunRecord:
     """Return the record of a run that starts now; raise InputError as `run` does."""
-    from pipelines.local.cache import code_digest
-
     return RunRecord(
         recipe=recipe,
         parameters=pipeline.arguments(parameters),
@@ -192,21 +192,18 @@ def _call(
     from kfp import components, local
     from kfp.local.config import LocalExecutionConfig
 
-    from pipelines.local.cache import WholeCache
-
-    artifacts = directory / "artifacts"
+    here, artifacts = directory / "artifacts", artifacts_of(record, directory)
     local.init(
         local.SubprocessRunner(use_venv=False),
-        pipeline_root=str(artifacts),
-        workspace_root=str(artifacts / ".workspace"),
+        pipeline_root=str(here),
+        workspace_root=str(here / ".workspace"),
         raise_on_error=False,
-        enable_caching=record.cache,
-        # Runs share cache entries only with runs that have the same root.
-        cache_root=str(directory.parent / ".cache" / record.root.replace("://", "/")),
     )
-    root = artifacts_of(record, directory) if record.root else ""
+    # Runs share outputs only with runs that have the same root.
+    shared = directory.parent / ".cache" / record.root.replace("://", "/")
+    executor = TaskExecutor(tasks, directory.name, artifacts, shared if record.cache else None)
     try:
-        with kfp_patches.applied(tasks, cache=WholeCache, run_name=directory.name, root=root):
+        with executor.applied():
             components.load_component_from_file(str(pipeline.path))(**record.parameters)
     finally:
         # Otherwise components called later in this process would run here, too.

@@ -4,6 +4,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.local.cache import read_entry, write_entry
+
 _FOLDER_NAME = ".completed"
 
 
@@ -26,9 +28,6 @@ class Journal:
 
     def put(self, task: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        from pipelines.local.cache import write_entry
-
-        self._folder.mkdir(exist_ok=True)
         write_entry(self._folder / f"{task}.json", outputs)
 
     def get(self, task: str) -> dict[str, Any] | None:
@@ -37,8 +36,6 @@ class Journal:
         Return None for the first task that is missing or damaged and for all later ones, which
         may have used outputs that will now change.
         """
-        from pipelines.local.cache import read_entry
-
         outputs = None
         if self._intact:
             # A later task may have added files: a job's folder fills while it trains.

@@ -1,31 +1,30 @@
-"""All patches of kfp.local, which has no public API for any of them.
+"""The one patch of kfp.local: `TaskExecutor` runs each task in place of kfp's own function.
 
-Each patch point is a module attribute that kfp 2.17.0 looks up on each call. kfp is pinned,
-and tests/pipelines/local/test_kfp_patches.py fails when one has moved.
+kfp.local orders a pipeline's tasks and calls task_executor.execute_single_task for each. That is
+no public API; kfp is pinned, and tests/pipelines/local/test_kfp_patches.py fails when it has
+moved. Unlike kfp's own function, a TaskExecutor
 
-- orchestrator.task_executor.execute_single_task: reports a task's name, start, end and outputs;
-  disables retries.
-- subprocess_task_handler.SubprocessTaskHandler: runs container components; writes one log per
-  task.
-- placeholder_utils.resolve_individual_placeholder: supports {{$.pipeline_google_cloud_*}} and
-  json_escape, and keeps whole numbers in lists and structs, which kfp turns into floats.
-- executor_input_utils.construct_local_task_root: makes one folder per task. kfp makes one per
-  component, in which two tasks of the same component overwrite each other's outputs.
-- executor_input_utils.construct_executor_input: puts artifacts in Cloud Storage, but leaves output
-  parameters on this machine. kfp.local reads these as files, and takes a gs:// root for a folder.
-- cache.LocalCache: accepts an entry only while its files and the code are unchanged.
+- reports a task's name, start, end and outputs, writes one log per task, and retries nothing;
+- makes one folder per task. kfp makes one per component, in which two tasks of the same
+  component overwrite each other's outputs;
+- runs container components;
+- supports {{$.pipeline_google_cloud_*}} and json_escape, and keeps whole numbers in lists and
+  structs, which kfp turns into floats;
+- puts artifacts in Cloud Storage, but leaves output parameters on this machine;
+- reuses an earlier run's outputs only while their files and the code are unchanged.
 """
 
 import contextlib
-import contextvars
 import copy
+import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator.environment import LOCATION, PROJECT
+from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
 
 CONSTANTS = {
@@ -37,95 +36,134 @@ CONSTANTS = {
 """Placeholders of Vertex AI Pipelines that kfp.local does not support, and their values here."""
 
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
-_current: contextvars.ContextVar[str] = contextvars.ContextVar("task")
 
 
-@contextlib.contextmanager
-def applied(tasks: ProcessTasks, *, cache: type, run_name: str, root: str = "") -> Iterator[None]:
-    """Patch kfp.local to run its tasks with `tasks` and cache them in a `cache`.
+@dataclasses.dataclass(frozen=True)
+class TaskExecutor:
+    """The execution of a run's tasks.
+
+    Attributes:
+        run_name: value of `{{$.pipeline_job_name}}`, which is a PipelineJob's ID on Vertex AI.
+        artifacts: path or URI of the folder for artifacts.
+        cache: folder of the outputs that runs share; None: reuse no outputs.
+    """
+
+    tasks: ProcessTasks
+    run_name: str
+    artifacts: str
+    cache: pathlib.Path | None
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Patch kfp.local to run its tasks with `execute`."""
+        from kfp.local.orchestrator import task_executor
+
+        before = task_executor.execute_single_task
+        task_executor.execute_single_task = self.execute
+        try:
+            yield
+        finally:
+            task_executor.execute_single_task = before
+
+    def execute(self, *, task_name: str, **others: Any) -> Any:
+        """Return a task's outputs and its state, like kfp's function."""
+        from kfp.local import status
+
+        outputs = self.tasks.begin(task_name)
+        try:
+            if outputs is None:
+                outputs = self._run(task_name=task_name, **others)
+        except BaseException:
+            self.tasks.end(task_name, None)
+            raise
+        succeeded = self.tasks.end(task_name, outputs)
+        return dict(outputs or {}), status.Status.SUCCESS if succeeded else status.Status.FAILURE
+
+    def _run(
+        self,
+        *,
+        task_name: str,
+        task_spec: Any,
+        pipeline_resource_name: str,
+        components: Mapping[str, Any],
+        executors: Mapping[str, Any],
+        io_store: Any,
+        pipeline_root: str,
+        unique_pipeline_id: str,
+        **_: Any,
+    ) -> Mapping[str, Any] | None:
+        """Return a task's outputs, from the cache or its process; None if it failed."""
+        from google.protobuf import json_format
+        from kfp.local import executor_input_utils, executor_output_utils, importer_handler
+        from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
+
+        component = components[task_spec.component_ref.name]
+        executor = executors[component.executor_label]
+        arguments = OrchestratorUtils.make_task_arguments(task_spec.inputs, io_store)
+        if executor.WhichOneof("spec") == "importer":
+            return importer_handler.run_importer(
+                pipeline_resource_name=pipeline_resource_name,
+                component_name=task_spec.component_ref.name,
+                component_spec=component,
+                executor_spec=executor,
+                arguments=arguments,
+                pipeline_root=pipeline_root,
+                unique_pipeline_id=unique_pipeline_id,
+            )[0]
+        # The parts after the first are the iterations of a ParallelFor.
+        place = pathlib.PurePosixPath(*pipeline_resource_name.split("/")[1:], task_name)
+        request = executor_input_utils.construct_executor_input(
+            component, arguments, task_root=f"{pipeline_root}/{place}", block_input_artifact=False
+        )
+        for artifacts in request.outputs.artifacts.values():
+            for artifact in artifacts.artifacts:
+                artifact.uri = f"{self.artifacts}/{place}/{artifact.name}"
+        container = executor.container
+        command = [*container.command, *container.args]
+        variables = {one.name: one.value for one in container.env}
+        entry = None
+        if self.cache and task_spec.caching_options.enable_cache:
+            inputs = json_format.MessageToDict(request.inputs)
+            entry = self.cache / cache.entry_name(container.image, command, variables, inputs)
+            if (outputs := cache.read_entry(entry)) is not None:
+                return outputs
+        values = whole_numbers(executor_input_utils.executor_input_to_dict(request, component))
+        command = resolved(
+            command,
+            values,
+            run_name=self.run_name,
+            task_resource_name=task_name,
+            pipeline_root=pipeline_root,
+            pipeline_job_id=unique_pipeline_id,
+        )
+        if not self.tasks.execute(task_name, command, variables):
+            return None
+        outputs = executor_output_utils.get_outputs_for_task(request, component)
+        if entry:
+            cache.write_entry(entry, outputs)
+        return outputs
+
+
+def resolved(
+    command: list[str], values: dict[str, Any], *, run_name: str, **others: str
+) -> list[str]:
+    """Resolve the placeholders in a container's command.
 
     Args:
-        run_name: value of `{{$.pipeline_job_name}}`, which is a PipelineJob's ID on Vertex AI.
-        root: URI of the folder for artifacts; empty: kfp.local's pipeline root.
+        values: the ExecutorInput as JSON. Placeholders in its text parameters are resolved, too.
+        others: values of kfp's own constant placeholders.
     """
-    from kfp.local import cache as cache_module
-    from kfp.local import executor_input_utils, placeholder_utils, subprocess_task_handler
-    from kfp.local.orchestrator import task_executor
+    from kfp.local import placeholder_utils
 
-    inputs, placeholders = executor_input_utils, placeholder_utils
-    resolve = placeholders.resolve_individual_placeholder
-    with contextlib.ExitStack() as stack:
-        for module, name, value in (
-            (task_executor, "execute_single_task", _executing(tasks)),
-            (subprocess_task_handler, "SubprocessTaskHandler", _task_handler(tasks)),
-            (placeholders, "resolve_individual_placeholder", _resolving(resolve, run_name)),
-            (inputs, "construct_local_task_root", _task_root),
-            (inputs, "construct_executor_input", _constructing_input(root)),
-            (cache_module, "LocalCache", cache),
-        ):
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, value)
-        yield
-
-
-def _executing(tasks: ProcessTasks) -> Callable[..., Any]:
-    """Return kfp's execution of a task, reported to `tasks` and without retries."""
-    from kfp.local import status
-    from kfp.local.orchestrator import task_executor
-
-    execute_single_task = task_executor.execute_single_task
-
-    def execute(*, task_name: str, **others: Any) -> Any:
-        _current.set(task_name)
-        completed = tasks.begin(task_name)
-        if completed is not None:
-            tasks.end(task_name, completed, succeeded=True)
-            return dict(completed), status.Status.SUCCESS
-        # Failures on this machine are not transient: a retry would only repeat the error.
-        others["task_spec"].ClearField("retry_policy")
-        try:
-            outputs, result = execute_single_task(task_name=task_name, **others)
-        except BaseException:
-            tasks.end(task_name, {}, succeeded=False)
-            raise
-        if not tasks.end(task_name, outputs, succeeded=result is status.Status.SUCCESS):
-            result = status.Status.FAILURE
-        return outputs, result
-
-    return execute
-
-
-def _task_handler(tasks: ProcessTasks) -> type:
-    from kfp.local import status
-
-    class TaskHandler:
-        """The replacement of SubprocessTaskHandler."""
-
-        def __init__(
-            self, *, full_command: list[str], env_vars: dict[str, str] | None = None, **_: Any
-        ) -> None:
-            self._command = full_command
-            self._environment = env_vars or {}
-
-        def run(self) -> Any:
-            succeeded = tasks.execute(_current.get(), self._command, self._environment)
-            return status.Status.SUCCESS if succeeded else status.Status.FAILURE
-
-    return TaskHandler
-
-
-def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]:
-    """Return kfp's `resolve` with support for the placeholders that it lacks."""
     constants = {"{{$.pipeline_job_name}}": run_name, **CONSTANTS}
+    others["pipeline_task_id"] = placeholder_utils.make_random_id()
 
-    def resolve_placeholder(
-        element: str, executor_input_dict: dict[str, Any], **others: Any
-    ) -> Any:
-        whole = whole_numbers(executor_input_dict)
+    def plain(text: str) -> str:
+        return placeholder_utils.resolve_individual_placeholder(
+            text, values, pipeline_resource_name=run_name, **others
+        )
 
-        def plain(text: str) -> Any:
-            return resolve(element=text, executor_input_dict=whole, **others)
-
+    def resolve(element: str) -> str:
         for placeholder, value in constants.items():
             element = element.replace(placeholder, value)
         # Escaped text may contain placeholders, which kfp must not resolve.
@@ -136,35 +174,15 @@ def _resolving(resolve: Callable[..., Any], run_name: str) -> Callable[..., Any]
                 text = json.dumps(text)[1:-1]
             parts += [plain(element[end : match.start()]), text]
             end = match.end()
-        return "".join([*parts, plain(element[end:])]) if parts else plain(element)
+        return "".join([*parts, plain(element[end:])])
 
-    return resolve_placeholder
-
-
-def _task_root(pipeline_root: str, pipeline_resource_name: str, **_: Any) -> str:
-    # The parts after the first are the iterations of a ParallelFor.
-    iterations = pathlib.PurePath(pipeline_resource_name).parts[1:]
-    return str(pathlib.Path(pipeline_root, *iterations, _current.get()))
-
-
-def _constructing_input(root: str) -> Callable[..., Any]:
-    """Return kfp's construction of a task's input, with artifacts below `root` if set."""
-    from kfp.local import executor_input_utils
-    from kfp.local.config import LocalExecutionConfig
-
-    construct_executor_input = executor_input_utils.construct_executor_input
-
-    def executor_input(*, task_root: str, **others: Any) -> Any:
-        made = construct_executor_input(task_root=task_root, **others)
-        if root:
-            here = LocalExecutionConfig.instance.pipeline_root
-            base = f"{root}/{pathlib.Path(task_root).relative_to(here).as_posix()}"
-            for artifacts in made.outputs.artifacts.values():
-                for artifact in artifacts.artifacts:
-                    artifact.uri = f"{base}/{artifact.name}"
-        return made
-
-    return executor_input
+    parameters = values.get("inputs", {}).get("parameterValues", {})
+    for name, value in parameters.items():
+        if isinstance(value, str):
+            parameters[name] = resolve(value)
+    given = placeholder_utils.get_provided_inputs(values)
+    words = [placeholder_utils.resolve_struct_placeholders(word, given) for word in command]
+    return [resolve(word) for word in placeholder_utils.flatten_list(words)]
 
 
 def whole_numbers(value: Any) -> Any:

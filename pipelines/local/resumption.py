@@ -13,6 +13,7 @@ from pipelines import run_history
 from pipelines.console import print_plain
 from pipelines.emulator.containers import engine_with
 from pipelines.local import folders
+from pipelines.local.cache import code_digest
 from pipelines.local.execution import Run, execute
 from pipelines.local.journal import Journal
 from pipelines.package import Package
@@ -31,8 +32,6 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             has changed since the start, or its container engine or image is not available.
             Nothing was started.
     """
-    from pipelines.local.cache import code_digest
-
     record = run_history.read_record(directory)
     console = console or Console()
     with run_history.locked(directory) as lock:

@@ -79,19 +79,19 @@ class ProcessTasks:
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
 
-    def end(self, task: str, outputs: Mapping[str, Any], succeeded: bool) -> bool:
+    def end(self, task: str, outputs: Mapping[str, Any] | None) -> bool:
         """Record the end of a task; return whether it succeeded and its outputs are small enough.
 
         Args:
-            outputs: kfp artifacts and plain values by name.
+            outputs: kfp artifacts and plain values by name; None if it failed.
         """
         entry = self._run_state.tasks[task]
-        entry.outputs = dict(outputs)
-        error = check_size(outputs) if succeeded else ""
+        entry.outputs = dict(outputs or {})
+        error = check_size(entry.outputs)
         if error:
             with entry.log.open("a") as log:
                 log.write(f"InputError: {error}\n")
-        if error or not succeeded:
+        if error or outputs is None:
             self._run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
         self._journal.put(task, outputs)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kfp import dsl
 
-from pipelines.local.cache import WholeCache
+from pipelines.local.cache import read_entry, write_entry
 from pipelines.local.journal import Journal
 from tests.pipelines.local.test_execution import start, states
 
@@ -18,38 +18,35 @@ def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_hold
     for number in range(50):
         (records / f"{number}.tfrecord").write_bytes(b"1234")
 
+    entry = tmp_path / "cache" / "key.json"
+
     def put(_):
-        cache = WholeCache(str(tmp_path / "cache"))
         for _ in range(100):
             ready.wait(60)
-            cache.put("key", {"records": dsl.Dataset(name="records", uri=str(records))})
-        return cache
+            write_entry(entry, {"records": dsl.Dataset(name="records", uri=str(records))})
 
     with ThreadPoolExecutor(2) as pool:
-        cache, _ = pool.map(put, range(2))
-    assert cache.get("key")["records"].uri == str(records)
+        list(pool.map(put, range(2)))
+    assert read_entry(entry)["records"].uri == str(records)
     (records / "7.tfrecord").write_bytes(b"1235")
-    assert cache.get("key") is None
+    assert read_entry(entry) is None
     (records / "7.tfrecord").write_bytes(b"1234")
-    assert cache.get("key")
+    assert read_entry(entry)
     (records / "7.tfrecord").unlink()
-    assert cache.get("key") is None
+    assert read_entry(entry) is None
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
 @pytest.mark.parametrize("change", [("abc", "abd"), ("12", "13"), ("5", "6")])
-def test_a_value_that_was_changed_in_the_cache_is_not_believed(tmp_path, change):
+def test_a_value_that_was_changed_in_an_entry_is_not_believed(tmp_path, change):
     records = dsl.Dataset(name="records", uri=str(tmp_path / "records"), metadata={"examples": 5})
     (tmp_path / "records").write_bytes(b"1234")
-    outputs = {"digest": "abc", "count": 12, "records": records}
-    WholeCache(str(tmp_path)).put("key", outputs)
-    Journal(tmp_path).put("plan", outputs)
-    assert WholeCache(str(tmp_path)).get("key") and Journal(tmp_path).get("plan")
-    for entry in (tmp_path / "key.json", tmp_path / ".completed" / "plan.json"):
-        text = entry.read_text()
-        assert change[0] in text
-        entry.write_text(text.replace(*change))
-    assert WholeCache(str(tmp_path)).get("key") is None
+    Journal(tmp_path).put("plan", {"digest": "abc", "count": 12, "records": records})
+    assert Journal(tmp_path).get("plan")
+    entry = tmp_path / ".completed" / "plan.json"
+    text = entry.read_text()
+    assert change[0] in text
+    entry.write_text(text.replace(*change))
     assert Journal(tmp_path).get("plan") is None
 
 
@@ -62,12 +59,7 @@ def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp
 
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", "{}", '{"outputs": 1', "\x00", "null"])
-def test_a_damaged_entry_of_cache_or_journal_is_absent(tmp_path, text):
-    cache = WholeCache(str(tmp_path))
-    cache.put("key", {"digest": "abc"})
-    assert cache.get("key") == {"digest": "abc"}
-    (tmp_path / "key.json").write_text(text)
-    assert cache.get("key") is None
+def test_a_damaged_entry_of_the_journal_is_absent(tmp_path, text):
     Journal(tmp_path).put("plan", {"digest": "abc"})
     assert Journal(tmp_path).get("plan") == {"digest": "abc"}
     (tmp_path / ".completed" / "plan.json").write_text(text)

@@ -78,9 +78,9 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert (directory / "artifacts" / "create-records" / "records" / "dataset.json").exists()
     assert "Train SUCCEEDED" in shown
     assert "\nwarning   eight examples are few\n" in shown
-    assert "Executing task" not in shown
+    assert "Running pipeline" not in shown
     log = (directory / "logs" / "pipeline.log").read_text()
-    assert "Executing task 'create-records'" in log
+    assert "Running pipeline: 'small'" in log
     assert "\x1b" not in log
 
 

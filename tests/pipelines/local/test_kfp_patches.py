@@ -1,4 +1,4 @@
-"""The modules of kfp.local that this package reaches into are as they were when it was written."""
+"""The function of kfp.local that this package replaces is where it was when this was written."""
 
 import importlib.metadata
 import inspect
@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.emulator import environment
 from pipelines.local import bucket_executor, kfp_patches
-from pipelines.local.cache import WholeCache, fingerprint
+from pipelines.local.cache import entry_name
 
 INPUTS = {
     "inputs": {"parameterValues": {"pools": [{"count": 2.0, "rate": 0.5}], "name": 'a "b"'}},
@@ -18,53 +18,18 @@ INPUTS = {
 }
 
 
-class NoTasks:
-    def begin(self, task):
-        raise NotImplementedError
-
-    execute = end = begin
-
-
-@pytest.fixture
-def resolve():
-    """kfp's own door, opened: resolves one element of a command."""
-    from kfp.local import placeholder_utils
-
-    def call(element):
-        return placeholder_utils.resolve_individual_placeholder(
-            element=element,
-            executor_input_dict=INPUTS,
-            pipeline_resource_name="small",
-            task_resource_name="task",
-            pipeline_root="/root",
-            pipeline_job_id="1",
-            pipeline_task_id="2",
-        )
-
-    with kfp_patches.applied(NoTasks(), cache=WholeCache, run_name="digits-1"):
-        yield call
-
-
-def test_the_doors_belong_to_the_pinned_kfp():
-    assert importlib.metadata.version("kfp") == "2.17.0"
-
-
-def test_every_door_is_where_kfp_looks_it_up():
-    from kfp.local import cache, task_dispatcher
+def test_the_pinned_kfp_looks_up_the_function_that_is_replaced_on_each_call():
     from kfp.local.orchestrator import dag_orchestrator, enhanced_dag_orchestrator, task_executor
 
-    def source(thing):
-        return " ".join(inspect.getsource(thing).split())
-
+    assert importlib.metadata.version("kfp") == "2.17.0"
     for orchestrator in (dag_orchestrator, enhanced_dag_orchestrator):
-        assert "task_executor.execute_single_task( task_name=" in source(orchestrator)
-    dispatcher = source(task_dispatcher.run_single_task_implementation)
-    assert "subprocess_task_handler.SubprocessTaskHandler" in dispatcher
-    assert "executor_input_utils.construct_local_task_root(" in dispatcher
-    assert "executor_input_utils.construct_executor_input(" in dispatcher
-    assert "placeholder_utils.replace_placeholders(" in dispatcher
-    assert "cache_module.get_local_cache()" in source(task_executor.execute_single_task)
-    assert "LocalCache(cache_root=" in source(cache.get_local_cache)
+        source = " ".join(inspect.getsource(orchestrator).split())
+        assert "task_executor.execute_single_task( task_name=" in source
+    before = task_executor.execute_single_task
+    executor = kfp_patches.TaskExecutor(None, "digits-1", "/artifacts", None)
+    with executor.applied():
+        assert task_executor.execute_single_task == executor.execute
+    assert task_executor.execute_single_task is before
 
 
 def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_moved():
@@ -82,14 +47,13 @@ def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_
     assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"
 
 
-def test_doors_are_shut_again():
-    from kfp.local import cache, placeholder_utils, subprocess_task_handler
-
-    modules = (cache, placeholder_utils, subprocess_task_handler)
-    before = [dict(vars(module)) for module in modules]
-    with kfp_patches.applied(NoTasks(), cache=WholeCache, run_name="digits-1"):
-        assert cache.LocalCache is WholeCache
-    assert [dict(vars(module)) for module in modules] == before
+def resolve(element):
+    """Resolve one element of a command."""
+    values = kfp_patches.whole_numbers(INPUTS)
+    names = ("task_resource_name", "pipeline_root", "pipeline_job_id")
+    others = dict.fromkeys(names, "x")
+    (resolved,) = kfp_patches.resolved([element], values, run_name="digits-1", **others)
+    return resolved
 
 
 @pytest.mark.parametrize(
@@ -99,16 +63,16 @@ def test_doors_are_shut_again():
         ("{{$.pipeline_google_cloud_location}}", "local"),
         ("{{$.pipeline_persistent_resource_id}}", ""),
         ("{{$.pipeline_job_name}}", "digits-1"),
-        ("{{$.pipeline_task_uuid}}", "2"),
+        ("{{$.pipeline_job_uuid}}", "x"),
         ("{{$.inputs.parameters['pools']}}", '[{"count": 2, "rate": 0.5}]'),
         ("x={{$.inputs.parameters['name']}}", 'x=a "b"'),
     ],
 )
-def test_placeholders_of_vertex_ai_get_their_values(resolve, element, value):
+def test_placeholders_of_vertex_ai_get_their_values(element, value):
     assert resolve(element) == value
 
 
-def test_json_escape_embeds_a_value_in_json(resolve):
+def test_json_escape_embeds_a_value_in_json():
     escaped = resolve('{"input": "{{$.json_escape[1]}}"}')
     assert json.loads(json.loads(escaped)["input"])["outputs"] == INPUTS["outputs"]
     twice = resolve("""{"n": "{{$.inputs.parameters['name'].json_escape[1]}}"}""")
@@ -137,7 +101,7 @@ def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch, c
             path = tmp_path / "trainer" / f"{name}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        return fingerprint(command)
+        return entry_name("image", command, {}, {})
 
     monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
     writer = "from trainer import (\n    schema,\n)"
