@@ -7,7 +7,7 @@ from typing import Any
 
 from kfp import compiler
 
-from pipelines import batch_prediction, lint, prediction_values, resource_names
+from pipelines import batch_prediction, prediction_values, resource_names
 from pipelines.package import Package
 from pipelines.prediction_values import name_of
 from pipelines.recipe import Recipe
@@ -17,9 +17,6 @@ from trainer.errors import InputError
 from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
-
-_PARAMETER = re.compile(r"^ {6}(\w+):\n(?: {8}.*\n|\n)+", re.MULTILINE)
-"""An input of the pipeline in KFP's YAML."""
 
 
 def write(
@@ -49,7 +46,7 @@ def write(
 
 
 def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
-    """Return the checked YAML of `recipe`, the same bytes each time; raise as `write` does."""
+    """Return the YAML of `recipe`, the same bytes each time; raise as `write` does."""
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
@@ -61,14 +58,14 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 
 
 def compiled_batch(recipe: Recipe, image: str) -> str:
-    """Return the checked YAML of a recipe's batch prediction."""
+    """Return the YAML of a recipe's batch prediction."""
     own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
     function = batch_prediction.pipeline(recipe.operation)
     return _compiled(function, "prediction", recipe.name, own, image)
 
 
 def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
-    """Compile a pipeline function, with `values` as its parameters' defaults and their order."""
+    """Compile a pipeline function, with `values` as its parameters' defaults."""
     resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
@@ -82,21 +79,10 @@ def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], ima
         text = path.read_text(encoding="utf-8")
     # KFP's leading comment shows defaults of lists and dicts in an order that varies.
     text = _UNORDERED_DEFAULT.sub(r"\1", text)
-    text = _in_order(text, list(values))
     # The components' image is set when they are defined; KFP has no way to set it later.
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
-    lint.check_pipeline(text)
     return text
-
-
-def _in_order(text: str, names: list[str]) -> str:
-    """Put the pipeline's parameters in the order of `names`; KFP writes them by name."""
-    head, heading, rest = text.partition("\n  inputDefinitions:\n    parameters:\n")
-    found = {match[1]: match[0] for match in _PARAMETER.finditer(rest)}
-    assert found.keys() == set(names)
-    ordered = "".join(found[name] for name in names)
-    return head + heading + ordered + rest[len(ordered) :]
 
 
 def _images_of(path: Path) -> tuple[str, str]:

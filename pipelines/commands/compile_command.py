@@ -27,7 +27,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Compile recipes to the YAML that Vertex AI runs, and check it against Vertex AI's rules.
+    """Compile recipes to the YAML that Vertex AI runs.
 
     Components and replicas run in the image, which Vertex AI must be able to pull. Default: the
     image in the existing YAML file, else a local name.

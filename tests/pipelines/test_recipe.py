@@ -5,7 +5,9 @@ import json
 import pytest
 
 from pipelines import recipe
+from tests.components.plans import check_pools
 from trainer.errors import InputError
+from trainer.machines.worker_pools import worker_pool_specs
 from trainer.toml_reader import tomllib
 
 
@@ -30,6 +32,11 @@ def test_a_recipe_begins_with_what_to_expect_of_it(name):
     for word in ("Reproduces:", "Expected:", "Takes:", "Costs:", "Command:"):
         assert word in head
     assert f"python -m pipelines run {name} --local" in head
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_a_recipes_pools_are_ones_that_vertex_ai_takes(name):
+    check_pools(worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
 
 
 def test_changed_values_are_checked_with_the_recipes_others():

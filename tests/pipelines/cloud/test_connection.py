@@ -13,6 +13,7 @@ from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
 from tests.pipelines.cloud.conftest import IMAGE
+from tests.pipelines.cloud.servers import expired_sign_in
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
@@ -103,6 +104,16 @@ def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
     with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
         _ = Connection(Settings(project="my-project")).credentials
+
+
+@pytest.mark.parametrize("words", [["schedule", "list"], ["cancel", "one"], ["promote", "digits"]])
+def test_an_expired_sign_in_is_one_line_at_once(refused, monkeypatch, tmp_path, words):
+    # No request for a token is left to gRPC, which takes the refusal for an outage.
+    with expired_sign_in(tmp_path) as key:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
+        error = refused(*words, "--project", "my-project", code=1)
+    assert "Token has been expired or revoked." in error
+    assert "sign in: gcloud auth application-default login" in error
 
 
 @pytest.mark.parametrize(
