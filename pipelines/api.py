@@ -111,33 +111,20 @@ def run(
         root: gs:// URI to write artifacts below; empty: the run's folder.
         place: where `values` come from, for messages.
     """
-    parameters = recipe.with_values(values or {}, place=place)
-    # The imports take seconds, more on a busy machine.
-    with Console().status(f"Compiling {recipe.name}"):
-        from pipelines import compilation, sources
-        from pipelines import plan as planning
-        from pipelines.local import accelerators
-        from pipelines.local.execution import run as run_locally
-        from pipelines.package import Package
+    from pipelines import plan as planning
+    from pipelines import sources
+    from pipelines.local import accelerators
 
-        planning.check_affordable(parameters)
-        given = {name: parameters.values()[name] for name in values or {}}
-        given |= sources.on_this_machine(parameters, in_containers=in_containers)
-        evaluation = recipe.operation.evaluation_accelerator
-        for line in accelerators.substitutes(parameters.machines, evaluation):
-            say(line)
-        package = Package(compilation.write(recipe, BUILD))
-        given["labels"] = {**parameters.job.labels, **package.labels}
-    result = run_locally(
-        package.path,
-        recipe=recipe.name,
-        parameters=given,
-        runs_directory=runs_directory,
-        cache=cache,
-        in_containers=in_containers,
-        root=root,
-    )
-    return run_history.load(result.directory.resolve())
+    parameters = recipe.with_values(values or {}, place=place)
+    planning.check_affordable(parameters)
+    given = {name: parameters.values()[name] for name in values or {}}
+    given |= sources.on_this_machine(parameters, in_containers=in_containers)
+    given["labels"] = parameters.job.labels
+    evaluation = recipe.operation.evaluation_accelerator
+    for line in accelerators.substitutes(parameters.machines, evaluation):
+        say(line)
+    options = {"cache": cache, "in_containers": in_containers, "root": root}
+    return _run_here(recipe, given, runs_directory, options)
 
 
 def predict(
@@ -152,20 +139,34 @@ def predict(
 
     Its parameters are input, output, batch_size and others of the table [batch].
     """
+    from pipelines.prediction_values import on_this_machine
+
+    given = on_this_machine(recipe, values, runs_directory, place)
+    return _run_here(recipe, given, runs_directory, {"root": root}, batch=True)
+
+
+def _run_here(
+    recipe: Recipe,
+    given: dict[str, Any],
+    runs_directory: Path,
+    options: Mapping[str, Any],
+    *,
+    batch: bool = False,
+) -> PastRun:
+    """Compile a recipe, or its batch prediction, and run it with checked values."""
+    # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally
         from pipelines.package import Package
-        from pipelines.prediction_values import on_this_machine
 
-        given = on_this_machine(recipe, values, runs_directory, place)
-        package = Package(compile(recipe, batch=True))
-        given["labels"] |= package.labels
+        package = Package(compile(recipe, batch=batch))
+    given["labels"] = {**given["labels"], **package.labels}
     result = run_locally(
         package.path,
         recipe=package.recipe,
         parameters=given,
         runs_directory=runs_directory,
-        root=root,
+        **options,
     )
     return run_history.load(result.directory.resolve())
 

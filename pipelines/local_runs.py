@@ -1,26 +1,37 @@
-"""The commands `status` and `logs` for a run on this machine."""
+"""Show a run on this machine: its status, its results and its logs."""
 
 import contextlib
 import pathlib
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
 
 from pipelines import run_history
-from pipelines.console import say
+from pipelines.console import print_plain, relative, say
 from pipelines.emulator import job_state
 from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
+from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.report.formats import decimal
 
 _TAIL_BYTES = 1 << 20
+_HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
+_NO_BREAK = "\xa0"
+"""A non-breaking space."""
 
 
 def show_status(folder: pathlib.Path, name: str) -> None:
     """Print a run's state, its tasks and replicas, and its result."""
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
-    say(f"{run.name}  {run.state}")
-    say(f"recipe    {run.recipe}")
-    say(f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}")
+    say(
+        f"{run.name}  {run.state}",
+        f"recipe    {run.recipe}",
+        f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}",
+    )
     for task in _tasks(directory):
         say(f"task      {task.state:<13}  {task.display_name}")
     for replica in _replicas(directory):
@@ -29,16 +40,52 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         left = replica.state == "RUNNING" and run.state == run_history.KILLED
         state = run_history.KILLED if left else replica.state
         say(f"replica   {state:<13}  {replica.name}{restarts}")
-    for metric in ("accuracy", "roc_auc", "log_loss"):
-        if metric in run.metrics:
-            say(f"{metric.replace('_', ' '):<9} {decimal(run.metrics[metric], 4)}")
-    if run.verdict:
-        say(f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}")
+    if summary := _summary(directory):
+        show_results(Console(), vars(summary))
     say(f"run       {directory}")
     if run.error:
         say(f"error: {run.error}")
     if run.state in ("FAILED", "CANCELLED", run_history.KILLED):
         say(f"resume    {run_history.resume_command(directory)}")
+
+
+def show_results(console: Console, summary: Mapping[str, Any]) -> None:
+    """Print the results in a summary.json; on a terminal, break lines between words."""
+    for line in _result_lines(summary):
+        if console.is_terminal:
+            line = textwrap.fill(
+                line,
+                max(40, console.width),
+                subsequent_indent=" " * 10,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        print_plain(console, line.replace(_NO_BREAK, " "))
+
+
+def _result_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    metrics = summary["metrics"]
+    if names := [name for name in _HEADLINE if name in metrics] or list(metrics):
+        figures = (f"{name}_{decimal(metrics[name], 4)}" for name in names)
+        yield f"test set  {', '.join(figures).replace('_', _NO_BREAK)}"
+    if verdict := summary.get("verdict"):
+        reason = summary.get("gate", {}).get("reason")
+        yield f"verdict   {verdict}{f': {reason}' if reason else ''}"
+    if registered := summary.get("registered"):
+        yield f"registry  {registered}, {summary['registered_as']}"
+    for batch in summary["batch_predictions"]:
+        yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
+        if batch["folder"]:  # A job that can't read its input makes none.
+            yield f"output    {_place(batch['folder'])}"
+    if report := summary["report"]:
+        yield f"report    {_place(report)}"
+    if is_object(summary["artifacts"]):
+        yield f"artifacts {summary['artifacts']}"
+
+
+def _place(path: str) -> str:
+    """Return a path that no line break divides, relative to the working folder."""
+    return relative(path).replace(" ", _NO_BREAK)
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
@@ -90,12 +137,16 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
     return [*failed, *(one.log for one in replicas)][:1]
 
 
+def _summary(directory: pathlib.Path) -> run_history.Summary | None:
+    with contextlib.suppress(InputError):
+        return read_json(directory / run_history.SUMMARY_FILE_NAME, run_history.Summary)
+    return None
+
+
 def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return the names and states of the run's tasks so far."""
-    with contextlib.suppress(InputError):
-        path = directory / run_history.SUMMARY_FILE_NAME
-        if summary := read_json(path, run_history.Summary):
-            return summary.tasks
+    if summary := _summary(directory):
+        return summary.tasks
     from pipelines.local.journal import Journal
     from pipelines.package import Package
 

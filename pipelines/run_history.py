@@ -71,6 +71,11 @@ class Summary:
     gate: dict[str, Any] = dataclasses.field(default_factory=dict)
     error: str = ""
     predictions: str | None = ""
+    registered: str = ""
+    registered_as: str = ""
+    batch_predictions: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    report: str | None = None
+    artifacts: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

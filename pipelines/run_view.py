@@ -1,14 +1,15 @@
 """Show a run on the console: a live table on a terminal, else a line for each change."""
 
-import collections
-import textwrap
+import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console, Group
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from pipelines.console import clock, print_plain
@@ -24,10 +25,6 @@ _ECHO = 3
 """Columns left free, so that the echo of a key such as ^C does not wrap."""
 _CLOCK_WIDTH = 7
 """Minimum columns of a clock, enough for 9:59:59."""
-_MAX_LINES = 3
-_NARROW = 40
-"""Width below which text moves under its row, indented by `_BELOW`."""
-_BELOW = 4
 
 _MARKS = {
     "PENDING": ("·", "dim"),
@@ -52,8 +49,7 @@ def view_of(
 class LiveView:
     """A table that is redrawn in place, with a row for each task and replica.
 
-    Text that is too long for its row continues below. If the rows do not fit on the screen, only
-    the chief and replicas that failed or were restarted have a row; a line counts the others.
+    Text that is too long for its row continues below, or is cut if the screen is too low for that.
     """
 
     def __init__(self, rows: Callable[[], Iterable[Row]], console: Console, title: str) -> None:
@@ -69,78 +65,53 @@ class LiveView:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        # The last table stays on the screen: with all rows, as it may scroll, and no clock.
-        self._live.update(Group(*self._lines(list(self._rows()))), refresh=True)
+        # The last table stays on the screen: whole, as it may scroll, and without a clock.
+        self._live.vertical_overflow = "visible"
+        self._live.update(self._table(wrap=True), refresh=True)
         self._live.stop()
 
     def update(self) -> None:
         """Redraw the table, unless it was drawn a moment ago."""
         if time.monotonic() - self._drawn > 1 / _REFRESHES_A_SECOND:
             self._drawn = time.monotonic()
-            rows = list(self._rows())
-            room = self._live.console.height - 2
-            head = f"{self._title}  {clock(self._drawn - self._started)}"
-            lines = self._lines(rows)
-            if len(lines) > room:
-                lines = self._lines(list(_folded(rows)) if len(rows) > room else rows, most=1)
-            title = Text(head, "dim", no_wrap=True)
-            title.truncate(self._width, overflow="ellipsis")
-            self._live.update(Group(title, *lines), refresh=True)
+            console, table = self._live.console, self._table(wrap=True)
+            if len(console.render_lines(table)) > console.height - 2:
+                table = self._table(wrap=False)
+            clock_now = clock(self._drawn - self._started)
+            title = Text(f"{self._title}  {clock_now}", "dim", no_wrap=True)
+            title.truncate(console.width - _ECHO, overflow="ellipsis")
+            self._live.update(Group(title, table), refresh=True)
 
     def note(self, text: str) -> None:
         self._live.console.print(text, style="yellow", highlight=False)
 
-    @property
-    def _width(self) -> int:
-        return max(20, self._live.console.width - _ECHO)
-
-    def _lines(self, rows: list[Row], most: int = _MAX_LINES) -> list[Text]:
-        """Lay out the rows, with at most `most` lines of text each; align replicas separately."""
-        width = self._width
-        names = {
-            inner: max((len(row[0]) for row in rows if row[0].startswith(" ") == inner), default=0)
-            for inner in (False, True)
-        }
-        clocks = [clock(seconds) if seconds else "" for _, _, seconds, _ in rows]
-        clock_width = max([_CLOCK_WIDTH, *map(len, clocks)])
-        lines = []
-        for (name, state, _, text), took in zip(rows, clocks, strict=True):
-            mark, style = self._mark(state, name)
-            if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
-                text = state.lower().replace("_", " ")
-            first = f" {name:{names[name.startswith(' ')]}} "
-            indent = 1 + len(first) + clock_width + 1
-            wrapped = _wrapped(text, width - indent, most)
-            if len(wrapped) > 1 and width - indent < _NARROW:
-                indent = _BELOW
-                wrapped = ["", *_wrapped(text, width - indent, most)]
-            beside = f" {wrapped[0]}" if wrapped else ""
-            lines.append(
-                Text.assemble(mark, (first, style), (f"{took:>{clock_width}}{beside}", "dim"))
-            )
-            lines += [Text(" " * indent + rest, "dim") for rest in wrapped[1:]]
-        for line in lines:
-            line.truncate(width, overflow="ellipsis")
-            line.no_wrap = True
-        return lines
-
-    def _mark(self, state: str, name: str) -> tuple[Text, str]:
-        """Return the symbol of a state, and the style of the name beside it."""
-        if state == "RUNNING":
-            frame = self._spinner.render(self._live.console.get_time())
-            assert isinstance(frame, Text)
-            return frame, "" if name.startswith(" ") else "bold"
-        symbol, color = _MARKS.get(state, _MARKS["PENDING"])
-        return Text(symbol, color), "dim" if color == "dim" else ""
+    def _table(self, *, wrap: bool) -> Constrain:
+        """Lay out the rows; align replicas apart from tasks, whose names are longer."""
+        rows, tables = list(self._rows()), []
+        for inner, part in itertools.groupby(rows, key=_is_inner):
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(width=1)
+            table.add_column(min_width=max(len(row[0]) for row in rows if _is_inner(row) == inner))
+            table.add_column(justify="right", min_width=_CLOCK_WIDTH, no_wrap=True)
+            table.add_column()
+            for name, state, seconds, text in part:
+                symbol, color = _MARKS.get(state, _MARKS["PENDING"])
+                mark = self._spinner if state == "RUNNING" else Text(symbol, color)
+                bold = "bold" if state == "RUNNING" and not inner else ""
+                if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
+                    text = state.lower().replace("_", " ")
+                table.add_row(
+                    mark,
+                    Text(name, "dim" if color == "dim" and state != "RUNNING" else bold),
+                    Text(clock(seconds) if seconds else "", "dim"),
+                    Text(text, "dim", no_wrap=not wrap, overflow="fold" if wrap else "ellipsis"),
+                )
+            tables.append(table)
+        return Constrain(Group(*tables), self._live.console.width - _ECHO)
 
 
-def _wrapped(text: str, width: int, most: int) -> list[str]:
-    """Wrap text into at most `most` lines of `width`; mark omitted text by "…"."""
-    if most == 1:
-        return [text if len(text) <= width else f"{text[: max(0, width - 1)]}…"]
-    return textwrap.wrap(
-        text, max(10, width), max_lines=most, placeholder=" …", break_on_hyphens=False
-    )
+def _is_inner(row: Row) -> bool:
+    return row[0].startswith(" ")
 
 
 class PlainView:
@@ -177,26 +148,3 @@ class PlainView:
 
     def note(self, text: str) -> None:
         print_plain(self._console, f"[{clock(time.monotonic() - self._started)}] {text}")
-
-
-def _folded(rows: list[Row]) -> Iterator[Row]:
-    """Yield the rows, with replicas that run normally replaced by a row that counts them."""
-    hidden: collections.Counter[str] = collections.Counter()
-    for row in rows:
-        name, state, _, text = row
-        quiet = name.startswith(" ") and state != "FAILED" and not text.startswith("restart")
-        if quiet and not name.startswith("  chief"):
-            hidden[state] += 1
-            continue
-        if hidden and not name.startswith(" "):
-            yield _count(hidden)
-            hidden.clear()
-        yield row
-    if hidden:
-        yield _count(hidden)
-
-
-def _count(hidden: collections.Counter[str]) -> Row:
-    listed = ", ".join(f"{times} {state.lower()}" for state, times in hidden.items())
-    state = "RUNNING" if hidden["RUNNING"] else hidden.most_common(1)[0][0]
-    return "  others", state, 0.0, listed

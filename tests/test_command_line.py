@@ -131,6 +131,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ("run digits --local --set 'model_options={'", "is not a JSON object"),
         ("run digits --local --set 'split_fractions=[1,1,1]'", "that add up to 1"),
         ("run digits --local --runs-directory file/runs", "file"),
+        ("emulator --folder file/x", "--folder 'file/x' can't be made (Not a directory); give"),
         ("run digits --local --set epochs=1 --set epochs=2", "'2'; give it once"),
         (
             ["run", "digits", "--local", "--set", f"epochs={10**20}"],

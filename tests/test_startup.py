@@ -30,6 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
 """
 """Ctrl-C at the moment when a module is imported."""
+RUN = "from pipelines.commands.command_line import app, run; print(run(app, "
 
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -50,7 +51,7 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
     ("code", "words", "slow"),
     [
         (
-            "from pipelines.commands.command_line import app, run; run(app, ['recipes'])",
+            f"{RUN}['recipes']))",
             "digits",
             ("kfp", "tensorflow", "google.protobuf", "scipy", "jinja2", "numpy"),
         ),
@@ -60,12 +61,18 @@ def python(*arguments, stdout=subprocess.PIPE, **environment):
             "images:URI (a folder",
             ("numpy", "pyarrow", "PIL", "sklearn", "google.protobuf", "tensorflow"),
         ),
+        (f"{RUN}['run', 'digits', '--local', '--set', 'source=images:no']))", "2", ("kfp", "grpc")),
+        (
+            f"{RUN}['status', 'one', '--project', 'my-project']))",
+            "1",
+            ("kfp", "google.cloud.aiplatform", "google.cloud.aiplatform_v1"),
+        ),
     ],
-    ids=["recipes", "sources"],
+    ids=["recipes", "sources", "a missing source", "missing credentials"],
 )
-def test_a_list_imports_no_slow_library(code, words, slow):
+def test_a_quick_answer_imports_no_slow_library(code, words, slow):
     shows = f"; import sys; print([name for name in {slow} if name in sys.modules])"
-    result = python("-c", code + shows)
+    result = python("-c", code + shows, GOOGLE_APPLICATION_CREDENTIALS="none.json")
     assert words in result.stdout
     assert result.stdout.splitlines()[-1] == "[]", result.stderr
 

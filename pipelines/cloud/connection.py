@@ -22,8 +22,6 @@ from components.vertex_client import (
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
-from trainer.errors import InputError
-from trainer.fields import nearest
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
@@ -76,18 +74,9 @@ class Connection:
     metadata = _client("metadata")
 
     def __post_init__(self) -> None:
-        endpoint, region = self.settings.endpoint, self.settings.region
-        if endpoint:
+        if endpoint := self.settings.endpoint:
             advice = f"the setting endpoint is {endpoint}: check it, and that its server is running"
             self.check_answers(self._local_endpoint or endpoint, advice)
-        # Imported after the check, as it takes seconds.
-        from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
-
-        if region not in SUPPORTED_REGIONS:
-            raise InputError(
-                f"region={region!r} is unknown to google-cloud-aiplatform"
-                f"{nearest(region, sorted(SUPPORTED_REGIONS))}"
-            )
 
     @property
     def _local_endpoint(self) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from trainer.errors import InputError
+
 _PROJECT, _REGION = "my-project", "us-central1"
 _ACCOUNT = f"training-runner@{_PROJECT}.iam.gserviceaccount.com"
 _FIRE_SECONDS = 1.0
@@ -19,6 +21,13 @@ def emulator(
     ] = "emulated",
 ) -> None:
     """Start an emulator of Vertex AI; print the environment that points other commands to it."""
+    place = Path(folder).resolve()
+    try:
+        (place / "buckets").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--folder {folder!r} can't be made ({error.strerror}); give another folder"
+        ) from None
     from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
@@ -37,8 +46,6 @@ def emulator(
     from pipelines.emulator.schedule_service import ScheduleService
     from pipelines.emulator.server import Emulator
 
-    place = Path(folder).resolve()
-    (place / "buckets").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         clock, operations, ended = Clock(), Operations(seconds=1.0), threading.Event()

@@ -19,13 +19,14 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """
     from pipelines import prediction_values
     from pipelines import recipe as recipes
-    from pipelines.cloud import batch_launch, schedules
 
     settings().require("project", "pipeline_root")
-    if base := prediction_values.base_of(recipe):
-        applied = batch_launch.apply(settings.connect(), recipes.load(base))
-    else:
-        applied = schedules.apply(settings.connect(), recipes.load(recipe))
+    base = prediction_values.base_of(recipe)
+    loaded = recipes.load(base or recipe)
+    # Imported after the checks, as they take seconds.
+    from pipelines.cloud import batch_launch, schedules
+
+    applied = (batch_launch if base else schedules).apply(settings.connect(), loaded)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 import signal
-import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from pipelines import local_runs
 from pipelines.console import for_errors, print_plain, relative
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.replica_process import Replica
@@ -19,16 +19,11 @@ from pipelines.local import failures
 from pipelines.local.run_state import RunState, Task
 from pipelines.local.services import Services
 from pipelines.run_history import resume_command
-from trainer.data.storage import is_object
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.report.formats import decimal
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _DISK_ERROR_LINES = 30
 """Lines at the end of a log that are searched for a full disk."""
-_NO_BREAK = "\xa0"
-"""A non-breaking space."""
-_HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,44 +115,10 @@ def show(
     for task in run_state.tasks.values():
         for warning in failures.warnings(task.log):
             print_plain(console, f"warning   {warning}")
-    metrics = summary["metrics"]
-    names = [name for name in _HEADLINE if name in metrics] or list(metrics)
-    if names:
-        figures = ", ".join(
-            f"{name}_{decimal(metrics[name], 4)}".replace("_", _NO_BREAK) for name in names
-        )
-        print_plain(console, _wrapped(console, f"test set  {figures}"))
-    if "verdict" in summary:
-        reason = summary.get("gate", {}).get("reason")
-        verdict = f"verdict   {summary['verdict']}{f': {reason}' if reason else ''}"
-        print_plain(console, _wrapped(console, verdict))
-    if "registered" in summary:
-        print_plain(console, f"registry  {summary['registered']}, {summary['registered_as']}")
-    for batch in summary.get("batch_predictions", ()):
-        counts = f"{batch['successful']:,} predicted, {batch['failed']:,} failed"
-        print_plain(console, f"instances {counts}")
-        if batch["folder"]:  # A job that can't read its input makes none.
-            print_plain(console, f"output    {relative(batch['folder'])}")
-    if summary["report"]:
-        print_plain(console, f"report    {relative(summary['report'])}")
-    if is_object(summary["artifacts"]):
-        print_plain(console, f"artifacts {summary['artifacts']}")
+    local_runs.show_results(console, summary)
     print_plain(console, f"run       {relative(run_state.folder)}")
     if state == "CANCELLED":
         print_plain(console, f"resume    {resume_command(run_state.folder)}")
-
-
-def _wrapped(console: Console, text: str) -> str:
-    """Wrap a line to the width of a terminal; leave it whole for a file."""
-    if not console.is_terminal:
-        return text.replace(_NO_BREAK, " ")
-    return textwrap.fill(
-        text,
-        max(40, console.width),
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ).replace(_NO_BREAK, " ")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:

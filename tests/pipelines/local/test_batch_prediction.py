@@ -52,8 +52,9 @@ def test_images_are_predicted_as_they_were_judged(
     assert sorted(file.name for file in output.iterdir()) == [
         f"prediction.{kind}-0000{n}-of-00002" for kind in kinds for n in (0, 1)
     ]
-    assert f"instances {len(lines)} predicted, 0 failed" in shown
-    assert f"output    answers/{output.name}" in shown
+    for text in (shown, command("status", "latest")[1]):
+        assert f"instances {len(lines)} predicted, 0 failed\n" in text
+        assert f"output    answers/{output.name}\n" in text
     summary = json.loads(Path("runs/latest/summary.json").read_text())
     assert summary["recipe"] == "digits-batch"
     assert summary["batch_predictions"][0]["successful"] == len(lines)

@@ -62,15 +62,6 @@ def test_the_end_of_a_line_stays_free_for_what_a_key_echoes(run_state, job):
     assert max(len(line.strip("\r")) for line in drawn(run_state, job, width=40).splitlines()) <= 37
 
 
-def test_replicas_that_do_not_fit_on_the_screen_are_counted(run_state, job, tmp_path):
-    job.replicas += [replica(tmp_path, "worker", index) for index in range(40)]
-    job.replicas[7].state, job.replicas[9].restarts = "FAILED", 2
-    text = drawn(run_state, job, width=80, height=24)
-    assert re.findall(r"worker \d+", text) == ["worker 6", "worker 8"]
-    assert "38 running" in text
-    assert "worker 39" in drawn(run_state, job, width=80, height=50)
-
-
 EPOCH = (
     "epoch 13/20: loss 0.0057, accuracy 0.9981, validation loss 0.0390, validation accuracy "
     "0.9919 (best), 10,425 examples/s, 1:02:03 left"
