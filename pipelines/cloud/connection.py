@@ -22,11 +22,15 @@ from components.vertex_client import (
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
+from trainer.errors import InputError
+from trainer.fields import nearest
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
 _CONNECTING_SECONDS = 2.5
 _TRIES = 2
+_COMMON_REGION = "us-central1"
+"""Not looked up, as that imports google.cloud.aiplatform, which takes seconds."""
 
 
 def _client(name: str) -> Any:
@@ -37,6 +41,7 @@ def _client(name: str) -> Any:
         host = f"{settings.region}-aiplatform.googleapis.com"
         # Report missing credentials before an unreachable server.
         credentials = self.credentials
+        _check_region(settings.region)
         if not settings.endpoint:
             advice = "check the network, HTTPS_PROXY if it needs one, and --region "
             self.check_answers(host, f"{advice}{settings.region}")
@@ -189,6 +194,19 @@ class Connection:
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise its error, if any."""
         finish(operation, self.retry)
+
+
+def _check_region(region: str) -> None:
+    """Raise InputError for a region that Vertex AI does not have."""
+    if region == _COMMON_REGION:
+        return
+    from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
+
+    if region not in SUPPORTED_REGIONS:
+        raise InputError(
+            f"region={region!r} is unknown to google-cloud-aiplatform"
+            f"{nearest(region, sorted(SUPPORTED_REGIONS))}"
+        )
 
 
 def check_server(url: str, advice: str) -> None:

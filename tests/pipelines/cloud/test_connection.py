@@ -94,6 +94,12 @@ def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
         check_server(f"http://{nobody}", advice="")
 
 
+def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused):
+    err = refused("status", "--region", "us-centrall1")
+    assert "region='us-centrall1' is unknown to google-cloud-aiplatform; did you mean" in err
+    assert vertex.requests == []
+
+
 def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
     with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
