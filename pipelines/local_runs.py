@@ -73,7 +73,7 @@ def _result_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"verdict   {verdict}{f': {reason}' if reason else ''}"
     if registered := summary.get("registered"):
         yield f"registry  {registered}, {summary['registered_as']}"
-    for batch in summary["batch_predictions"]:
+    for batch in summary.get("batch_predictions", ()):
         yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
         if batch["folder"]:  # A job that can't read its input makes none.
             yield f"output    {_place(batch['folder'])}"
