@@ -34,7 +34,8 @@ class FaultyEmulator(Emulator):
 
     def drop(self, name, times=1, after=False):
         """Closes the connection of the next requests; with `after`, once they had their effect."""
-        self._faults += [(name, ConnectionAbortedError(), after)] * times
+        # Ends the thread of the connection, which closes it.
+        self._faults += [(name, SystemExit(), after)] * times
 
     def before(self, name, act):
         """Has `act` done once, before the next request of a name."""

@@ -44,7 +44,7 @@ def emulator(
     from pipelines.emulator.processes import Guardian
     from pipelines.emulator.project_services import ProjectServices
     from pipelines.emulator.schedule_service import ScheduleService
-    from pipelines.emulator.server import Emulator
+    from pipelines.emulator.server import Emulator, api_error_of
 
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
@@ -82,7 +82,11 @@ def emulator(
             signal.signal(number, lambda *_: ended.set())
         _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
         while not ended.wait(_FIRE_SECONDS):
-            server.call("Fire", lambda _: schedules.fire(), None)
+            try:
+                server.call("Fire", lambda _: schedules.fire(), None)
+            except Exception as error:
+                # Such as a damaged file of a schedule; the emulator goes on.
+                typer.echo(f"schedules: {api_error_of(error, 'Fire')}", err=True)
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:

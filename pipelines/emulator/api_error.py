@@ -9,6 +9,7 @@ _HTTP_CODES = {
     "ALREADY_EXISTS": 409,
     "ABORTED": 409,
     "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 

@@ -33,7 +33,6 @@ class BatchService(BackgroundJobs[BatchJob]):
     """
 
     kind = "BatchPredictionJob"
-    filterable = (*BackgroundJobs.filterable, "model_display_name")
 
     def __init__(
         self,

@@ -33,8 +33,9 @@ class Cron:
         """Return the first matching minute after a moment, in UTC."""
         local = moment.astimezone(self.zone).replace(second=0, microsecond=0)
         minutes, hours, days, months, weekdays = self.fields
-        for ahead in range(_LONGEST_DAYS):
-            day = local.date() + datetime.timedelta(days=ahead)
+        first = local.toordinal()
+        for number in range(first, min(first + _LONGEST_DAYS, datetime.date.max.toordinal())):
+            day = datetime.date.fromordinal(number)
             chosen = (day.day in days, day.isoweekday() % 7 in weekdays)
             if day.month not in months or not (any(chosen) if self.either else all(chosen)):
                 continue

@@ -29,7 +29,6 @@ class EndpointService(Resources):
 
     kind = "Endpoint"
     updatable = ("display_name", "description", "labels", "traffic_split")
-    filterable = ("endpoint", "display_name", "labels")
 
     def __init__(
         self,

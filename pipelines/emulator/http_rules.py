@@ -67,7 +67,8 @@ class Method:
                 _put(document, name.replace("__", "."), value)
             request = self.request()
             json_format.ParseDict(document, getattr(request, "_pb", request))
-        except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
+        # Any error: the parsers raise many types for malformed content.
+        except Exception as error:
             raise invalid(f"Invalid JSON payload received. {error}") from None
         return request
 

@@ -37,7 +37,6 @@ class ModelService(Resources):
 
     kind = "Model"
     updatable = ("display_name", "description", "version_description", "labels")
-    filterable = ("model", "display_name", "labels")
 
     def __init__(
         self,
@@ -105,8 +104,7 @@ class ModelService(Resources):
 
     def list_model_versions(self, request: Any) -> Any:
         found = map(self._message, self._entry(request.name)["versions"].values())
-        response = "ListModelVersionsResponse"
-        return self.listed(found, request, response, "models", filterable=("labels",))
+        return self.listed(found, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it those that begin with `-`."""
@@ -135,6 +133,11 @@ class ModelService(Resources):
             entry["evaluations"].pop(number, None)
         return self.operations.start(request.name)
 
+    def delete(self, request: Any) -> Any:
+        at = "@" in request.name
+        refuse(at, f"{request.name} names a version, which models.deleteVersion deletes")
+        return super().delete(request)
+
     def check_deletable(self, model: Any) -> None:
         for version in self._entry(model.name)["versions"].values():
             check_not_deployed(version, model.name)
@@ -155,8 +158,7 @@ class ModelService(Resources):
         entry, number = self._version(request.parent)
         kept = entry["evaluations"].get(number, [])
         found = [messages.ModelEvaluation.from_json(json.dumps(one)) for one in kept]
-        response = "ListModelEvaluationsResponse"
-        return self.listed(found, request, response, "model_evaluations", filterable=())
+        return self.listed(found, request, "ModelEvaluation", "model_evaluations")
 
     def parse(self, text: str) -> Content:
         """Parse a model's file, whose versions and evaluations must be Google's messages."""

@@ -23,13 +23,6 @@ class PipelineService(Resources):
     """A store of PipelineJobs."""
 
     kind = "PipelineJob"
-    filterable = (
-        *("pipeline_name", "display_name", "pipeline_job_user_id", "state", "create_time"),
-        *("update_time", "end_time", "labels", "template_uri", "schedule_name"),
-    )
-    """schedule_name is on no page, but Google's SDK filters by it."""
-    sortable = ("create_time", "update_time", "end_time", "start_time")
-    default_order = "create_time desc"
 
     def __init__(
         self,

@@ -1,12 +1,16 @@
 """Rules that the official messages declare: required and output-only fields, and masks.
 
 The comment of each field in Google's protos begins with Required., Output only. and so on, and
-google-cloud-aiplatform has it in the docstring of the generated class.
+google-cloud-aiplatform has it in the docstring of the generated class. `python -OO` drops
+docstrings, so they are read from the source.
 """
 
+import ast
+import functools
 import inspect
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
@@ -17,10 +21,25 @@ _ALLOWED = {("EnvVar", "value")}
 
 
 def marked(kind: Any, mark: str) -> tuple[str, ...]:
-    """Return the fields of a message type whose comment begins with a mark."""
-    form = rf"^    (\w+) \([^)]*\):\n        {re.escape(mark)}"
-    names = re.findall(form, inspect.getdoc(kind) or "", re.MULTILINE)
+    """Return the fields of a message type whose comment begins with Required or Output only."""
+    found = _marks(kind.__module__)[kind.__qualname__]
+    names = [name for name, given in found if given == mark]
     return tuple(name for name in names if (kind.__name__, name) not in _ALLOWED)
+
+
+@functools.cache
+def _marks(module: str) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """Return the fields with a mark, and the mark, by the name of each class of a module."""
+    form = re.compile(r"^    (\w+) \([^)]*\):\n        (Required|Output only)\.", re.MULTILINE)
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {name: form.findall(text) for name, text in _docstrings(tree)}
+
+
+def _docstrings(node: ast.Module | ast.ClassDef, outer: str = "") -> Iterator[tuple[str, str]]:
+    for one in node.body:
+        if isinstance(one, ast.ClassDef):
+            yield outer + one.name, ast.get_docstring(one) or ""
+            yield from _docstrings(one, f"{outer}{one.name}.")
 
 
 def check_required(message: Any, path: str = "") -> None:
@@ -28,7 +47,7 @@ def check_required(message: Any, path: str = "") -> None:
 
     A resource to be updated has only the fields that change.
     """
-    for name in marked(type(message), "Required."):
+    for name in marked(type(message), "Required"):
         refuse(name not in message, f"{path}{name} is required")
     for name, field in type(message).meta.fields.items():
         if not hasattr(field.message, "meta") or name not in message:
@@ -44,7 +63,7 @@ def check_required(message: Any, path: str = "") -> None:
 
 def clear_output_only(resource: Any) -> None:
     """Clear the fields of a new resource that only Vertex AI sets, as it ignores them."""
-    for name in marked(type(resource), "Output only."):
+    for name in marked(type(resource), "Output only"):
         resource._pb.ClearField(name)
 
 
@@ -58,7 +77,7 @@ def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str
     """
     refuse(not request.update_mask.paths, "update_mask is required")
     mask = known_mask("update_mask", request.update_mask, type(given))
-    fixed = marked(type(given), "Output only.")
+    fixed = marked(type(given), "Output only")
     for field in {path.partition(".")[0] for path in mask.paths}:
         other = field in fixed or (updatable and field not in updatable)
         refuse(other, f"update_mask names {field}, which is not updatable")

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,17 +31,11 @@ class Resources:
     Attributes:
         kind: name of the message type.
         updatable: fields that an update may name; empty: those that users may set.
-        filterable: fields that the filter of a list may name.
-        sortable: fields that a list is sorted by.
-        default_order: the order of a list that names none.
         kept: the resources by name.
     """
 
     kind = ""
     updatable: tuple[str, ...] = ()
-    filterable: tuple[str, ...] = ("display_name", "state", "create_time", "labels")
-    sortable: tuple[str, ...] = ("display_name", "create_time", "update_time")
-    default_order = ""
     page_size = 100
 
     def __init_subclass__(cls) -> None:
@@ -86,13 +81,7 @@ class Resources:
 
     def page(self, request: Any) -> Any:
         """Return a page of the list."""
-        return self.listed(
-            self.of(request.parent),
-            request,
-            f"List{self.kind}sResponse",
-            f"{self._field}s",
-            self.filterable,
-        )
+        return self.listed(self.of(request.parent), request, self.kind, f"{self._field}s")
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
@@ -140,27 +129,21 @@ class Resources:
             yield resource
             self.keep(resource)
 
-    def listed(
-        self,
-        found: Iterable[Any],
-        request: Any,
-        response: str,
-        field: str,
-        filterable: tuple[str, ...],
-    ) -> Any:
+    def listed(self, found: Iterable[Any], request: Any, kind: str, field: str) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        passed = lists.filtered(list(found), request.filter, filterable)
-        order = getattr(request, "order_by", "") or self.default_order
-        passed = lists.ordered(passed, order, self.sortable)
+        passed = lists.filtered(found, request.filter, kind)
+        passed = lists.ordered(passed, getattr(request, "order_by", ""), kind)
         token, size = request.page_token or "0", request.page_size
-        refuse(not token.isdecimal(), f"page_token {token!r} is not one that a list returned")
+        known = re.fullmatch("[0-9]{1,9}", token)
+        refuse(not known, f"page_token {token!r} is not one that a list returned")
         refuse(size < 0, f"page_size is {size}; it must not be negative")
         start, size = int(token), min(size or self.page_size, self.page_size)
         rest = str(start + size) if start + size < len(passed) else ""
         part = passed[start : start + size]
         if hasattr(request, "read_mask"):
             part = [lists.masked(one, request.read_mask) for one in part]
-        return getattr(messages, response)(**{field: part, "next_page_token": rest})
+        response = getattr(messages, f"List{kind}sResponse")
+        return response(**{field: part, "next_page_token": rest})
 
     def next_id(self) -> str:
         """Return an unused number as an ID."""

@@ -22,9 +22,6 @@ class ScheduleService(Resources):
     """A store of schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
-    filterable = ("display_name", "state", "create_time", "start_time", "end_time", "next_run_time")
-    sortable = ("create_time", "start_time", "end_time", "next_run_time")
-    default_order = "create_time desc"
     routes = (("POST", "/clock:forward", "ForwardClock"),)
 
     def __init__(
@@ -54,7 +51,8 @@ class ScheduleService(Resources):
     def change(self, request: Any, present: Any, changed: Any) -> None:
         refuse_state(present.state.name == "COMPLETED", f"{present.name} is COMPLETED")
         for path in {path.partition(".")[0] for path in request.update_mask.paths}:
-            cleared = getattr(present, path) and not getattr(changed, path)
+            before, after = getattr(present, path), getattr(changed, path)
+            cleared = before and not after and after is not False
             refuse(cleared, f"{path} can't be cleared")
         # "When you update the schedule, the START_TIME remains unchanged."
         changed.start_time = present.start_time

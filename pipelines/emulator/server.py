@@ -13,6 +13,7 @@ import dataclasses
 import hmac
 import http.server
 import json
+import logging
 import re
 import secrets
 import shutil
@@ -128,11 +129,7 @@ class Emulator:
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
         """Call a resource's method with a request, one call at a time."""
         with self._lock:
-            try:
-                return function(request)
-            # Raised by checks that the commands share.
-            except InputError as error:
-                raise invalid(str(error)) from None
+            return function(request)
 
     def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
         """Answer a REST request; return HTTP code, content type and content."""
@@ -140,8 +137,9 @@ class Emulator:
         try:
             self._check_token(headers.get("Authorization", ""))
             result = self._dispatch(verb, url, headers, body)
-        except ApiError as error:
-            code, result = error.code, error.json
+        except Exception as error:
+            failure = api_error_of(error, f"{verb} {url}")
+            code, result = failure.code, failure.json
         if isinstance(result, bytes):
             return code, "application/octet-stream", result
         if isinstance(result, str):
@@ -169,7 +167,13 @@ class Emulator:
             if match:
                 try:
                     return self.call(name, function, HttpRequest(match, query, headers, body))
-                except (AttributeError, LookupError, TypeError, ValueError) as error:
+                except (
+                    AttributeError,
+                    LookupError,
+                    RecursionError,
+                    TypeError,
+                    ValueError,
+                ) as error:
                     raise invalid(f"Invalid request to {parts.path}: {error!r}") from None
         raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
 
@@ -198,8 +202,9 @@ class Emulator:
                     metadata = dict(context.invocation_metadata())
                     self._check_token(metadata.get("authorization", ""))
                 return self.call(method.name, function, request)
-            except ApiError as error:
-                context.abort(grpc.StatusCode[error.status], str(error))
+            except Exception as error:
+                failure = api_error_of(error, method.name)
+            context.abort(grpc.StatusCode[failure.status], str(failure))
 
         kind = method.request
         parse = kind.deserialize if hasattr(kind, "deserialize") else kind.FromString
@@ -218,14 +223,12 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         """Print nothing: the clients report their requests."""
 
     def _serve(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        body = self.rfile.read(int(length)) if length.isdecimal() else b""
         try:
-            code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
-        except ConnectionError:
-            # A resource has closed the connection.
-            self.close_connection = True
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        except (ValueError, OverflowError, MemoryError):
+            self.send_error(http.HTTPStatus.BAD_REQUEST, "Invalid Content-Length")
             return
+        code, kind, content = self.emulator.answer(self.command, self.path, self.headers, body)
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -233,6 +236,17 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+
+def api_error_of(error: Exception, request: str) -> ApiError:
+    """Return the error that a request ends with; log one that is no refusal."""
+    if isinstance(error, ApiError):
+        return error
+    # Raised by checks that the commands share.
+    if isinstance(error, InputError):
+        return invalid(str(error))
+    logging.getLogger(__name__).error("%.200s failed", request, exc_info=error)
+    return ApiError("INTERNAL", "Internal error encountered.")
 
 
 def _serialized(message: Any) -> bytes:

@@ -57,10 +57,11 @@ class Rehearsal:
 def emulated(folder):
     """A rehearsal with an emulator that keeps its resources in a folder, until the block ends."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "emulator"],
-        env=variables, cwd=folder, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines", "emulator"],
+            env=variables, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
     try:
         lines = []
         for line in process.stdout:

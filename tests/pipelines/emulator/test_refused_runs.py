@@ -77,12 +77,17 @@ def test_runs_are_listed_the_latest_first_unless_asked_otherwise(services):
         listed("display_name")
 
 
-def test_runs_are_listed_by_the_pipelines_name(services):
+def test_runs_are_listed_by_pipeline_and_template(services):
     services.create_run(RUN, "named")
     services.create_run(changed(RUN, pipeline_spec={"root": {"dag": {}}}), "nameless")
-    request = {"parent": PARENT, "filter": 'pipelineName="training"'}
-    (found,) = services.pipeline.list_pipeline_jobs(request)
-    assert found.name.endswith("/named")
+    for text, count in (
+        ('pipelineName="training"', 1),
+        ('templateMetadata.version:"sha256:*"', 0),
+        ("templateMetadata.version!=1", 2),
+    ):
+        found = services.pipeline.list_pipeline_jobs({"parent": PARENT, "filter": text})
+        assert [one.name[-5:] for one in found][-1:] == ["named"] * bool(count)
+        assert len(list(found)) == count
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from tests.pipelines.emulator.conftest import emulated
+from tests.pipelines.local.conftest import wait_for
 
 HERE = "/v1/projects/my-project/locations/us-central1"
 MODEL = {"model": {"displayName": "d", "artifactUri": "gs://b/m"}, "modelId": "d"}
@@ -58,6 +59,9 @@ def ask(tmp_path_factory):
         ("POST", "/models:upload", {"model": {"bogus": 1}}, 'no field named "bogus"'),
         ("POST", "/models:upload", {"model": {"displayName": 3}}, "displayName"),
         ("POST", "/models:upload", '{"model": ', "Invalid JSON payload"),
+        ("POST", "/models:upload", '{"model":' * 100_000, "Invalid JSON payload"),
+        ("DELETE", "/models/d@1", None, "models/d@1 names a version"),
+        ("POST", "/schedules", {**SCHEDULE, "startTime": "9999-12-31T00:00:00Z"}, "never matches"),
         ("POST", "/models:upload", [], "Root element must be a message"),
         ("POST", "/models:upload", {}, "model is required"),
         ("POST", "/endpoints/1:undeployModel", {}, "deployed_model_id is required"),
@@ -71,10 +75,13 @@ def ask(tmp_path_factory):
         ("GET", "/models?bogus=1", None, 'no field named "bogus"'),
         ("GET", "/models?pageToken=garbage", None, "page_token 'garbage'"),
         ("GET", "/models?pageToken=%C2%B2", None, "page_token"),
+        ("GET", f"/models?pageToken={'9' * 5000}", None, "page_token"),
         ("GET", "/models?pageSize=-1", None, "page_size is -1"),
         ("GET", "/models?pageSize=many", None, "pageSize"),
         ("GET", "/models?filter=cost%3D3", None, "filter 'cost=3'"),
         ("GET", "/models?filter=create_time%3D3", None, "filter 'create_time=3'"),
+        ("GET", "/models?filter=displayName%3Ad*", None, "filter 'displayName:d*'"),
+        ("GET", "/models?filter=model%3Dd+AND", None, "filter 'model=d AND'"),
         ("GET", "/schedules?filter=createTime%3Enoon", None, "names no time in RFC 3339"),
         ("GET", "/models/d@1/evaluations?filter=labels.a%3Db", None, "filter 'labels.a=b'"),
         ("GET", "/models?orderBy=description", None, "order_by 'description'"),
@@ -142,6 +149,10 @@ def test_what_does_not_exist_is_not_found(ask, path):
         ('model=d AND NOT displayName="d"', False),
         ("labels.team:*", False),
         ("labels.team!=vision", True),
+        ("labels:team", False),
+        ('NOT labels."a team":*', True),
+        ("baseModelName=gemma", False),
+        ('displayName="c AND d" OR model=d', True),
     ],
 )
 def test_a_list_is_filtered(ask, text, is_found):
@@ -154,10 +165,17 @@ def test_lists_are_filtered_by_state_and_time(ask):
         ('state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"s*"', 1),
         ('state!="ACTIVE"', 0),
         ("NOT endTime:*", 1),
+        ("createPipelineJobRequest:*", 1),
         ('createTime<"2021-05-18T00:00:00Z"', 0),
     ):
         _, answer = ask("GET", f"{HERE}/schedules?filter={urllib.parse.quote(text)}")
         assert len(answer.get("schedules", ())) == count, text
+
+
+def test_queueing_is_switched_off(ask):
+    for value in (True, False):
+        content, path = {"allowQueueing": value}, f"{HERE}/schedules/1?updateMask=allowQueueing"
+        assert ask("PATCH", path, content)[1].get("allowQueueing", False) is value
 
 
 def test_a_mask_is_read_in_both_cases(ask):
@@ -188,6 +206,15 @@ def test_runs_of_one_id_in_two_regions_have_their_own_folders(ask):
         assert [one["name"] for one in answer["pipelineJobs"]] == [name]
     folders = sorted(one.name for one in ask.folder.glob("emulated/runs/twin*"))
     assert folders == ["twin.europe-west4.my-project", "twin.us-central1.my-project"]
+
+
+def test_a_damaged_schedule_does_not_end_the_emulator(ask):
+    file = ask.folder / f"emulated/resources{HERE[3:]}/schedules/9.json"
+    file.write_text("{")
+    wait_for(lambda: "9.json can't be read" in (ask.folder / "errors").read_text())
+    assert ask("GET", f"{HERE}/schedules")[1]["error"]["status"] == "FAILED_PRECONDITION"
+    file.unlink()
+    assert ask("GET", f"{HERE}/schedules")[0] == 200
 
 
 def test_an_object_is_downloaded_by_either_path(ask):

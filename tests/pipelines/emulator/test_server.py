@@ -1,0 +1,62 @@
+"""An unexpected error reaches the client as a status, over a connection that stays open."""
+
+import http.client
+import json
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1 import ModelServiceClient
+
+from components.vertex_client import local_credentials, service
+from pipelines.emulator.server import Emulator
+from tests.pipelines.emulator.conftest import ROOT
+
+
+class Broken:
+    """A service with a defect."""
+
+    routes = (("GET", "/v2/broken", "GetBroken"),)
+
+    def get_model(self, request):
+        raise ZeroDivisionError("not for clients")
+
+    get_broken = get_model
+
+
+def test_an_unexpected_error_is_internal_and_logged(caplog):
+    with Emulator(Broken()) as emulator:
+        place = urlsplit(emulator.endpoint)
+        connection = http.client.HTTPConnection(place.hostname, place.port)
+        for path in ("/v1/projects/p/locations/l/models/m", "/v2/broken"):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {emulator.secret}"})
+            # The next request uses the same connection.
+            connection.auto_open = 0
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            assert (response.status, answer["error"]["status"]) == (500, "INTERNAL")
+            assert "not for clients" not in answer["error"]["message"]
+        connection.close()
+        credentials = local_credentials(emulator.environment)
+        client = service(
+            ModelServiceClient, emulator.endpoint, transport="grpc", credentials=credentials
+        )
+        with pytest.raises(exceptions.InternalServerError) as caught:
+            client.get_model(name="projects/p/locations/l/models/m", retry=None)
+        assert caught.value.grpc_status_code is grpc.StatusCode.INTERNAL
+        assert "not for clients" not in str(caught.value)
+    assert [one.exc_info[0] for one in caplog.records] == [ZeroDivisionError] * 3
+
+
+def test_required_fields_are_known_without_docstrings():
+    program = (
+        "from google.cloud.aiplatform_v1 import types\n"
+        "from pipelines.emulator import proto_rules\n"
+        "print(types.Schedule.__doc__, *proto_rules.marked(types.Schedule, 'Required'))"
+    )
+    command = [sys.executable, "-OO", "-c", program]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["None", "display_name", "max_concurrent_run_count"]
