@@ -10,6 +10,10 @@ from pipelines.emulator.server import Emulator, HttpRequest
 NUMBER = "123456"
 
 
+class Dropped(BaseException):
+    """Closes the connection; not an Exception, which the emulator would answer."""
+
+
 class FaultyEmulator(Emulator):
     """Names resources by the project's number; records requests; answers some wrongly.
 
@@ -34,8 +38,7 @@ class FaultyEmulator(Emulator):
 
     def drop(self, name, times=1, after=False):
         """Closes the connection of the next requests; with `after`, once they had their effect."""
-        # Ends the thread of the connection, which closes it.
-        self._faults += [(name, SystemExit(), after)] * times
+        self._faults += [(name, Dropped(), after)] * times
 
     def before(self, name, act):
         """Has `act` done once, before the next request of a name."""
@@ -56,6 +59,12 @@ class FaultyEmulator(Emulator):
 
     def sent(self, name):
         return [request for other, request in self.requests if other == name]
+
+    def answer(self, *request):
+        try:
+            return super().answer(*request)
+        except Dropped:
+            raise ConnectionAbortedError from None
 
     def call(self, name, function, request):
         self._before.pop(name, lambda: None)()

@@ -13,7 +13,7 @@ from pipelines.emulator.messages import id_of, snake
 from pipelines.emulator.proto_rules import known_mask
 
 _TERM = re.compile(
-    r'(NOT )?([\w.]+(?:\."[^"]+")?) ?(!=|<=|>=|=|<|>|:) ?("[^"]*"|[^\s"]+)\s*(?:(AND|OR)\s+|$)'
+    r'(NOT )?([\w.-]+(?:\."[^"]+")?) ?(!=|<=|>=|=|<|>|:) ?("[^"]*"|[^\s"]+)\s*(?:(AND|OR)\s+|$)'
 )
 _ORDER = re.compile(r"([a-zA-Z_]+)( asc| desc)?")
 _FUNCTIONS = {
