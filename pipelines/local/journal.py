@@ -22,15 +22,15 @@ class Journal:
 
     @property
     def tasks(self) -> list[str]:
-        """Return the stored tasks, in the order in which they ended."""
+        """Return the stored tasks outside loops, in the order in which they ended."""
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         return [path.stem for path in paths]
 
-    def put(self, task: str, outputs: Mapping[str, Any]) -> None:
+    def put(self, place: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        write_entry(self._folder / f"{task}.json", outputs)
+        write_entry(self._folder / f"{place}.json", outputs)
 
-    def get(self, task: str) -> dict[str, Any] | None:
+    def get(self, place: str) -> dict[str, Any] | None:
         """Return the outputs of a task that an earlier attempt has completed.
 
         Return None for the first task that is missing or damaged and for all later ones, which
@@ -39,6 +39,6 @@ class Journal:
         outputs = None
         if self._intact:
             # A later task may have added files: a job's folder fills while it trains.
-            outputs = read_entry(self._folder / f"{task}.json", may_have_grown=True)
+            outputs = read_entry(self._folder / f"{place}.json", may_have_grown=True)
         self._intact = outputs is not None
         return outputs

@@ -65,26 +65,27 @@ class TaskExecutor:
         finally:
             task_executor.execute_single_task = before
 
-    def execute(self, *, task_name: str, **others: Any) -> Any:
+    def execute(self, *, task_name: str, pipeline_resource_name: str, **others: Any) -> Any:
         """Return a task's outputs and its state, like kfp's function."""
         from kfp.local import status
 
-        outputs = self.tasks.begin(task_name)
+        # The parts after the first are the iterations of a ParallelFor.
+        place = "/".join([*pipeline_resource_name.split("/")[1:], task_name])
+        outputs = self.tasks.begin(place)
         try:
             if outputs is None:
-                outputs = self._run(task_name=task_name, **others)
+                outputs = self._run(place, **others)
         except BaseException:
-            self.tasks.end(task_name, None)
+            self.tasks.end(place, None)
             raise
-        succeeded = self.tasks.end(task_name, outputs)
+        succeeded = self.tasks.end(place, outputs)
         return dict(outputs or {}), status.Status.SUCCESS if succeeded else status.Status.FAILURE
 
     def _run(
         self,
+        place: str,
         *,
-        task_name: str,
         task_spec: Any,
-        pipeline_resource_name: str,
         components: Mapping[str, Any],
         executors: Mapping[str, Any],
         io_store: Any,
@@ -102,7 +103,7 @@ class TaskExecutor:
         arguments = OrchestratorUtils.make_task_arguments(task_spec.inputs, io_store)
         if executor.WhichOneof("spec") == "importer":
             return importer_handler.run_importer(
-                pipeline_resource_name=pipeline_resource_name,
+                pipeline_resource_name=self.run_name,
                 component_name=task_spec.component_ref.name,
                 component_spec=component,
                 executor_spec=executor,
@@ -110,8 +111,7 @@ class TaskExecutor:
                 pipeline_root=pipeline_root,
                 unique_pipeline_id=unique_pipeline_id,
             )[0]
-        # The parts after the first are the iterations of a ParallelFor.
-        place = pathlib.PurePosixPath(*pipeline_resource_name.split("/")[1:], task_name)
+        task = place.rpartition("/")[2]
         request = executor_input_utils.construct_executor_input(
             component, arguments, task_root=f"{pipeline_root}/{place}", block_input_artifact=False
         )
@@ -132,11 +132,11 @@ class TaskExecutor:
             command,
             values,
             run_name=self.run_name,
-            task_resource_name=task_name,
+            task_resource_name=task,
             pipeline_root=pipeline_root,
             pipeline_job_id=unique_pipeline_id,
         )
-        if not self.tasks.execute(task_name, command, variables):
+        if not self.tasks.execute(task, command, variables):
             return None
         outputs = executor_output_utils.get_outputs_for_task(request, component)
         if entry:

@@ -48,9 +48,13 @@ class ProcessTasks:
         # Started early: its imports take less time than the first tasks.
         self._warm = self._start_launcher(launcher) if launcher else None
 
-    def begin(self, task: str) -> Mapping[str, Any] | None:
-        """Return the outputs of the next task if an earlier attempt completed it."""
-        return self._journal.get(task)
+    def begin(self, place: str) -> Mapping[str, Any] | None:
+        """Return the outputs of the next task if an earlier attempt completed it.
+
+        Args:
+            place: the task's name, after those of the loops' iterations that it is in, if any.
+        """
+        return self._journal.get(place)
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Run a task's container to its end; return whether it succeeded."""
@@ -79,12 +83,14 @@ class ProcessTasks:
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
 
-    def end(self, task: str, outputs: Mapping[str, Any] | None) -> bool:
+    def end(self, place: str, outputs: Mapping[str, Any] | None) -> bool:
         """Record the end of a task; return whether it succeeded and its outputs are small enough.
 
         Args:
+            place: as for `begin`.
             outputs: kfp artifacts and plain values by name; None if it failed.
         """
+        task = place.rpartition("/")[2]
         entry = self._run_state.tasks[task]
         entry.outputs = dict(outputs or {})
         error = check_size(entry.outputs)
@@ -94,12 +100,12 @@ class ProcessTasks:
         if error or outputs is None:
             self._run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
-        self._journal.put(task, outputs)
+        self._journal.put(place, outputs)
         if entry.state == "RUNNING":
             self._run_state.set_state(task, "SUCCEEDED")
         else:
             self._run_state.set_state(task, "CACHED")
-            self._link(task, outputs)
+            self._link(place, outputs)
         return True
 
     def cancel(self) -> None:
@@ -177,9 +183,9 @@ class ProcessTasks:
             stdin=subprocess.PIPE,
         )
 
-    def _link(self, task: str, outputs: Mapping[str, Any]) -> None:
+    def _link(self, place: str, outputs: Mapping[str, Any]) -> None:
         """Link a cached task's artifacts into this run's folder, if they are local."""
-        folder = pathlib.Path(self._artifacts, task)
+        folder = pathlib.Path(self._artifacts, place)
         for name, artifact in outputs.items():
             uri = getattr(artifact, "uri", "")
             if uri and "://" not in uri:

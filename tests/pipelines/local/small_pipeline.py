@@ -117,3 +117,9 @@ def records_only(source: str = "digits", options: dict = {}):  # noqa: B006
     first = create_records(source=source, options=options).set_caching_options(True)
     again = create_records(source=f"{source}-again", options=options).after(first)
     again.set_caching_options(False)
+
+
+@dsl.pipeline(name="looped")
+def looped(sources: list):
+    with dsl.ParallelFor(items=sources, parallelism=1) as source:
+        create_records(source=source, options={}).set_caching_options(False)

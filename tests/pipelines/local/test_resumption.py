@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from kfp import compiler
 
 from pipelines import run_history
 from pipelines.local.execution import run
 from pipelines.local.resumption import resume
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
+from tests.pipelines.local.small_pipeline import looped
 from tests.pipelines.local.test_execution import TASKS, start, states
 from tests.pipelines.local.test_interruption import children_of, started
 from trainer.errors import InputError
@@ -85,6 +87,17 @@ def test_a_task_whose_files_are_gone_is_run_again(records_package, tmp_path):
     # The second fails again, of course; what came before it was made anew.
     assert states(resume(result.directory)) == ended
     assert (records / "dataset.json").exists()
+
+
+def test_an_iteration_that_failed_is_run_again_on_resuming(tmp_path):
+    package = tmp_path / "looped.yaml"
+    compiler.Compiler().compile(looped, str(package))
+    parameters = {"sources": ["digits", "broken"]}
+    result = run(package, recipe="looped", parameters=parameters, runs_directory=tmp_path)
+    assert result.state == "FAILED"
+    assert resume(result.directory).state == "FAILED"
+    records = result.directory.glob("artifacts/for-loop-1-iteration-*/*/records/dataset.json")
+    assert len(list(records)) == 1
 
 
 ENGINE = """#!/bin/sh
