@@ -124,9 +124,8 @@ def set_content_type(uri: str, content_type: str) -> None:
     from google.cloud import storage
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    bucket, _, name = uri.removeprefix("gs://").partition("/")
     with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
-        blob = storage.Client(project=None).bucket(bucket).blob(name)
+        blob = storage.Blob.from_uri(uri, storage.Client(project=None))
         blob.content_type = content_type
         # The client does not retry a patch by default; this one is idempotent.
         blob.patch(retry=DEFAULT_RETRY)

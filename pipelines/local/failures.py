@@ -18,7 +18,10 @@ _USAGE_ERROR = re.compile(r"error: (.+)")
 _WARNING = re.compile(r"warning: (.+)")
 _EXECUTOR = "[KFP Executor"
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
-_LIKELY = {"SIGKILL": ", most often for lack of memory", "SIGTERM": " from outside this run"}
+_REMEDIES = {
+    "SIGKILL": ", most often for lack of memory; free memory and run it again",
+    "SIGTERM": " from outside this run; run it again",
+}
 _TRACEBACK = "Traceback (most recent call last):"
 
 # Runtime noise that shows no progress: lines of glog, absl, gRPC and kfp's executor.
@@ -76,30 +79,17 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
 
 
 def describe_end(returncode: int | None) -> str:
-    """Return the signal that ended a process as "was ended by SIGTERM"; empty if none did."""
-    name = _signal(returncode)
-    if not name:
-        return ""
-    if name in _CRASHES:
-        return f"crashed with {name}"
-    return f"was ended by {name}{_LIKELY.get(name, '')}"
-
-
-def remedy(returncode: int | None) -> str:
-    """Return what to do about a process that a signal ended."""
-    name = _signal(returncode)
-    if name in _CRASHES:
-        return "its log shows what it did last"
-    return "free memory and run it again" if name == "SIGKILL" else "run it again"
-
-
-def _signal(returncode: int | None) -> str:
-    """Return the name of the signal that ended a process; empty if none did."""
+    """Describe the signal that ended a process, and what to do about it; empty if none did."""
     if returncode is None:
         return ""
     # A shell, and a container's engine, report signal n as the status 128 + n.
     number = -returncode if returncode < 0 else returncode - 128
-    return signal.Signals(number).name if number in list(signal.Signals) else ""
+    if number not in list(signal.Signals):
+        return ""
+    name = signal.Signals(number).name
+    if name in _CRASHES:
+        return f"crashed with {name}; its log shows what it did last"
+    return f"was ended by {name}{_REMEDIES.get(name, '; run it again')}"
 
 
 def warnings(log: pathlib.Path) -> list[str]:

@@ -64,13 +64,11 @@ def _reason(task: Task, services: Services, error: str) -> Failure:
     if not own and refusals:
         return Failure(f"the job was refused: {refusals[-1]}", task.log)
     ending = failures.describe_end(task.returncode)
-    remedy = failures.remedy(task.returncode)
     if own and own[-1].state == "CANCELLED":
         ending = ending or failures.describe_end(-signal.SIGTERM)
-        why = f"its job was cancelled, since the job's launcher {ending}; {remedy}"
-        return Failure(why, task.log)
+        return Failure(f"its job was cancelled, since the job's launcher {ending}", task.log)
     if ending:
-        return Failure(f"the step {ending}; {remedy}", task.log, not ending.startswith("crashed"))
+        return Failure(f"the step {ending}", task.log, not ending.startswith("crashed"))
     said = failures.user_error(task.log, task.returncode)
     last = failures.last_lines(task.log, 1) or [error or "failed"]
     return Failure(said or last[0], task.log, bool(said))
@@ -81,12 +79,8 @@ def _killed(replica: Replica) -> str:
     ending = failures.describe_end(replica.returncode)
     if not ending or replica.returncode == RETRY_EXIT_CODE:
         return ""
-    text = f"{replica.role} {replica.index} {ending}"
-    restarts = replica.starts - 1
-    if restarts:
-        times = "once" if restarts == 1 else f"{restarts} times"
-        text += f"; it had been restarted {times}"
-    return f"{text}; {failures.remedy(replica.returncode)}"
+    starts = f", started {replica.starts} times," if replica.starts > 1 else ""
+    return f"{replica.role} {replica.index}{starts} {ending}"
 
 
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:

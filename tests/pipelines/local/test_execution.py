@@ -129,80 +129,61 @@ def test_a_branch_is_skipped_and_numbers_in_lists_stay_whole(small_package, tmp_
     assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
 
 
-def test_a_failing_chief_is_shown_by_its_last_lines_and_its_log(small_package, tmp_path):
-    result, shown = start(small_package, tmp_path, "--chief=crash")
-    assert result.state == "FAILED"
-    ended = ["SUCCEEDED", "SUCCEEDED", "FAILED", *["NOT_TRIGGERED"] * 3]
-    assert states(result) == dict(zip(TASKS, ended, strict=True))
-    message = (
-        "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
-        "Termination reason: Error."
-    )
-    assert result.summary["error"] == message
-    assert json.loads((result.directory / "summary.json").read_text())["state"] == "FAILED"
-    assert message in shown
-    assert "RuntimeError: the loss is not a number" in shown
-    assert "Traceback" not in shown
-    assert "chief-0.log" in shown
-
-
-def test_a_chief_that_is_killed_each_time_is_told_with_the_signal_and_its_restarts(
-    small_package, tmp_path
-):
-    result, shown = start(small_package, tmp_path, "--chief=die")
-    assert result.summary["error"] == (
-        "Train: chief 0 was ended by SIGKILL, most often for lack of memory; it had been "
-        "restarted 23 times; free memory and run it again"
-    )
-    assert "chief-0.log" in shown
-
-
-def test_the_mistake_of_a_user_is_one_line(small_package, tmp_path):
-    result, shown = start(small_package, tmp_path, "--chief=complain")
-    assert result.state == "FAILED"
-    assert "error: Train: learning_rate=-1.0 is out of range: it must be above 0" in shown
-    assert shown.count("learning_rate=-1.0") == 1
-    assert result.summary["custom_jobs"][0]["worker_pools"][0]["restarts"] == [0]
-
-
 @pytest.mark.parametrize(
-    ("source", "reason", "lines"),
-    [
-        ("missing", "error: create-records: source='missing' is not a folder", 1),
-        ("broken", "error: create-records: ValueError: shard 3 has no end", 2),
-    ],
-)
-def test_a_failing_component_is_shown_without_its_stack(
-    small_package, tmp_path, source, reason, lines
-):
-    result, shown = start(small_package, tmp_path, source=source)
-    assert result.state == "FAILED"
-    assert reason in shown
-    assert shown.count(reason.rpartition(": ")[2]) == lines
-    assert "Traceback" not in shown
-    assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
-
-
-@pytest.mark.parametrize(
-    ("signal", "reason"),
+    ("cause", "error", "lines"),
     [
         (
-            "SIGKILL",
-            "was ended by SIGKILL, most often for lack of memory; free memory and run it again",
+            "--chief=crash",
+            "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
+            "Termination reason: Error.",
+            ["  RuntimeError: the loss is not a number", "chief-0.log"],
         ),
-        ("SIGTERM", "was ended by SIGTERM from outside this run; run it again"),
-        ("SIGSEGV", "crashed with SIGSEGV; its log shows what it did last"),
+        (
+            "--chief=die",
+            "Train: chief 0, started 24 times, was ended by SIGKILL, most often for lack of "
+            "memory; free memory and run it again",
+            ["chief-0.log"],
+        ),
+        ("--chief=complain", "Train: learning_rate=-1.0 is out of range: it must be above 0", []),
+        ("missing", "create-records: source='missing' is not a folder", []),
+        (
+            "broken",
+            "create-records: ValueError: shard 3 has no end",
+            ["  ValueError: shard 3 has no end"],
+        ),
+        (
+            "SIGKILL",
+            "create-records: the step was ended by SIGKILL, most often for lack of memory; free "
+            "memory and run it again",
+            [],
+        ),
+        (
+            "SIGTERM",
+            "create-records: the step was ended by SIGTERM from outside this run; run it again",
+            [],
+        ),
+        (
+            "SIGSEGV",
+            "create-records: the step crashed with SIGSEGV; its log shows what it did last",
+            [],
+        ),
     ],
 )
-def test_a_component_that_a_signal_ended_is_told_with_the_signal(
-    small_package, tmp_path, signal, reason
+def test_a_failure_is_shown_with_its_reason_and_without_a_stack(
+    small_package, tmp_path, cause, error, lines
 ):
-    result, shown = start(small_package, tmp_path, source=signal)
-    assert result.summary["error"] == f"create-records: the step {reason}"
-    assert f"\nerror: create-records: the step {reason}\n" in shown
-    assert "executorInput" not in shown
-    assert "{" not in shown
-    assert states(result)["plan"] == "NOT_TRIGGERED"
+    chief = [cause] if cause.startswith("--") else []
+    result, shown = start(small_package, tmp_path, *chief, **({} if chief else {"source": cause}))
+    assert json.loads((result.directory / "summary.json").read_text()) == result.summary
+    assert (result.state, result.summary["error"]) == ("FAILED", error)
+    before = ["SUCCEEDED"] * 2 if chief else []
+    ended = [*before, "FAILED", *["NOT_TRIGGERED"] * (5 - len(before))]
+    assert states(result) == dict(zip(TASKS, ended, strict=True))
+    assert shown.count(f"\nerror: {error}\n") == 1
+    reason = error.rpartition(": ")[2]
+    assert shown.count(reason) == 1 + sum(reason in line for line in lines)
+    assert all(line in shown for line in lines)
+    assert "Traceback" not in shown and "{" not in shown
 
 
 @pytest.fixture
