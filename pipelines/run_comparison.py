@@ -10,6 +10,7 @@ from pipelines.local import run_files
 from pipelines.run_history import PastRun
 from trainer.evaluation import answer_file, comparison
 from trainer.evaluation.answer_file import Predictions
+from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
 
 CONFIDENCE = 0.95
@@ -132,7 +133,7 @@ def _verdict(
     first: PastRun, second: PastRun, ours: Predictions, others: Predictions, metric: str
 ) -> str:
     forth, back = (
-        comparison.compare(one, other, metric=metric, confidence=_ONE_SIDED)
+        comparison.compare(Pairs.of(one, other), metric=metric, confidence=_ONE_SIDED)
         for one, other in ((others.scores, ours.scores), (ours.scores, others.scores))
     )
     p_value = min(1.0, 2 * min(forth.p_value, back.p_value))

@@ -1,5 +1,6 @@
 """Convert an evaluation to the Model Registry's schema."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
         "auPrc": evaluation.pr_auc,
         "auRoc": evaluation.roc_auc,
         "logLoss": evaluation.log_loss,
-        "confidenceMetrics": operating_points(*evaluation.answers),
+        "confidenceMetrics": operating_points(evaluation.answers.blocks()),
         "confusionMatrix": {
             "annotationSpecs": [
                 {"id": str(index), "displayName": name}
@@ -28,28 +29,35 @@ def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def operating_points(labels: np.ndarray, probabilities: np.ndarray) -> list[dict[str, float]]:
-    """Return precision and recall at each of THRESHOLDS, for int64 [n] and float32 [n, classes].
+def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, float]]:
+    """Return precision and recall at each of THRESHOLDS.
+
+    Answers are blocks of labels, int [m], and probabilities, float32 [m, classes].
 
     A class is predicted if its probability reaches the threshold. Values are micro-averages over
     all pairs of an example and a class; those ending in At1 count only the most probable class of
     an example. Precision is 1 if nothing is predicted.
     """
-    n, classes = probabilities.shape
-    own, best = probabilities[np.arange(n), labels], probabilities.max(axis=1)
-    right = best[probabilities.argmax(axis=1) == labels]
+    n = pairs = 0
+    counts = np.zeros((len(THRESHOLDS), 4), int)
+    for labels, probabilities in answers:
+        n, pairs = n + len(labels), pairs + probabilities.size
+        own, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
+        right = best[probabilities.argmax(axis=1) == labels]
+        counts += [
+            [np.count_nonzero(one >= threshold) for one in (probabilities, own, best, right)]
+            for threshold in THRESHOLDS
+        ]
     points = []
-    for threshold in THRESHOLDS:
-        predicted, hits, first, first_hits = (
-            int((one >= threshold).sum()) for one in (probabilities, own, best, right)
-        )
+    for threshold, row in zip(THRESHOLDS, counts.tolist(), strict=True):
+        predicted, hits, first, first_hits = row
         points.append(
             {
                 "confidenceThreshold": threshold,
                 "precision": hits / predicted if predicted else 1.0,
                 "recall": hits / n,
                 "f1Score": 2 * hits / (predicted + n),
-                "falsePositiveRate": (predicted - hits) / max(1, n * (classes - 1)),
+                "falsePositiveRate": (predicted - hits) / max(1, pairs - n),
                 "precisionAt1": first_hits / first if first else 1.0,
                 "recallAt1": first_hits / n,
                 "f1ScoreAt1": 2 * first_hits / (first + n),

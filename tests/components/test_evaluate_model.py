@@ -155,7 +155,7 @@ def test_the_answers_to_the_test_split_are_kept(folder, tmp_path):
     content = (tmp_path / "predictions.csv").read_bytes()
     assert content.splitlines()[0] == b"key,label,prediction,log_loss"
     examples, scores = answer_file.read(content)
-    assert [label for _, label in examples] == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
+    assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == outputs[0]
     assert scores.losses.mean() == pytest.approx(artifacts["metrics"].metadata["log_loss"])
 

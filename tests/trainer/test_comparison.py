@@ -6,12 +6,14 @@ import math
 import numpy as np
 import pytest
 
+from trainer.evaluation import comparison
 from trainer.evaluation.comparison import (
+    Pairs,
     Scores,
     bootstrap_interval,
     compare,
+    log_losses,
     mcnemar,
-    scores,
     sign_flips,
     tango_interval,
 )
@@ -31,16 +33,13 @@ def draws(candidate_skill, champion_skill, seed):
     generator = np.random.default_rng(seed)
     for _ in range(DRAWS):
         hard = generator.random(EXAMPLES) < 0.2
-        yield (
-            Scores(answers(generator, hard, candidate_skill), None),
-            Scores(answers(generator, hard, champion_skill), None),
-        )
+        correct = (answers(generator, hard, one) for one in (candidate_skill, champion_skill))
+        yield Pairs.of(*(Scores(one, None) for one in correct))
 
 
 def test_an_equal_but_noisy_candidate_wins_in_at_most_five_of_a_hundred_tries():
     results = [
-        compare(candidate, champion, metric="accuracy", confidence=0.95)
-        for candidate, champion in draws(0.5, 0.5, seed=1)
+        compare(pairs, metric="accuracy", confidence=0.95) for pairs in draws(0.5, 0.5, seed=1)
     ]
     rate = np.mean([result.is_better for result in results])
     assert rate <= 0.05 + TOLERANCE
@@ -50,8 +49,8 @@ def test_an_equal_but_noisy_candidate_wins_in_at_most_five_of_a_hundred_tries():
 
 def test_a_clearly_better_candidate_wins():
     wins = [
-        compare(candidate, champion, metric="accuracy", confidence=0.95).is_better
-        for candidate, champion in draws(0.9, 0.4, seed=2)
+        compare(pairs, metric="accuracy", confidence=0.95).is_better
+        for pairs in draws(0.9, 0.4, seed=2)
     ]
     assert np.mean(wins) > 0.95
 
@@ -59,13 +58,13 @@ def test_a_clearly_better_candidate_wins():
 def test_a_worse_candidate_passes_for_not_worse_in_at_most_five_of_a_hundred_tries():
     # Worse by 0.04 of the examples, which is the margin.
     passed = [
-        compare(candidate, champion, metric="accuracy", confidence=0.95).is_not_worse(0.04)
-        for candidate, champion in draws(0.4, 0.6, seed=3)
+        compare(pairs, metric="accuracy", confidence=0.95).is_not_worse(0.04)
+        for pairs in draws(0.4, 0.6, seed=3)
     ]
     assert np.mean(passed) <= 0.05 + TOLERANCE
     equal = [
-        compare(candidate, champion, metric="accuracy", confidence=0.95).is_not_worse(0.08)
-        for candidate, champion in draws(0.5, 0.5, seed=4)
+        compare(pairs, metric="accuracy", confidence=0.95).is_not_worse(0.08)
+        for pairs in draws(0.5, 0.5, seed=4)
     ]
     assert np.mean(equal) > 0.9
 
@@ -79,10 +78,9 @@ def test_log_loss_is_judged_as_carefully(scale, tries, least, most):
     right, wins = np.ones(60, bool), 0
     for _ in range(tries):
         hardness = generator.gamma(0.3, 1, 60)
-        candidate, champion = (
-            Scores(right, hardness * generator.gamma(8, factor / 8, 60)) for factor in (scale, 1)
-        )
-        wins += compare(candidate, champion, metric="log_loss", confidence=0.95).is_better
+        losses = [hardness * generator.gamma(8, factor / 8, 60) for factor in (scale, 1)]
+        pairs = Pairs.of(*(Scores(right, one) for one in losses))
+        wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
     assert least <= wins / tries <= most
 
 
@@ -109,8 +107,7 @@ def test_the_interval_of_two_shares_is_tangos():
 def test_the_interval_holds_the_true_difference_as_often_as_it_says():
     difference = 0.2 * (0.7 - 0.5)
     bounds = [
-        compare(candidate, champion, metric="accuracy", confidence=0.95)
-        for candidate, champion in draws(0.7, 0.5, seed=6)
+        compare(pairs, metric="accuracy", confidence=0.95) for pairs in draws(0.7, 0.5, seed=6)
     ]
     assert np.mean([one.low > difference for one in bounds]) <= 0.05 + TOLERANCE
     assert np.mean([one.high < difference for one in bounds]) <= 0.05 + TOLERANCE
@@ -130,15 +127,31 @@ def test_few_differences_leave_no_doubt_of_chance():
 
 
 def test_a_comparison_has_all_its_figures_and_repeats_itself():
-    labels = np.array([0, 1, 1, 0])
-    candidate = scores(labels, np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]))
-    champion = scores(labels, np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3], [0.8, 0.2]]))
-    result = compare(candidate, champion, metric="accuracy", confidence=0.9)
+    own = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
+    pairs = Pairs.of(*(Scores(one > 0.5, log_losses(one)) for one in own))
+    result = compare(pairs, metric="accuracy", confidence=0.9)
     assert (result.candidate, result.champion, result.difference) == (0.75, 0.5, 0.25)
     assert (result.candidate_only, result.champion_only, result.examples) == (2, 1, 4)
     assert result.p_value == pytest.approx(0.5)
-    loss = compare(candidate, champion, metric="log_loss", confidence=0.9)
+    loss = compare(pairs, metric="log_loss", confidence=0.9)
     assert loss.candidate == pytest.approx(-np.log([0.9, 0.8, 0.6, 0.3]).mean())
     assert loss.difference == pytest.approx(loss.champion - loss.candidate)
     assert loss.low < loss.difference < loss.high
-    assert loss == compare(candidate, champion, metric="log_loss", confidence=0.9)
+    assert loss == compare(pairs, metric="log_loss", confidence=0.9)
+
+
+def test_examples_beyond_a_million_are_compared_in_sums_of_neighbors(monkeypatch):
+    generator = np.random.default_rng(7)
+    right = np.ones(1000, bool)
+    scores = [Scores(right, generator.gamma(1, scale, 1000)) for scale in (0.95, 1)]
+    whole = compare(Pairs.of(*scores), metric="log_loss", confidence=0.95)
+    monkeypatch.setattr(comparison, "_GAINS", 300)
+    pairs = Pairs(1000)
+    for start, stop in ((0, 130), (130, 1000)):
+        pairs.add(*(Scores(*(part[start:stop] for part in one)) for one in scores))
+    assert len(pairs.gains) == 250
+    summed = compare(pairs, metric="log_loss", confidence=0.95)
+    for name in ("examples", "candidate", "champion", "difference"):
+        assert getattr(summed, name) == pytest.approx(getattr(whole, name))
+    for name in ("low", "high", "p_value"):
+        assert getattr(summed, name) == pytest.approx(getattr(whole, name), abs=0.01)

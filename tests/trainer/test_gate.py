@@ -10,6 +10,7 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer import fields
 from trainer.errors import InputError
 from trainer.evaluation.champion_scores import score
+from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate import ChampionScores, judge
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
@@ -39,8 +40,9 @@ def evaluation(folder):
 
 def scored(evaluation, right):
     """A champion with the first `right` examples right; those after have been missed."""
-    scores = score("digits@1", evaluation.model, evaluation).scores
-    return ChampionScores(name="digits@1", scores=scores._replace(correct=np.arange(N) < right))
+    candidate = evaluation.answers.scores(0, N)
+    pairs = Pairs.of(candidate, candidate._replace(correct=np.arange(N) < right))
+    return ChampionScores(name="digits@1", pairs=pairs)
 
 
 def test_floors_alone_decide_where_there_is_no_champion(evaluation):
@@ -117,16 +119,17 @@ def test_the_figures_of_a_verdict_are_plain_values(evaluation):
 
 def test_the_champion_is_scored_on_the_very_examples_of_the_candidate(evaluation):
     met = score("digits@1", evaluation.model, evaluation)
-    assert met.scores.correct.tolist() == [True] * 30 + [False] * 10
-    assert met.scores.losses.mean() == pytest.approx(evaluation.log_loss)
+    assert met.pairs.right.tolist() == [[10, 0], [0, 30]]
+    assert met.pairs.losses / N == pytest.approx([evaluation.log_loss] * 2)
+    assert met.pairs.gains.tolist() == [0] * N
 
 
 def test_a_champion_without_the_new_class_has_its_examples_wrong(folder, evaluation, tmp_path):
     """It answers the names that it knows; accuracy compares, log loss can't."""
     old = write_model(tmp_path / "old", ["rose", "lily"])
     met = score("digits@1", old, evaluation)
-    assert met.scores.correct.sum() == 0
-    assert met.scores.losses is None
+    assert met.pairs.right.tolist() == [[10, 0], [30, 0]]
+    assert met.pairs.gains is None
     verdict = judge(evaluation, GateOptions(), registry=True, champion=met)
     assert verdict.accepted
     by_loss = GateOptions(champion_metric="log_loss")
@@ -171,7 +174,8 @@ def test_operating_points_are_micro_averages_over_examples_and_classes():
     probabilities = np.array(
         [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0], [0.3, 0.35, 0.35]], np.float32
     )
-    points = dict(zip(THRESHOLDS, operating_points(labels, probabilities), strict=True))
+    blocks = [(labels[part], probabilities[part]) for part in (slice(3), slice(3, None))]
+    points = dict(zip(THRESHOLDS, operating_points(blocks), strict=True))
     assert [one["confidenceThreshold"] for one in points.values()] == list(points)
     half = points[0.5]
     # Three answers of at least 0.5, two of them right; the fourth example has none.

@@ -14,6 +14,7 @@ import io
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from trainer.data import storage
 from trainer.evaluation.comparison import Scores, log_losses
@@ -25,32 +26,38 @@ if TYPE_CHECKING:  # reading needs no TensorFlow
 class Predictions(NamedTuple):
     """The content of a predictions.csv."""
 
-    examples: list[tuple[str, str]]  # key and label; equal lists mean the same test records
+    examples: pa.Table  # key and label; equal tables mean the same test records
     scores: Scores
 
 
 def write(uri: str, evaluation: Evaluation) -> None:
     """Write an evaluation's predictions to `uri`."""
-    labels, probabilities = evaluation.answers
-    classes = np.array(evaluation.classes)
-    keys = [key.decode(errors="replace") for key in evaluation.keys]
-    losses = log_losses(labels, probabilities).tolist()
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["key", "label", "prediction", "log_loss"])
-    rows.writerows(
-        zip(keys, classes[labels], classes[probabilities.argmax(axis=1)], losses, strict=True)
-    )
-    storage.write_whole(uri, text.getvalue().encode())
+    answers, classes, stop = evaluation.answers, np.array(evaluation.classes), 0
+    with storage.writing(uri), storage.open_file(uri, "wb") as file:
+        file.write(b"key,label,prediction,log_loss\n")
+        for batch in answers.key_batches():
+            start, stop = stop, stop + len(batch)
+            names = [classes[answers.read(one, start, stop)] for one in ("label", "predicted")]
+            losses = log_losses(answers.read("own", start, stop)).tolist()
+            keys = [key.decode(errors="replace") for key in batch]
+            text = io.StringIO()
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerows(zip(keys, *names, losses, strict=True))
+            file.write(text.getvalue().encode())
 
 
 def read(content: bytes) -> Predictions:
     """Parse the content of a file that `write` wrote."""
-    rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+    # Imported here: the command line must not wait for it.
+    from pyarrow import csv as arrow_csv
+
+    texts = dict.fromkeys(("key", "label", "prediction"), pa.string())
+    table = arrow_csv.read_csv(
+        pa.BufferReader(content),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(column_types=texts | {"log_loss": pa.float64()}),
+    )
+    correct = np.array(table["label"]) == np.array(table["prediction"])
     return Predictions(
-        examples=[(row["key"], row["label"]) for row in rows],
-        scores=Scores(
-            np.array([row["label"] == row["prediction"] for row in rows], bool),
-            np.array([float(row["log_loss"]) for row in rows]),
-        ),
+        table.select(["key", "label"]), Scores(correct, table["log_loss"].to_numpy())
     )

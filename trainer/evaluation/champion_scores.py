@@ -11,34 +11,32 @@ import tensorflow as tf
 from trainer.data import schema
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
-from trainer.evaluation import comparison
-from trainer.evaluation.comparison import Scores
+from trainer.evaluation.answers import Answers
+from trainer.evaluation.comparison import Pairs, Scores, log_losses
 from trainer.evaluation.gate import ChampionScores
-from trainer.evaluation.prediction import TIE_TOLERANCE, ServedModel, stored_batches
+from trainer.evaluation.prediction import TIE_TOLERANCE, ServedModel, batch_size, stored_batches
 from trainer.evaluation.scoring import Evaluation
-
-_BATCH_SIZE = 256
 
 
 def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
     """Score the champion `name` (model@version), whose SavedModel is at `uri`.
 
     Returns:
-        The champion's scores on the examples of a candidate's evaluation, or the problem that
-        prevents scoring. The scores have no losses if its classes or their order differ.
+        The scores of a candidate's evaluation paired with the champion's, or the problem that
+        prevents scoring. The pairs have no gains if its classes or their order differ.
     """
     try:
         dataset = schema.load(evaluation.dataset)
-        scores = _scores(uri, dataset, evaluation.answers.labels)
+        pairs = _pairs(uri, dataset, evaluation.answers)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.
         return ChampionScores(name=name, problem=str(error).partition(" (")[0])
-    print(f"Scored the champion {name} on {len(scores.correct):,} test examples")
-    return ChampionScores(name=name, scores=scores)
+    print(f"Scored the champion {name} on {pairs.examples:,} test examples")
+    return ChampionScores(name=name, pairs=pairs)
 
 
-def _scores(uri: str, dataset: Dataset, labels: np.ndarray) -> Scores:
-    """Score the SavedModel at `uri`; `labels` int64 [n] are the true classes in stored order."""
+def _pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
+    """Score the SavedModel at `uri` on the examples of a candidate's answers."""
     model = ServedModel(uri)
     taken, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
     if taken and stored and taken != stored:
@@ -46,25 +44,31 @@ def _scores(uri: str, dataset: Dataset, labels: np.ndarray) -> Scores:
             f"it takes {'x'.join(map(str, taken))} images, the records have "
             f"{'x'.join(map(str, stored))}"
         )
-    names = np.array([name.encode() for name in dataset.classes], dtype=object)
-    predicted: list[bytes] = []
-    answers: list[np.ndarray] = []
+    places = {name.encode(): index for index, name in enumerate(dataset.classes)}
+    pairs, end, known = Pairs(candidate.rows), 0, False
     try:
-        for batch in stored_batches(dataset, "test", _BATCH_SIZE):
-            probabilities, label = model.outputs(batch)
-            answers.append(probabilities)
-            predicted += label.tolist()
+        for batch in stored_batches(dataset, "test", batch_size(dataset)):
+            probabilities, names = model.outputs(batch)
+            start, end = end, end + len(names)
+            predicted = np.array([places.get(name, -1) for name in names.tolist()])
+            known |= bool((predicted >= 0).any())
+            scores = _scores(candidate.read("label", start, end), probabilities, predicted, places)
+            pairs.add(candidate.scores(start, end), scores)
     except tf.errors.OpError:
         raise InputError("it can't read these records") from None
-    if set(predicted).isdisjoint(names.tolist()):
+    if not known:
         raise InputError("it predicts none of the classes of these records")
-    right = np.array(predicted, dtype=object) == names[labels]
-    probabilities = np.concatenate(answers)
-    if probabilities.shape[1] != len(names) or not set(predicted) <= set(names):
+    return pairs
+
+
+def _scores(
+    labels: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, places: dict[bytes, int]
+) -> Scores:
+    """Return scores of the classes that a champion names, int [n]; -1 for an unknown one."""
+    right, every = predicted == labels, np.arange(len(labels))
+    if probabilities.shape[1] != len(places) or (predicted < 0).any():
         return Scores(right, None)
     # A tie may be resolved either way.
-    places = {name: index for index, name in enumerate(names)}
-    named = probabilities[np.arange(len(predicted)), [places[name] for name in predicted]]
-    if (named < probabilities.max(axis=1) - TIE_TOLERANCE).any():
+    if (probabilities[every, predicted] < probabilities.max(axis=1) - TIE_TOLERANCE).any():
         return Scores(right, None)
-    return Scores(right, comparison.scores(labels, probabilities).losses)
+    return Scores(right, log_losses(probabilities[every, labels]))

@@ -1,6 +1,6 @@
 """Test whether one model is better than another on the same examples, beyond chance.
 
-    result = compare(candidate, champion, metric="accuracy", confidence=0.95)
+    result = compare(Pairs.of(candidate, champion), metric="accuracy", confidence=0.95)
     result.p_value <= 0.05   # better by more than noise
     result.low > -0.01       # not worse by a hundredth
 
@@ -27,10 +27,12 @@ import numpy as np
 _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
+_GAINS = 1 << 20
+"""Differences of loss that are kept: of more examples, sums of neighbors."""
 
 
 class Scores(NamedTuple):
-    """A model's scores on each example of a split, in stored order."""
+    """A model's scores on each of some examples, in stored order."""
 
     correct: np.ndarray  # bool [n]
     losses: np.ndarray | None  # float64 [n], in nats; None where they are undefined
@@ -65,47 +67,80 @@ class Comparison:
         return self.low > -margin
 
 
-def scores(labels: np.ndarray, probabilities: np.ndarray) -> Scores:
-    """Return the scores of predictions: labels int64 [n], probabilities float32 [n, classes]."""
-    return Scores(probabilities.argmax(axis=1) == labels, log_losses(labels, probabilities))
+class Pairs:
+    """The scores of a candidate and a champion on `examples` examples, added block by block.
+
+    Memory does not grow with the examples: beyond a million, the gains of neighbors are added up.
+    The tests remain valid, because sums of independent gains are independent.
+
+    Attributes:
+        right: number of examples by (candidate is right, champion is right), int [2, 2].
+        losses: sums of the candidate's and the champion's losses.
+        gains: improvements in loss by the candidate; None if a loss is undefined.
+    """
+
+    def __init__(self, examples: int) -> None:
+        self.examples = examples
+        self.right = np.zeros((2, 2), int)
+        self.losses = np.zeros(2)
+        self._size = -(-examples // _GAINS)
+        self.gains: np.ndarray | None = np.zeros(-(-examples // self._size))
+        self._added = 0
+
+    @classmethod
+    def of(cls, candidate: Scores, champion: Scores) -> "Pairs":
+        """Pair scores on the same examples, at least one."""
+        pairs = cls(len(candidate.correct))
+        pairs.add(candidate, champion)
+        return pairs
+
+    def add(self, candidate: Scores, champion: Scores) -> None:
+        """Add a block of examples."""
+        cells = 2 * candidate.correct.astype(int) + champion.correct
+        self.right += np.bincount(cells, minlength=4).reshape(2, 2)
+        if self.gains is None or candidate.losses is None or champion.losses is None:
+            self.gains = None
+            return
+        self.losses += candidate.losses.sum(), champion.losses.sum()
+        places = np.arange(self._added, self._added + len(cells)) // self._size
+        np.add.at(self.gains, places, champion.losses - candidate.losses)
+        self._added += len(cells)
 
 
-def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return negative log-likelihoods, float64 [n], in nats.
+def log_losses(own: np.ndarray) -> np.ndarray:
+    """Return negative log-likelihoods, float64 [n], of true classes' probabilities, in nats.
 
     Probabilities are clipped at float32's epsilon, as in scikit-learn's log_loss.
     """
-    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    return -np.log(np.clip(own, float(np.finfo(np.float32).eps), 1.0))
+    return -np.log(np.clip(own.astype(np.float64), float(np.finfo(np.float32).eps), 1.0))
 
 
-def compare(candidate: Scores, champion: Scores, *, metric: str, confidence: float) -> Comparison:
-    """Compare two models on the same examples, at least one; the result is deterministic.
+def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
+    """Compare two models; the result is deterministic.
 
-    Scores are in the same order of examples, and have losses if `metric` is log_loss.
+    The pairs have losses if `metric` is log_loss.
     """
-    candidate_only = int((candidate.correct & ~champion.correct).sum())
-    champion_only = int((champion.correct & ~candidate.correct).sum())
-    n = len(candidate.correct)
+    n = pairs.examples
+    (_, champion_only), (candidate_only, _) = pairs.right.tolist()
     if metric == "accuracy":
-        means = float(candidate.correct.mean()), float(champion.correct.mean())
+        means = np.array([pairs.right[1].sum(), pairs.right[:, 1].sum()]) / n
         difference = (candidate_only - champion_only) / n
         p_value = mcnemar(candidate_only, champion_only)
         low, high = tango_interval(candidate_only, champion_only, n, confidence)
     else:
-        assert candidate.losses is not None
-        assert champion.losses is not None
-        means = float(candidate.losses.mean()), float(champion.losses.mean())
-        gains = champion.losses - candidate.losses
-        difference = float(gains.mean())
+        gains = pairs.gains
+        assert gains is not None
+        means = pairs.losses / n
+        difference = float(gains.sum()) / n
         generator = np.random.default_rng(0)
         p_value = sign_flips(gains, generator)
-        low, high = bootstrap_interval(gains, confidence, generator)
+        share = len(gains) / n
+        low, high = (share * one for one in bootstrap_interval(gains, confidence, generator))
     return Comparison(
         metric=metric,
         examples=n,
-        candidate=means[0],
-        champion=means[1],
+        candidate=float(means[0]),
+        champion=float(means[1]),
         difference=difference,
         low=low,
         high=high,

@@ -14,7 +14,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation import comparison
-from trainer.evaluation.comparison import Comparison, Scores
+from trainer.evaluation.comparison import Comparison, Pairs
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION, GateOptions
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ChampionScores:
     """The champion's result on the examples of a candidate."""
 
     name: str  # model@version
-    scores: Scores | None = None  # None if the champion can't be scored
+    pairs: Pairs | None = None  # with the candidate's scores; None if it can't be scored
     problem: str = ""  # why it can't be scored
 
 
@@ -93,15 +93,15 @@ def judge(
             why += "; no champion yet" if champion is None else "; champion_rule is none"
         name = champion.name if champion else ""
         return Verdict(accepted=True, role=role, reason=why, champion=name)
-    return _against(champion, evaluation, options)
+    return _against(champion, options)
 
 
-def _against(champion: ChampionScores, evaluation: Evaluation, options: GateOptions) -> Verdict:
-    scores, problem = champion.scores, champion.problem
-    if scores and scores.losses is None and options.champion_metric == "log_loss":
-        scores = None
+def _against(champion: ChampionScores, options: GateOptions) -> Verdict:
+    pairs, problem = champion.pairs, champion.problem
+    if pairs and pairs.gains is None and options.champion_metric == "log_loss":
+        pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
-    if scores is None:
+    if pairs is None:
         reason = (
             f"not comparable with the champion {champion.name}: {problem}; set model_name= to "
             "another model, or champion_rule=none"
@@ -109,10 +109,7 @@ def _against(champion: ChampionScores, evaluation: Evaluation, options: GateOpti
         role = CHALLENGER if options.register_challengers else ""
         return Verdict(accepted=False, role=role, reason=reason, champion=champion.name)
     result = comparison.compare(
-        comparison.scores(*evaluation.answers),
-        scores,
-        metric=options.champion_metric,
-        confidence=options.confidence,
+        pairs, metric=options.champion_metric, confidence=options.confidence
     )
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)

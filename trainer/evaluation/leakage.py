@@ -1,48 +1,76 @@
 """Find columns that predict a table's label almost alone, such as one filled in afterwards."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from trainer.evaluation.slices import Values
+from trainer.data.schema import Feature
+from trainer.evaluation.column_values import ColumnValues, quantiles
+from trainer.evaluation.disk_columns import DiskColumns, spans
+from trainer.evaluation.metrics import distinct
 
 _BINS = 64
 """Quantile bins of a numeric column, so that a relation need not be monotonic."""
 
 
-def single_columns(columns: Mapping[str, Values], labels: np.ndarray) -> dict[str, float]:
+def single_columns(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
     """Return the ROC AUC of each single column of a two-class table, by column name.
 
     A row's score is the share of the second class among rows of the same value or bin in the
     other half of the split, so a value seen once predicts nothing. Empty if all labels are equal.
+
+    Args:
+        labels: has a column `label` with 0 or 1 for each row.
     """
-    positive = labels == 1
-    if not 0 < positive.sum() < len(labels):
+    cells = np.zeros(4, int)  # rows by half (even, odd) and label
+    for start, stop in spans(values.rows):
+        cells += np.bincount(_cells(labels, start, stop), minlength=4)
+    halves = cells.reshape(2, 2)
+    if not halves.sum(axis=0).all():
         return {}
-    halves = np.arange(len(labels)) % 2
-    areas = {}
-    for name, values in columns.items():
-        groups = _groups(values)
-        score = np.empty(len(labels), np.float64)
-        size = int(groups.max()) + 1
+    sizes = halves.sum(axis=1)
+    rates = np.where(sizes > 0, halves[:, 1] / np.maximum(sizes, 1), 0.5)
+    return {one.name: _area(one, values, labels, rates) for one in values.columns}
+
+
+def _cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
+    """Return 2 * half + label of the rows from `start` to `stop`."""
+    return np.arange(start, stop) % 2 * 2 + labels.read("label", start, stop)
+
+
+def _area(column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.ndarray) -> float:
+    """Return the ROC AUC of a column; `rates` are the shares of the second class by half."""
+    group_of = _bins(column, values)
+    order = np.empty(values.rows, np.uint64)
+    for start, stop in spans(values.rows):
+        groups = group_of(values.read(column.name, start, stop)).astype(np.uint64)
+        order[start:stop] = groups << 2 | _cells(labels, start, stop).astype(np.uint64)
+    order.sort()
+    parts = []
+    for found, counts in distinct(order, 2):
+        groups, at = np.unique(found >> 2, return_inverse=True)
+        cells = np.zeros((len(groups), 2, 2), int)
+        cells[at, found >> 1 & 1, found & 1] = counts
         for half in (0, 1):
-            known, judged = halves != half, halves == half
-            counts = np.bincount(groups[known], minlength=size)
-            hits = np.bincount(groups[known], positive[known], size)
-            rate = positive[known].mean() if known.any() else 0.5
+            missed, hit = cells[:, 1 - half].T
             # Smooth by one row of the mean, for values that the other half lacks.
-            score[judged] = ((hits + rate) / (counts + 1))[groups[judged]]
-        areas[name] = float(roc_auc_score(positive, score))
-    return areas
+            scores = (hit + rates[1 - half]) / (missed + hit + 1)
+            scores, at_score = np.unique(scores, return_inverse=True)
+            parts.append(
+                np.stack([scores, *(np.bincount(at_score, one) for one in cells[:, half].T)])
+            )
+    scores, negative, positive = np.concatenate(parts, axis=1)
+    kinds = np.repeat([0, 1], len(scores))
+    weights = np.append(negative, positive)
+    return float(roc_auc_score(kinds, np.tile(scores, 2), sample_weight=weights))
 
 
-def _groups(values: Values) -> np.ndarray:
-    """Return each row's group, int [n]: the place of its value, or the bin of its number."""
-    if values.distinct.dtype.kind != "f":
-        return values.places
-    numbers = values.distinct[values.places]
-    if np.isnan(numbers).all():
-        return np.zeros(len(numbers), int)
-    bounds = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _BINS)[1:]))
-    return np.where(np.isnan(numbers), len(bounds) + 1, np.searchsorted(bounds, numbers))
+def _bins(column: Feature, values: ColumnValues) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from a column's values to their groups: the values or, of numbers, bins."""
+    if column.dtype != "float32":
+        return lambda found: found
+    numbers = values.numbers(column.name)
+    shares = np.linspace(0, 1, _BINS if len(numbers) else 1)[1:]
+    bounds = np.unique(quantiles(numbers, shares))
+    return lambda found: np.where(np.isnan(found), len(bounds) + 1, np.searchsorted(bounds, found))

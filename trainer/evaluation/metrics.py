@@ -1,22 +1,28 @@
 """Metrics of a classifier, from labels and probabilities alone.
 
-Throughout, `labels` is int64 [n] (class indices), `probabilities` is float32 [n, classes], and
-the predicted class is the first of the most probable ones. An undefined metric, such as the
+Throughout, `labels` is int [n] (class indices), `probabilities` is float32 [n, classes], and
+the predicted class is the first of the most probable ones. Functions of single examples take a
+block of them at a time. An undefined metric, such as the
 recall of a class without an example, is None, never NaN.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
-from sklearn import metrics as sklearn_metrics
+
+from trainer.evaluation.disk_columns import BLOCK
 
 CALIBRATION_BINS = 15
 CURVE_POINTS = 200
 CURVES_SHOWN = 10
 WORST_SHOWN = 4
+_POINTS = 1 << 16
+"""Points of a curve from which those to draw are taken."""
+_GRID = np.linspace(0, 1, CURVE_POINTS)
+_LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
 
 class RocCurve(NamedTuple):
@@ -28,12 +34,16 @@ class RocCurve(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """One class against the rest: two curves as arrays (x, y), and the areas under them."""
+    """One class against the rest: areas under two curves, and their points (x, y) to draw."""
 
-    roc: tuple[np.ndarray, np.ndarray]
-    precision_recall: tuple[np.ndarray, np.ndarray]
     roc_auc: float
     pr_auc: float
+    roc: tuple[np.ndarray, np.ndarray]
+    thresholds: np.ndarray  # of the points of `roc`, all finite
+    precision_recall: tuple[np.ndarray, np.ndarray]
+    # Values of y where x is one of 200 equidistant numbers.
+    grid_tpr: np.ndarray
+    grid_precision: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,77 +87,136 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def top_k_accuracy(labels: np.ndarray, probabilities: np.ndarray, k: int) -> float:
-    """Return the share of examples whose class is among the k most probable ones.
+def ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the number of classes, int [n], that are more probable than the true one.
 
-    Equal probabilities rank by class index, as argmax does, so that k=1 is accuracy.
+    Equal probabilities rank by class index, as argmax does, so that 0 is a right answer.
     """
     own = probabilities[np.arange(len(labels)), labels][:, None]
     before = np.arange(probabilities.shape[1])[None, :] < labels[:, None]
-    rank = (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
-    return float((rank < k).mean())
+    return (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
 
 
-def brier_score(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean squared error of probabilities (Brier 1950), scaled as in scikit-learn."""
+def squared_errors(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the sum of squared errors (Brier 1950), scaled as scikit-learn's mean."""
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
-    score = float((squares - 2 * own + 1).mean())
-    return score / 2 if probabilities.shape[1] == 2 else score
+    total = float((squares - 2 * own + 1).sum())
+    return total / 2 if probabilities.shape[1] == 2 else total
 
 
-def calibration(correct: np.ndarray, confidence: np.ndarray) -> tuple[float, list[Bin]]:
-    """Return the expected calibration error of predictions, bool [n] and float [n], and its bins.
-
-    The error is the mean distance of confidence from accuracy over the bins ((m-1)/15, m/15],
-    weighted by their counts (Guo et al. 2017, "On Calibration of Modern Neural Networks",
-    arXiv:1706.04599, equation 3).
-    """
+def calibration_sums(correct: np.ndarray, confidence: np.ndarray) -> np.ndarray:
+    """Return count, sum of confidences and hits of each bin ((m-1)/15, m/15], float64 [3, 15]."""
     confidence = confidence.astype(np.float64)
     index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
-    counts = np.bincount(index, minlength=CALIBRATION_BINS)
-    confidences = np.bincount(index, confidence, CALIBRATION_BINS)
-    hits = np.bincount(index, correct.astype(np.float64), CALIBRATION_BINS)
+    weights = (None, confidence, correct.astype(np.float64))
+    return np.array([np.bincount(index, one, CALIBRATION_BINS) for one in weights], np.float64)
+
+
+def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
+    """Return the expected calibration error and the bins, from the `calibration_sums` of a split.
+
+    The error is the mean distance of confidence from accuracy over the bins, weighted by their
+    counts (Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599,
+    equation 3).
+    """
     bins = []
-    for m, count in enumerate(counts.tolist()):
-        means = [float(sums[m] / count) if count else None for sums in (confidences, hits)]
-        bins.append(Bin(m / CALIBRATION_BINS, (m + 1) / CALIBRATION_BINS, count, *means))
-    return float(np.abs(confidences - hits).sum() / len(index)), bins
+    for m, (count, *totals) in enumerate(sums.T.tolist()):
+        means = [total / count if count else None for total in totals]
+        bins.append(Bin(m / CALIBRATION_BINS, (m + 1) / CALIBRATION_BINS, int(count), *means))
+    return float(np.abs(sums[1] - sums[2]).sum() / sums[0].sum()), bins
 
 
-def rank(positive: np.ndarray, score: np.ndarray) -> Ranking | None:
-    """Rank examples, bool [n], by score, [n]; return None unless both kinds are present."""
-    if not 0 < positive.sum() < len(positive):
+def packed(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Pack kinds, bool [n], and scores, float32 [n] from 0 to 1, to uint32 for `rank`.
+
+    The bits of floats from 0 are in the order of the floats; adding 0 removes the sign of -0.
+    """
+    return (_LAST - (score + np.float32(0)).view(np.uint32)) << 1 | positive
+
+
+def distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the distinct values of a sorted array of unsigned integers with their counts.
+
+    They are in blocks. Values that differ only in the last `bits` bits are in the same one.
+    """
+    start = 0
+    while start < len(values):
+        last = values[min(start + BLOCK, len(values)) - 1] | ((1 << bits) - 1)
+        stop = int(np.searchsorted(values, last, side="right"))
+        block = values[start:stop]
+        ends = np.flatnonzero(np.append(block[1:] != block[:-1], True))
+        yield block[ends], np.diff(ends, prepend=-1)
+        start = stop
+
+
+def rank(order: np.ndarray) -> Ranking | None:
+    """Rank examples that are `packed`; return None unless both kinds are present.
+
+    `order` is sorted in place: a large split fits in memory once. The areas are exact.
+    """
+    order.sort()
+    hits = taken = area = 0
+    average, points = 0.0, []
+    for values, counts in distinct(order, 1):
+        is_last = np.append(values[1:] >> 1 != values[:-1] >> 1, True)
+        hit = (hits + np.cumsum(counts * (values & 1)))[is_last]
+        total = (taken + np.cumsum(counts))[is_last]
+        gained = np.diff(hit, prepend=hits)
+        missed = np.diff(total - hit, prepend=taken - hits)
+        area += int((missed * (2 * hit - gained)).sum())
+        average += float((gained * (hit / total)).sum())
+        place = (total - 1) * _POINTS // len(order)
+        drawn = np.append(place[1:] != place[:-1], True)
+        points.append(np.stack([hit, total, values[is_last] >> 1])[:, drawn])
+        hits, taken = int(hit[-1]), int(total[-1])
+    if not 0 < hits < taken:
         return None
-    fpr, tpr, _ = sklearn_metrics.roc_curve(positive, score)
-    precision, recall, _ = sklearn_metrics.precision_recall_curve(positive, score)
-    # Keep the precision at which each recall is first reached, as average precision sums it.
-    recall, first = np.unique(recall[::-1], return_index=True)
-    precision = precision[::-1][first]
-    average = float((np.diff(recall) * precision[1:]).sum())
-    return Ranking((fpr, tpr), (recall, precision), sklearn_metrics.auc(fpr, tpr), average)
+    hit, total, key = np.concatenate(points, axis=1)
+    roc, thresholds = _roc(hit, total - hit, (_LAST - key.astype(np.uint32)).view(np.float32))
+    gains = np.flatnonzero(np.diff(hit, prepend=0))
+    recall = np.append(0.0, hit[gains] / hits)
+    # The precision at which each recall is first reached, as average precision sums it.
+    precision = np.append(1.0, hit[gains] / total[gains])
+    shown, drawn = _thin(*roc), _thin(recall, precision)
+    return Ranking(
+        roc_auc=area / (2 * hits * (taken - hits)),
+        pr_auc=average / hits,
+        roc=(roc[0][shown], roc[1][shown]),
+        thresholds=thresholds[shown],
+        precision_recall=(recall[drawn], precision[drawn]),
+        grid_tpr=np.interp(_GRID, *roc),
+        grid_precision=precision[np.searchsorted(recall, _GRID)],
+    )
+
+
+def _roc(
+    hits: np.ndarray, misses: np.ndarray, scores: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Return the points of the ROC curve, without those inside straight lines, and thresholds."""
+    corner = np.ones(len(hits), bool)
+    corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
+    curve = [np.append(0, one[corner]) / one[-1] for one in (misses, hits)]
+    thresholds = scores[corner].astype(np.float64)
+    first = max(1.0, np.nextafter(thresholds[0], np.inf))
+    return (curve[0], curve[1]), np.append(first, thresholds)
 
 
 def per_class(
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    classes: list[str],
-    rankings: Sequence[Ranking | None],
+    classes: Sequence[str], matrix: np.ndarray, rankings: Sequence[Ranking | None]
 ) -> list[ClassMetrics]:
-    """Return precision, recall, F1 and the areas of `rankings` of every class against the rest.
+    """Return the metrics of every class against the rest, from the confusion matrix.
 
     A class that has examples but is never predicted has precision 0.
     """
-    predicted = probabilities.argmax(axis=1)
-    precision, recall, f1, support = sklearn_metrics.precision_recall_fscore_support(
-        labels, predicted, labels=range(len(classes)), zero_division=0
-    )
-    counts = np.bincount(predicted, minlength=len(classes))
+    right, support, predicted = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
+    rates = np.stack([right / np.maximum(predicted, 1), right / np.maximum(support, 1),
+                      2 * right / np.maximum(support + predicted, 1)], axis=1)  # fmt: skip
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
-        rates = [float(one[index]) if support[index] else None for one in (precision, recall, f1)]
+        known = rates[index].tolist() if support[index] else [None] * 3
         areas = (ranking.roc_auc, ranking.pr_auc) if ranking else (None, None)
-        rows.append(ClassMetrics(name, int(support[index]), int(counts[index]), *rates, *areas))
+        rows.append(ClassMetrics(name, int(support[index]), int(predicted[index]), *known, *areas))
     return rows
 
 
@@ -157,13 +226,9 @@ def mean(values: list[float | None]) -> float | None:
     return float(np.mean(defined)) if defined else None
 
 
-def roc_curve(positive: np.ndarray, score: np.ndarray) -> RocCurve:
+def roc_curve(ranking: Ranking) -> RocCurve:
     """Return at most 200 points of the ROC curve, with both ends and finite thresholds."""
-    fpr, tpr, thresholds = sklearn_metrics.roc_curve(positive, score)
-    thresholds = thresholds.astype(np.float64)
-    thresholds[0] = max(1.0, np.nextafter(thresholds[1], np.inf))
-    keep = _thin(fpr, tpr)
-    return RocCurve(fpr[keep].tolist(), tpr[keep].tolist(), thresholds[keep].tolist())
+    return RocCurve(*(one.tolist() for one in (*ranking.roc, ranking.thresholds)))
 
 
 def curves(
@@ -177,25 +242,22 @@ def curves(
     defined = [(name, one) for name, one in zip(classes, rankings, strict=True) if one]
     if len(classes) == 2:
         defined = defined[-1:]
-    roc = [_curve(name, one.roc_auc, *one.roc) for name, one in defined]
-    pr = [_curve(name, one.pr_auc, *one.precision_recall) for name, one in defined]
-    if len(classes) <= CURVES_SHOWN or not defined:
-        return roc, pr
-    grid = np.linspace(0, 1, CURVE_POINTS)
-    tpr = [np.interp(grid, *one.roc) for _, one in defined]
-    precision = [y[np.searchsorted(x, grid)] for _, (_, (x, y), *_) in defined]
-    return _mean_and_worst(roc, grid, tpr), _mean_and_worst(pr, grid, precision)
+    roc = [(name, one.roc_auc, one.roc, one.grid_tpr) for name, one in defined]
+    pr = [(name, one.pr_auc, one.precision_recall, one.grid_precision) for name, one in defined]
+    is_many = len(classes) > CURVES_SHOWN and bool(defined)
+    return _drawn(roc, is_many), _drawn(pr, is_many)
 
 
-def _mean_and_worst(drawn: list[Curve], x: np.ndarray, y: list[np.ndarray]) -> list[Curve]:
-    worst = sorted(drawn, key=lambda curve: curve.area)[:WORST_SHOWN]
-    area = float(np.mean([curve.area for curve in drawn]))
-    return [_curve("", area, x, np.mean(y, axis=0)), *worst]
-
-
-def _curve(name: str, area: float, x: np.ndarray, y: np.ndarray) -> Curve:
-    keep = _thin(x, y)
-    return Curve(name=name, area=area, x=x[keep].tolist(), y=y[keep].tolist())
+def _drawn(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> list[Curve]:
+    drawn = []
+    if is_many:
+        _, areas, _, heights = zip(*found, strict=True)
+        height = np.mean(heights, axis=0).tolist()
+        drawn = [Curve(name="", area=float(np.mean(areas)), x=_GRID.tolist(), y=height)]
+        found = sorted(found, key=lambda one: one[1])[:WORST_SHOWN]
+    return drawn + [
+        Curve(name=name, area=area, x=x.tolist(), y=y.tolist()) for name, area, (x, y), _ in found
+    ]
 
 
 def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:

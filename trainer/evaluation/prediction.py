@@ -9,6 +9,8 @@ from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
 from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
+from trainer.evaluation.answers import Answers
+from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.mistakes import MostConfident
 
 SIGNATURE = "serving_examples"
@@ -86,6 +88,11 @@ class ServedModel:
             )
 
 
+def batch_size(dataset: Dataset) -> int:
+    """Return the number of examples to predict at a time."""
+    return 4096 if dataset.is_table else 256
+
+
 def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
     """Return the serialized examples of a split, string [up to batch_size], in stored order."""
     shards = dataset.splits[split].shards
@@ -95,29 +102,28 @@ def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dat
 
 
 def predict(
-    model: ServedModel, dataset: Dataset, mistakes: MostConfident
-) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-    """Predict the test split, and add each batch to `mistakes`, so that no record is read twice.
+    model: ServedModel, dataset: Dataset, mistakes: MostConfident, values: ColumnValues
+) -> Answers:
+    """Predict the test split, and add each batch to `mistakes` and `values`.
 
-    Return labels int64 [n], probabilities float32 [n, classes] and keys, in stored order.
+    So no record is read twice.
     """
     total = dataset.splits["test"].examples
-    labels = np.empty(total, np.int64)
-    probabilities = np.empty((total, len(dataset.classes)), np.float32)
-    keys: list[bytes] = []
+    answers = Answers(total, len(dataset.classes))
     lines = ProgressLines(
         "evaluate_model", "test examples", total=total, interval=_PROGRESS_SECONDS
     )
     end = 0
     try:
-        for batch in stored_batches(dataset, "test", 4096 if dataset.is_table else 256):
+        for batch in stored_batches(dataset, "test", batch_size(dataset)):
             start, end = end, end + int(batch.shape[0])
             if end > total:
                 break
-            labels[start:end], batch_keys = _labels_and_keys(batch, dataset)
-            probabilities[start:end] = model.answer(batch, dataset)
-            mistakes.add(batch, labels[start:end], probabilities[start:end])
-            keys += batch_keys
+            labels, keys = _labels_and_keys(batch, dataset)
+            probabilities = model.answer(batch, dataset)
+            answers.add(labels, probabilities, keys)
+            mistakes.add(batch, labels, probabilities)
+            values.add(batch)
             lines.advance(end - start)
     except (
         tf.errors.InvalidArgumentError,
@@ -133,7 +139,7 @@ def predict(
             f"the test shards of {dataset.uri} hold {'more' if end > total else 'fewer'} "
             f"examples than the {total:,} of {schema.FILE_NAME}; run create_tfrecords again"
         )
-    return labels, probabilities, keys
+    return answers
 
 
 def _labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:

@@ -10,32 +10,27 @@ the model's own parsing, decoding, preprocessing and class names.
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix
 
 from trainer.data import schema
+from trainer.data.tables.columns import columns_in
 from trainer.errors import InputError
 from trainer.evaluation import metrics
+from trainer.evaluation.answers import Answers
+from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
-from trainer.evaluation.slices import Slices, read_columns, slices
+from trainer.evaluation.slices import Slices, sliced, slices
 
 MISTAKES_KEPT = 24
 _SCALARS = (
     *("log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error"),
     *("brier_score", "baseline_accuracy", "examples"),
 )
-
-
-class Answers(NamedTuple):
-    """True classes, int64 [n], and a model's probabilities, float32 [n, classes]."""
-
-    labels: np.ndarray
-    probabilities: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +67,6 @@ class Evaluation:
     slices: list[Slices]
     column_areas: dict[str, float]  # ROC AUC of each single column of a table with two classes
     answers: Answers
-    keys: list[bytes]  # in the order of the answers
 
     def scalars(self) -> dict[str, float]:
         """Return the defined metrics that are single numbers, by name."""
@@ -90,7 +84,9 @@ class Evaluation:
 def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] = ()) -> Evaluation:
     """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
 
-    Memory holds the probabilities (float32 [n, classes]) and the keys, never the images.
+    Answers and columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8
+    a column and example, and the keys. Memory holds 4 bytes an example while a class is ranked;
+    8 while a column of texts is ranked.
 
     Args:
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
@@ -103,13 +99,15 @@ def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] =
             f"the test split of {dataset_uri} has no example to evaluate on; "
             "give it a share in split_fractions"
         )
+    by = sliced(dataset, slice_columns)
+    is_binary = len(dataset.classes) == 2
+    values = ColumnValues(dataset, "test", columns_in(dataset) if is_binary else by)
     model = ServedModel(model_uri)
     start = time.monotonic()
     mistakes = MostConfident(MISTAKES_KEPT)
-    labels, probabilities, keys = predict(model, dataset, mistakes)
+    answers = predict(model, dataset, mistakes, values)
     seconds = time.monotonic() - start
     print(f"Evaluated {total:,} test examples in {seconds:.1f} s ({total / seconds:,.0f} a second)")
-    columns = read_columns(dataset, "test")
     return Evaluation(
         model=model_uri,
         dataset=dataset_uri,
@@ -117,44 +115,51 @@ def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] =
         seconds=seconds,
         classes=dataset.classes,
         mistakes=mistakes.mistakes(dataset),
-        column_areas=single_columns(columns, labels) if len(dataset.classes) == 2 else {},
-        slices=slices(dataset, columns, labels, probabilities, slice_columns),
-        answers=Answers(labels, probabilities),
-        keys=keys,
-        **_measure(labels, probabilities, dataset.classes),
+        column_areas=single_columns(values, answers) if is_binary else {},
+        slices=slices(by, values, answers),
+        answers=answers,
+        **_measure(answers, dataset.classes),
     )
 
 
-def _measure(labels: np.ndarray, probabilities: np.ndarray, classes: list[str]) -> dict[str, Any]:
+def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     """Return the fields of Evaluation that depend on labels and probabilities alone."""
-    predicted = probabilities.argmax(axis=1)
-    correct = predicted == labels
+    n, matrix = answers.rows, np.zeros((len(classes), len(classes)), int)
     k = 5 if len(classes) > 5 else 3 if len(classes) > 3 else None
-    error, bins = metrics.calibration(correct, probabilities.max(axis=1))
-    rankings = [metrics.rank(labels == one, probabilities[:, one]) for one in range(len(classes))]
-    rows = metrics.per_class(labels, probabilities, classes, rankings)
+    within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, metrics.CALIBRATION_BINS))
+    for labels, probabilities in answers.blocks():
+        predicted, every = probabilities.argmax(axis=1), np.arange(len(labels))
+        np.add.at(matrix, (labels, predicted), 1)
+        within += int((metrics.ranks(labels, probabilities) < k).sum()) if k else 0
+        losses += float(log_losses(probabilities[every, labels]).sum())
+        errors += metrics.squared_errors(labels, probabilities)
+        confidence = probabilities[every, predicted]
+        sums += metrics.calibration_sums(predicted == labels, confidence)
+    error, bins = metrics.calibration(sums)
+    right = int(matrix.trace())
+    rankings = [answers.rank(number) for number in range(len(classes))]
+    rows = metrics.per_class(classes, matrix, rankings)
     judged = rows[1:] if len(classes) == 2 else rows
     roc_curves, pr_curves = metrics.curves(classes, rankings)
-    matrix = confusion_matrix(labels, predicted, labels=range(len(classes)))
-    binary = len(classes) == 2 and rows[1].roc_auc is not None
+    second = rankings[1] if len(classes) == 2 else None
     return {
-        "accuracy": float(correct.mean()),
-        "accuracy_interval": metrics.wilson_interval(int(correct.sum()), len(labels)),
+        "accuracy": right / n,
+        "accuracy_interval": metrics.wilson_interval(right, n),
         "top_k": k,
-        "top_k_accuracy": metrics.top_k_accuracy(labels, probabilities, k) if k else None,
-        "log_loss": float(log_losses(labels, probabilities).mean()),
+        "top_k_accuracy": within / n if k else None,
+        "log_loss": losses / n,
         "precision": metrics.mean([row.precision for row in rows]),
         "recall": metrics.mean([row.recall for row in rows]),
         "f1": metrics.mean([row.f1 for row in rows]),
         "roc_auc": metrics.mean([row.roc_auc for row in judged]),
         "pr_auc": metrics.mean([row.pr_auc for row in judged]),
         "expected_calibration_error": error,
-        "brier_score": metrics.brier_score(labels, probabilities),
-        "baseline_accuracy": max(row.support for row in rows) / len(labels),
+        "brier_score": errors / n,
+        "baseline_accuracy": max(row.support for row in rows) / n,
         "per_class": rows,
         "confusion_matrix": matrix.tolist(),
         "calibration": bins,
         "roc_curves": roc_curves,
         "pr_curves": pr_curves,
-        "roc": metrics.roc_curve(labels == 1, probabilities[:, 1]) if binary else None,
+        "roc": metrics.roc_curve(second) if second else None,
     }

@@ -5,21 +5,19 @@ by their frequency in the training split. Numbers are sliced at the column's bou
 quartiles.
 """
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
-from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import columns_in
-from trainer.data.tables.inputs import parse_columns
 from trainer.errors import InputError
-from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.answers import Answers
+from trainer.evaluation.column_values import ColumnValues, codes, quantiles
+from trainer.evaluation.disk_columns import spans
+from trainer.evaluation.metrics import distinct, packed, rank
 from trainer.fields import nearest
 
 FEW_VALUES = 31
@@ -27,8 +25,11 @@ FEW_VALUES = 31
 
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
-_BATCH_SIZE = 8192
 _BANDS = (10, 100, 1000, 10_000)
+
+
+_Cut = tuple[str, Callable[[np.ndarray], np.ndarray], list[str]]
+"""How a column is cut, a function from values to groups, and the groups' names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,25 +52,10 @@ class Slices:
     slices: list[Slice]
 
 
-class Values(NamedTuple):
-    """A column of a split: its distinct values, and each example's index into them."""
-
-    distinct: np.ndarray
-    places: np.ndarray
-
-
-def slices(
-    dataset: Dataset,
-    values: Mapping[str, Values],
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    names: Sequence[str],
-) -> list[Slices]:
-    """Slice a split of a table by each column of `names`; images have no slices.
+def sliced(dataset: Dataset, names: Sequence[str]) -> list[Feature]:
+    """Return the columns to slice a split of a table by; images have none.
 
     Args:
-        values: the split's columns, from `read_columns`.
-        labels: int64 [n], in stored order.
         names: column names; empty: all vocabulary and identity columns.
     """
     columns = {column.name: column for column in columns_in(dataset)}
@@ -77,100 +63,132 @@ def slices(
         if name not in columns:
             hint = nearest(name, columns) if columns else "; images have no columns"
             raise InputError(f"slice_columns: {name!r} is not a column of {dataset.uri}{hint}")
-    chosen = [columns[name] for name in names] or [
+    return [columns[name] for name in names] or [
         column for column in columns.values() if column.kind in ("vocabulary", "identity")
     ]
-    return [_cut(column, values[column.name], labels, probabilities) for column in chosen]
 
 
-def read_columns(dataset: Dataset, split: str) -> dict[str, Values]:
-    """Return the raw values of all columns, in stored order; empty for images."""
-    dtypes = {one.name: object if one.dtype == "string" else None for one in columns_in(dataset)}
-    if not dtypes:
-        return {}
-    known: dict[str, dict[Any, int]] = {name: {} for name in dtypes}
-    places: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
-    for batch in stored_batches(dataset, split, _BATCH_SIZE):
-        columns = parse_columns(batch, dataset)
-        for name, ids in known.items():
-            # Find distinct values in TensorFlow, before converting them to Python objects.
-            distinct, at = tf.unique(columns[name])
-            ids_here = [ids.setdefault(value, len(ids)) for value in distinct.numpy().tolist()]
-            places[name].append(np.array(ids_here, np.int32)[at.numpy()])
-    return {
-        name: Values(np.array(list(ids), dtypes[name]), np.concatenate(places[name]))
-        for name, ids in known.items()
-    }
+def slices(columns: Sequence[Feature], values: ColumnValues, answers: Answers) -> list[Slices]:
+    """Slice the answers by the values of each column."""
+    return [_slices(column, values, answers) for column in columns]
 
 
-def _cut(column: Feature, values: Values, labels: np.ndarray, probabilities: np.ndarray) -> Slices:
-    by, groups, order = _groups(column, values)
-    groups = groups[values.places]
-    correct = probabilities.argmax(axis=1) == labels
-    binary = probabilities.shape[1] == 2
-    found = []
-    for number in np.unique(groups):
-        inside = groups == number
-        positive = labels[inside] == 1
-        both = binary and 0 < positive.sum() < len(positive)
-        found.append(
+def _slices(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
+    by, group_of, order = _cut(column, values)
+    cells = np.zeros((len(order), 4), int)  # rows by second class and right answer
+    for start, stop in spans(values.rows):
+        groups = group_of(values.read(column.name, start, stop))
+        label = answers.read("label", start, stop)
+        right = label == answers.read("predicted", start, stop)
+        found = 4 * groups + 2 * (label == 1) + right
+        cells += np.bincount(found, minlength=cells.size).reshape(cells.shape)
+    sizes = cells.sum(axis=1).tolist()
+    binary = answers.classes == 2
+    areas = _areas(column.name, group_of, sizes, values, answers) if binary else [None] * len(order)
+    return Slices(
+        column=column.name,
+        by=by,
+        slices=[
             Slice(
                 name=order[number],
-                examples=len(positive),
-                accuracy=float(correct[inside].mean()),
-                positive_rate=float(positive.mean()) if binary else None,
-                roc_auc=roc_auc_score(positive, probabilities[inside, 1]) if both else None,
+                examples=size,
+                accuracy=float(cells[number, 1::2].sum() / size),
+                positive_rate=float(cells[number, 2:].sum() / size) if binary else None,
+                roc_auc=areas[number],
             )
-        )
-    return Slices(column=column.name, by=by, slices=found)
+            for number, size in enumerate(sizes)
+            if size
+        ],
+    )
 
 
-def _groups(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
-    """Return how the column is cut, each distinct value's group, and the groups' names."""
+def _areas(
+    name: str,
+    group_of: Callable[[np.ndarray], np.ndarray],
+    sizes: list[int],
+    values: ColumnValues,
+    answers: Answers,
+) -> list[float | None]:
+    """Return the ROC AUC of each group."""
+    examples = np.empty(answers.rows, np.uint32)  # packed, group after group
+    ends = np.cumsum([0, *sizes])
+    filled = ends[:-1].copy()
+    for start, stop in spans(answers.rows):
+        groups = group_of(values.read(name, start, stop))
+        order = np.argsort(groups, kind="stable")
+        found = packed(answers.read("label", start, stop) == 1, answers.read(1, start, stop))[order]
+        counts = np.bincount(groups, minlength=len(sizes))
+        for number, part in enumerate(np.split(found, np.cumsum(counts)[:-1])):
+            examples[filled[number] : filled[number] + len(part)] = part
+        filled += counts
+    rankings = [rank(part) for part in np.split(examples, ends[1:-1])]
+    return [one.roc_auc if one else None for one in rankings]
+
+
+def _cut(column: Feature, values: ColumnValues) -> _Cut:
     if column.dtype == "float32":
         return _by_range(column, values)
-    if column.dtype == "int64":
-        order = [str(value) for value in range(column.settings["buckets"])] + [MISSING]
-        known = values.distinct
-        inside = (known >= 0) & (known < column.settings["buckets"])
-        if len(order) <= FEW_VALUES + 1:
-            return "by value", np.where(inside, known, len(order) - 1), order
-        texts = [str(value) if is_in else "" for value, is_in in zip(known, inside, strict=True)]
-    else:
-        texts = [text.decode(errors="replace").strip() for text in values.distinct]
+    buckets = column.settings.get("buckets", 0)
+    if column.dtype == "int64" and buckets <= FEW_VALUES:
+        order = [str(value) for value in range(buckets)] + [MISSING]
+        return "by value", lambda found: np.where(_outside(found, buckets), buckets, found), order
     counts: dict[str, int] = column.statistics.get("counts", {})
     if len(counts) > FEW_VALUES:
-        return _by_frequency(texts, counts)
-    shown, rest = list(counts), UNSEEN
-    if not counts:  # Hashed: the training split's values are unknown.
-        times: collections.Counter[str] = collections.Counter()
-        for text, count in zip(texts, np.bincount(values.places).tolist(), strict=True):
-            times[text] += count
-        ranked = sorted({*texts} - {""}, key=lambda text: (-times[text], text))
-        shown, rest = ranked[: FEW_VALUES - 1], "others"
-    order = [*shown, rest, MISSING]
-    places = {value: place for place, value in enumerate(shown)} | {"": len(order) - 1}
-    return "by value", np.array([places.get(text, len(shown)) for text in texts]), order
+        by, groups, rest, order = _by_frequency(counts)
+    else:
+        # Hashed: the training split's values are unknown.
+        shown, other = (list(counts), UNSEEN) if counts else (_commonest(column, values), "others")
+        by, groups = "by value", {value: place for place, value in enumerate(shown)}
+        rest, order = len(shown), [*shown, other, MISSING]
+    groups[""] = len(order) - 1
+    known = codes(column, list(groups))
+    ranked = np.argsort(known)
+    known, places = known[ranked], np.array(list(groups.values()))[ranked]
+
+    def group_of(found: np.ndarray) -> np.ndarray:
+        if column.dtype == "int64":
+            found = np.where(_outside(found, buckets), -1, found)
+        at = np.minimum(np.searchsorted(known, found), len(known) - 1)
+        return np.where(known[at] == found, places[at], rest)
+
+    return by, group_of, order
 
 
-def _by_frequency(texts: list[str], counts: dict[str, int]) -> tuple[str, np.ndarray, list[str]]:
+def _outside(found: np.ndarray, buckets: int) -> np.ndarray:
+    return (found < 0) | (found >= buckets)
+
+
+def _commonest(column: Feature, values: ColumnValues) -> list[str]:
+    """Return the most common texts of a hashed column, which are fewer than FEW_VALUES."""
+    found = values.read(column.name).view(np.uint64)
+    found.sort()
+    times: dict[str, int] = {}
+    for block, counts in distinct(found, 0):
+        often = np.argsort(-counts, kind="stable")[: 2 * FEW_VALUES]
+        for code, count in zip(block[often].tolist(), counts[often].tolist(), strict=True):
+            if text := values.texts[column.name].get(code):
+                times[text] = count
+    return sorted(times, key=lambda text: (-times[text], text))[: FEW_VALUES - 1]
+
+
+def _by_frequency(counts: dict[str, int]) -> tuple[str, dict[str, int], int, list[str]]:
+    """Return how the column is cut, groups by value, that of other values, and all names."""
     order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
     order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
-    rows = [counts.get(text, -1) for text in texts]
-    bands = np.searchsorted([0, *_BANDS], rows, side="right")
-    missing = np.array(texts) == ""
+    bands = np.searchsorted([0, *_BANDS], list(counts.values()), side="right").tolist()
     by = "by rows of the same value in training"
-    return by, np.where(missing, len(order) - 1, bands), order
+    return by, dict(zip(counts, bands, strict=True)), 0, order
 
 
-def _by_range(column: Feature, values: Values) -> tuple[str, np.ndarray, list[str]]:
+def _by_range(column: Feature, values: ColumnValues) -> _Cut:
     bounds = column.settings["boundaries"]
-    all_values = values.distinct[values.places]
-    present = all_values[~np.isnan(all_values)]
-    if not bounds and len(present):
-        bounds = sorted(set(np.quantile(present, [0.25, 0.5, 0.75]).tolist()))
+    if not bounds and len(numbers := values.numbers(column.name)):
+        bounds = sorted(set(quantiles(numbers, [0.25, 0.5, 0.75]).tolist()))
     texts = [f"{bound:.6g}" for bound in bounds]
     order = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
     order = [f"below {texts[0]}", *order, f"{texts[-1]} and above"] if texts else ["all"]
-    groups = np.searchsorted(bounds, values.distinct, side="right")
-    return "by range", np.where(np.isnan(values.distinct), len(order), groups), [*order, MISSING]
+
+    def group_of(found: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(found), len(order), np.searchsorted(bounds, found, side="right"))
+
+    return "by range", group_of, [*order, MISSING]

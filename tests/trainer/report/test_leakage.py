@@ -5,13 +5,15 @@ import random
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests import tables
 from tests.trainer.report.document import report
+from trainer.data.tables.columns import columns_in
+from trainer.data.tables.inputs import parse_columns
+from trainer.evaluation.column_values import ColumnValues
+from trainer.evaluation.disk_columns import DiskColumns
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.prediction import stored_batches
-from trainer.evaluation.slices import read_columns
 
 COLUMNS = [
     {"name": "tip", "type": "numeric"},
@@ -36,11 +38,12 @@ def test_each_column_alone_has_its_area(tmp_path):
         str(tmp_path / "records"),
         progress=lambda _: None,
     )
-    name = dataset.feature("label").name
-    kinds = {name: tf.io.FixedLenFeature([], tf.int64)}
-    batches = stored_batches(dataset, "train", 512)
-    labels = np.concatenate([tf.io.parse_example(batch, kinds)[name] for batch in batches])
-    areas = single_columns(read_columns(dataset, "train"), labels)
+    values = ColumnValues(dataset, "train", columns_in(dataset))
+    labels = DiskColumns(values.rows, {"label": np.int32})
+    for batch in stored_batches(dataset, "train", 512):
+        values.add(batch)
+        labels.append({"label": parse_columns(batch, dataset, label=True)["label"]})
+    areas = single_columns(values, labels)
     assert areas["tip"] > 0.99
     assert areas["kind"] == pytest.approx(0.9, abs=0.03)
     assert areas["noise"] == pytest.approx(0.5, abs=0.05)

@@ -16,7 +16,7 @@ from trainer.evaluation.scoring import evaluate
 
 def judged(uri, dataset):
     """Probabilities as evaluate_model computes them, and the serialized test examples."""
-    _, probabilities = evaluate(uri, dataset.uri).answers
+    ((_, probabilities),) = evaluate(uri, dataset.uri).answers.blocks()
     examples = [one for batch in stored_batches(dataset, "test", 50) for one in batch.numpy()]
     assert len(examples) == dataset.splits["test"].examples > 50
     return probabilities, examples

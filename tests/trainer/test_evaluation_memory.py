@@ -1,0 +1,74 @@
+"""Memory does not grow with the examples of the split, but for 10 bytes an example."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import tensorflow as tf
+
+from tests import tables
+from trainer.data.schema import FILE_NAME, Dataset
+
+FEW, MANY = 2, 20
+EVALUATE = """
+import resource, sys
+from trainer import quiet
+quiet.import_tensorflow()
+from trainer.evaluation import answer_file, champion_scores, gate
+from trainer.evaluation.gate_options import GateOptions
+from trainer.evaluation.scoring import evaluate
+model, records, file = sys.argv[1:]
+evaluation = evaluate(model, records, slice_columns=["miles", "company", "Zone Id"])
+champion = champion_scores.score("taxi@1", model, evaluation)
+verdict = gate.judge(evaluation, GateOptions(), registry=True, champion=champion)
+answer_file.write(file, evaluation)
+print(verdict.comparison.examples, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+class Guesses(tf.Module):
+    """A model whose probabilities follow from an example's hash."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def answer(self, examples):
+        share = tf.cast(tf.strings.to_hash_bucket_fast(examples, 1 << 20), tf.float32) / (1 << 20)
+        names = tf.gather(["small", "big"], tf.cast(share > 0.5, tf.int32))
+        return {"probabilities": tf.stack([1 - share, share], axis=1), "label": names}
+
+
+def test_ten_times_the_examples_are_evaluated_in_the_same_memory(tmp_path):
+    model = Guesses()
+    tf.saved_model.save(model, str(tmp_path / "model"), {"serving_examples": model.answer})
+    dataset = tables.records(tmp_path, 40_000)
+    peaks = {}
+    for copies in (FEW, MANY):
+        folder = tmp_path / f"{copies}"
+        examples = repeat(dataset, folder, copies)
+        places = [str(tmp_path / "model"), str(folder), str(folder / "predictions.csv")]
+        command = [sys.executable, "-c", EVALUATE, *places]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        compared, kilobytes = map(int, done.stdout.splitlines()[-1].split())
+        assert compared == examples
+        with (folder / "predictions.csv").open() as file:
+            assert sum(1 for _ in file) == examples + 1
+        peaks[examples] = 1024 * kilobytes
+    (few, small), (many, large) = peaks.items()
+    assert many > 600_000
+    assert (large - small) / (many - few) < 50
+    assert large < 1.1 * small
+
+
+def repeat(dataset: Dataset, folder, copies: int) -> int:
+    """Write a data set whose test split is the training split, `copies` times; return its size."""
+    folder.mkdir()
+    train, shards = dataset.splits["train"], []
+    for number in range(copies):
+        for shard in train.shards:
+            shards.append(dataclasses.replace(shard, file=f"{number}-{shard.file}"))
+            os.link(dataset.shard_uri(shard), folder / shards[-1].file)
+    counts = [copies * count for count in train.class_counts]
+    test = dataclasses.replace(train, shards=shards, class_counts=counts)
+    changed = dataclasses.replace(dataset, splits={**dataset.splits, "test": test})
+    (folder / FILE_NAME).write_text(changed.to_json())
+    return test.examples
