@@ -119,10 +119,6 @@ class BatchJob(BackgroundJob):
             raise InputError(
                 "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
             )
-        if self.message.instance_config:
-            raise InputError(
-                "instance_config is for BigQuery, which is not available on this machine"
-            )
         uris = [self._models.local(uri) for uri in config.gcs_source.uris]
         found = instances(config.instances_format, uris)
         first = list(itertools.islice(found, 1))

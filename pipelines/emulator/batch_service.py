@@ -18,7 +18,6 @@ from pipelines.emulator.processes import Guardian
 FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
 """Formats of instances for a custom-trained model."""
 _OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
-_WITH_FIELDS = ("jsonl", "bigquery", "tf-record", "tf-record-gzip")
 _LONGEST_URI = 2000
 DEFAULT_MAX_REPLICAS = 10
 
@@ -49,10 +48,8 @@ class BatchService(BackgroundJobs[BatchJob]):
         super().check(job, parent)
         resource_names.check("service_account", job.service_account)
         check_model(job, parent)
-        check_input(job.input_config)
-        check_output(job.output_config)
-        check_bigquery(job)
-        check_instance_config(job.instance_config, job.input_config.instances_format)
+        check_input(job)
+        check_output(job)
         check_replicas(job.dedicated_resources)
 
     def begin(self, job: Any) -> None:
@@ -82,24 +79,34 @@ def check_model(job: Any, parent: str) -> None:
     refuse(elsewhere, f"model {job.model} is not in {parent}")
 
 
-def check_input(config: Any) -> None:
-    """Refuse an unknown input format, or a source that is malformed or not of that format."""
+def check_input(job: Any) -> None:
+    """Refuse an unknown input format, or a source or fields that the format does not have."""
+    config, instance = job.input_config, job.instance_config
     kind = config.instances_format
     check_choice("instances_format", kind, FORMATS)
     source = "bigquery_source" if kind == "bigquery" else "gcs_source"
     missing = source not in config
     refuse(missing, f"instances_format {kind} is read from input_config.{source}")
+    # Vertex AI takes some of its fields with other formats, too.
+    refuse(instance and kind != "bigquery", f"instance_config is not supported here with {kind}")
+    both = instance.included_fields and instance.excluded_fields
+    refuse(both, "instance_config has both included_fields and excluded_fields")
     if kind == "bigquery":
         _check_uri(config.bigquery_source.input_uri, TABLE, "bq://PROJECT.DATASET.TABLE")
-        return
     for uri in config.gcs_source.uris:
         _check_place(uri, "input_config.gcs_source.uris")
 
 
-def check_output(config: Any) -> None:
-    """Refuse an unknown output format, or one without its destination."""
+def check_output(job: Any) -> None:
+    """Refuse an unknown output format, one without its destination, or one the input excludes."""
+    config = job.output_config
     kind = config.predictions_format
     check_choice("predictions_format", kind, _OUTPUT_FORMATS)
+    formats = (job.input_config.instances_format, kind)
+    with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
+    refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")
+    alone = formats[0] == "bigquery" != kind
+    refuse(alone, "predictions_format must be bigquery, as instances_format is")
     destination = "bigquery_destination" if kind == "bigquery" else "gcs_destination"
     missing = destination not in config
     refuse(missing, f"predictions_format {kind} is written to output_config.{destination}")
@@ -109,31 +116,6 @@ def check_output(config: Any) -> None:
     else:
         prefix = config.gcs_destination.output_uri_prefix
         _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
-
-
-def check_bigquery(job: Any) -> None:
-    """Refuse a customer-managed key with BigQuery, and BigQuery input with another output."""
-    formats = (job.input_config.instances_format, job.output_config.predictions_format)
-    with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
-    refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")
-    alone = formats[0] == "bigquery" != formats[1]
-    refuse(alone, "predictions_format must be bigquery, as instances_format is")
-
-
-def check_instance_config(config: Any, instances_format: str) -> None:
-    """Refuse an unknown instance type, and fields that contradict or that the format lacks."""
-    kind, where = config.instance_type, "instance_config"
-    if kind:
-        check_choice(f"{where}.instance_type", kind, ("object", "array"))
-    misplaced = kind and instances_format not in ("jsonl", "bigquery")
-    refuse(misplaced, f"{where}.instance_type does not apply to {instances_format}")
-    both = config.included_fields and config.excluded_fields
-    refuse(both, f"{where} has both included_fields and excluded_fields")
-    fields = config.included_fields or config.excluded_fields
-    misplaced = fields and instances_format not in _WITH_FIELDS
-    refuse(misplaced, f"{where} chooses fields, which {instances_format} does not have")
-    misplaced = config.key_field and instances_format == "file-list"
-    refuse(misplaced, f"{where}.key_field is not for file-list, whose files have no fields")
 
 
 def check_replicas(resources: Any) -> None:

@@ -1,7 +1,7 @@
 """Vertex AI's checks of fields that several resources have."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pipelines import resource_names
@@ -48,34 +48,21 @@ def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_common(resource: Any, field: str, parent: str) -> None:
-    """Refuse an invalid display name, labels or key, or a key of another region."""
-    check_display_name(resource, field)
-    if hasattr(resource, "labels"):
-        check_labels(resource.labels)
-    if hasattr(resource, "encryption_spec"):
-        check_key(resource, parent)
+    """Refuse an invalid display name, labels or key, or a key of another region.
 
-
-def check_display_name(resource: Any, field: str) -> None:
-    """Refuse a display name of more than 128 characters."""
+    Labels have up to 63 of a-z, 0-9, _ and -; keys begin with a letter.
+    """
     too_long = len(resource.display_name) > _LONGEST_NAME
     refuse(too_long, f"{field}.display_name has more than {_LONGEST_NAME} characters")
-
-
-def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuse labels that are not up to 63 of a-z, 0-9, _ and -; keys begin with a letter."""
-    too_many = len(labels) > MAX_LABELS
-    refuse(too_many, f"{len(labels)} labels are given; at most {MAX_LABELS} are allowed")
+    labels = getattr(resource, "labels", {})
+    refuse(len(labels) > MAX_LABELS, f"{len(labels)} labels are given; at most {MAX_LABELS}")
     for key, value in labels.items():
         for text, pattern in ((key, LABEL_KEY), (value, LABEL_VALUE)):
             refuse(not pattern.fullmatch(text), f"{text!r} is not a label")
-
-
-def check_key(resource: Any, parent: str) -> None:
-    """Refuse a Cloud KMS key that is malformed or not in the resource's region."""
-    key = resource.encryption_spec.kms_key_name
-    resource_names.check("encryption_spec_key_name", key)
-    check_region("encryption_spec_key_name", key, parent)
+    if hasattr(resource, "encryption_spec"):
+        key = resource.encryption_spec.kms_key_name
+        resource_names.check("encryption_spec_key_name", key)
+        check_region("encryption_spec_key_name", key, parent)
 
 
 def check_region(kind: str, value: str, parent: str) -> None:

@@ -26,10 +26,8 @@ def check(job: Any, parent: str) -> None:
         if index == 0 or not is_empty(pool):
             where, count = f"{path}[{index}]", pool.replica_count
             refuse(count < 1, f"{where}.replica_count is {count}; it must be positive")
-            check_machine_spec(pool.machine_spec, where)
-            check_boot_disk(pool, where)
+            check_machine_spec(pool, where)
             check_container(pool.container_spec, f"{where}.container_spec")
-            check_variables(pool.container_spec, f"{where}.container_spec.env")
     check_flex_start(job.job_spec, path)
 
 
@@ -50,32 +48,27 @@ def is_empty(pool: Any) -> bool:
     return bool(pool == type(pool)())
 
 
-def check_machine_spec(machine: Any, path: str) -> None:
-    """Refuse a machine type that training does not offer, or not with these accelerators."""
-    kind, count = machine.accelerator_type, machine.accelerator_count
+def check_machine_spec(pool: Any, path: str) -> None:
+    """Refuse a machine type that training does not offer, or not with this GPU or boot disk."""
+    machine, disk = pool.machine_spec, pool.disk_spec
+    kind, count, size = (
+        machine.accelerator_type,
+        machine.accelerator_count,
+        disk.boot_disk_size_gb,
+    )
     where = f"{path}.machine_spec"
     refuse(not machine.machine_type, f"{where}.machine_type is required")
-    refuse(
-        kind and count < 1,
-        f"{where}.accelerator_count is {count}; with accelerator_type {kind.name} it must be "
-        "positive",
-    )
-    untyped = count and not kind
-    refuse(untyped, f"{where}.accelerator_type is required with accelerator_count {count}")
+    pair = f"accelerator_type {kind.name} and accelerator_count {count}"
+    refuse(bool(kind) != (count > 0), f"{where} has {pair}; it must have both or neither")
     name = kind.name if kind else ""
     check_machine(f"{where}.machine_type", machine.machine_type, name, count)
-
-
-def check_boot_disk(pool: Any, path: str) -> None:
-    """Refuse a boot disk of an unknown type or size, or that the machine does not support."""
-    disk, size = pool.disk_spec.boot_disk_type, pool.disk_spec.boot_disk_size_gb
     refuse(
         size and not _SMALLEST_DISK_GB <= size <= _LARGEST_DISK_GB,
         f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {_SMALLEST_DISK_GB} to "
         f"{_LARGEST_DISK_GB}",
     )
-    if disk:
-        check_disk(disk, {f"{path}.disk_spec": pool.machine_spec.machine_type})
+    if disk.boot_disk_type:
+        check_disk(disk.boot_disk_type, {f"{path}.disk_spec": machine.machine_type})
 
 
 def check_flex_start(spec: Any, path: str) -> None:
@@ -106,19 +99,15 @@ def check_resources(spec: Any, parent: str) -> None:
 
 
 def check_container(container: Any, path: str) -> None:
-    """Refuse a container without an image or, since images are not pulled, without a command."""
+    """Refuse a container without image or command, or with malformed or too many variables."""
     unnamed = not container.image_uri
     refuse(unnamed, f"{path} is required (python_package_spec is not run here)")
     refuse(
         not (container.command or container.args),
         f"{path}.command is required here: no image is pulled, so its entry point is unknown",
     )
-
-
-def check_variables(container: Any, path: str) -> None:
-    """Refuse more than 100 variables, duplicates, or a name that is not a C identifier."""
     names = [variable.name for variable in container.env]
-    refuse(len(names) > MAX_VARIABLES, f"{path} has {len(names)}; at most {MAX_VARIABLES}")
+    refuse(len(names) > MAX_VARIABLES, f"{path}.env has {len(names)}; at most {MAX_VARIABLES}")
     for name in names:
-        refuse(not _VARIABLE.fullmatch(name), f"{path} has the invalid name {name!r}")
-        refuse(names.count(name) > 1, f"{path} sets {name!r} more than once")
+        refuse(not _VARIABLE.fullmatch(name), f"{path}.env has the invalid name {name!r}")
+        refuse(names.count(name) > 1, f"{path}.env sets {name!r} more than once")

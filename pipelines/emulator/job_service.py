@@ -1,19 +1,18 @@
 """JobService: CustomJobs, run as processes or containers on this machine, and their log lines."""
 
-import contextlib
 import datetime
 import json
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, ValuesView
+from collections.abc import Callable
 from typing import Any
 
 from pipelines.emulator import environment, job_rules, job_state, messages
+from pipelines.emulator.api_error import not_found
 from pipelines.emulator.background_jobs import ENDED, TASK_LABEL, BackgroundJobs
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME, CustomJob
-from pipelines.emulator.job_state import JobState
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
@@ -22,72 +21,12 @@ from pipelines.emulator.server import HttpRequest
 _DELETED = "deleted"
 
 
-class JobFolders(Mapping[str, Any]):
-    """CustomJobs of any process by name, read from the files in each job's folder.
-
-    Args:
-        directory: has one folder per job.
-        runs: has folders of runs, with one folder per job in their logs; None: no runs.
-        read: returns the state of the job in a folder.
-    """
-
-    lock = contextlib.nullcontext
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        runs: pathlib.Path | None = None,
-        read: Callable[[pathlib.Path], JobState] = job_state.read,
-    ) -> None:
-        self._read = read
-        self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
-
-    def folders(self) -> dict[str, pathlib.Path]:
-        """Return the folder of each job, by its name."""
-        paths = [
-            path.parent
-            for place, pattern in self._places
-            for path in sorted(place.glob(f"{pattern}/{job_state.FILE_NAME}"))
-        ]
-        present = [path for path in paths if not (path / _DELETED).exists()]
-        return {request_of(path).name: path for path in present}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._job(self.folders()[name])
-
-    def values(self) -> ValuesView[Any]:
-        """Return the jobs, reading each folder once."""
-        return {name: self._job(folder) for name, folder in self.folders().items()}.values()
-
-    def _job(self, folder: pathlib.Path) -> Any:
-        job, state = request_of(folder), self._read(folder)
-        job.state = messages.JobState[f"JOB_STATE_{state.state}"]
-        job.start_time = time_of(folder / REQUEST_FILE_NAME)
-        if state.state in ENDED:
-            job.end_time = time_of(folder / job_state.FILE_NAME)
-        if state.error_code:
-            job.error.code, job.error.message = state.error_code, state.error
-        return job
-
-    def __delitem__(self, name: str) -> None:
-        """Cancel and hide a CustomJob; keep its logs."""
-        folder = self.folders()[name]
-        (folder / CANCEL_FILE_NAME).touch()
-        (folder / _DELETED).touch()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.folders())
-
-    def __len__(self) -> int:
-        return len(self.folders())
-
-
 class JobService(BackgroundJobs[CustomJob]):
     """The service of CustomJobs, which runs them and lists those of other processes.
 
     Args:
         directory: takes one folder per job.
-        runs: as for `JobFolders`.
+        runs: has folders of runs, with one folder per job in their logs; None: no runs.
     """
 
     kind = "CustomJob"
@@ -101,7 +40,7 @@ class JobService(BackgroundJobs[CustomJob]):
         runs: pathlib.Path | None = None,
     ) -> None:
         super().__init__(operations)
-        self.kept = JobFolders(directory, runs, self._state_of)
+        self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
         self._directory, self._guardian, self._containers = directory, guardian, containers
 
     def next_id(self) -> str:
@@ -120,13 +59,50 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def cancel_custom_job(self, request: Any) -> None:
         """Ask a CustomJob of any process to end."""
-        self.find(request.name)
-        (self.kept.folders()[request.name] / CANCEL_FILE_NAME).touch()
+        (self._folder(request.name) / CANCEL_FILE_NAME).touch()
+
+    def delete(self, request: Any) -> Any:
+        """Cancel and hide a CustomJob; keep its logs."""
+        folder = self._folder(request.name)
+        (folder / CANCEL_FILE_NAME).touch()
+        (folder / _DELETED).touch()
+        return self.operations.start(request.name)
+
+    def find(self, name: str) -> Any:
+        return self._job(self._folder(name))
+
+    def all(self) -> list[Any]:
+        return [self._job(folder) for folder in self.folders().values()]
+
+    def folders(self) -> dict[str, pathlib.Path]:
+        """Return the folder of each CustomJob of any process, by its name."""
+        found: dict[str, pathlib.Path] = {}
+        for place, pattern in self._places:
+            found |= job_folders(place, pattern)
+        return found
+
+    def _folder(self, name: str) -> pathlib.Path:
+        folders = self.folders()
+        if name not in folders:
+            raise not_found(name)
+        return folders[name]
+
+    def _job(self, folder: pathlib.Path) -> Any:
+        # The state of this process's jobs is in memory, as the disk may be full.
+        own = [job.snapshot for job in self.jobs if job.directory == folder]
+        job, state = request_of(folder), own[0] if own else job_state.read(folder)
+        job.state = messages.JobState[f"JOB_STATE_{state.state}"]
+        job.start_time = time_of(folder / REQUEST_FILE_NAME)
+        if state.state in ENDED:
+            job.end_time = time_of(folder / job_state.FILE_NAME)
+        if state.error_code:
+            job.error.code, job.error.message = state.error_code, state.error
+        return job
 
     def log_entries(self) -> list[dict[str, Any]]:
         """Return the log lines of all replicas, as entries of Cloud Logging."""
         entries = []
-        for name, folder in self.kept.folders().items():
+        for name, folder in self.folders().items():
             for path in sorted(folder.glob("*-*.log")):
                 role, _, index = path.stem.rpartition("-")
                 replica = f"workerpool{environment.ROLES.index(role)}-{index}"
@@ -136,11 +112,6 @@ class JobService(BackgroundJobs[CustomJob]):
                     for line in path.read_text(errors="replace").splitlines()
                 ]
         return entries
-
-    def _state_of(self, folder: pathlib.Path) -> JobState:
-        """Return a job's state: from memory if it is this process's, as the disk may be full."""
-        own = [job.snapshot for job in self.jobs if job.directory == folder]
-        return own[0] if own else job_state.read(folder)
 
     def _new_directory(self, name: str) -> pathlib.Path:
         """Make a job's folder from a name, numbered if it is taken."""
@@ -176,6 +147,12 @@ class LogEntries:
         wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
         found = [one for one in self._entries() if wanted <= one["resource"]["labels"].items()]
         return {"entries": found[::-1][: content["pageSize"]]}
+
+
+def job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
+    """Return the folders of CustomJobs that match a pattern, by the names of the jobs."""
+    paths = [one.parent for one in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
+    return {request_of(one).name: one for one in paths if not (one / _DELETED).exists()}
 
 
 def request_of(folder: pathlib.Path) -> Any:

@@ -1,6 +1,6 @@
 """ModelService: models, their versions and evaluations.
 
-A version is stored as Google's Model message in JSON.
+A version is a Model message, stored as JSON.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class ModelService(Resources):
                 dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
                 model.supported_deployment_resources_types = [dedicated]
             model.create_time = model.version_create_time = model.version_update_time = now
-            entry["versions"][number] = _to_json(model)
+            entry["versions"][number] = model
             set_aliases(entry["versions"], number, aliases)
             self.kept[name] = entry
         response = messages.UploadModelResponse(model=name, model_version_id=number)
@@ -83,7 +83,7 @@ class ModelService(Resources):
     def find(self, name: str) -> Any:
         """Return the version that a name refers to: NAME, NAME@version or NAME@alias."""
         entry, number = self._version(name)
-        return self._message(entry["versions"][number])
+        return self._shown(entry["versions"][number])
 
     def all(self) -> list[Any]:
         """Return the default version of each model."""
@@ -93,17 +93,17 @@ class ModelService(Resources):
         """Store a changed version; keep the artifact_uri that was uploaded."""
         entry, number = self._version(f"{model.name}@{model.version_id}")
         model.version_update_time = self.clock.now()
-        model.artifact_uri = entry["versions"][number].get("artifactUri", "")
-        entry["versions"][number] = _to_json(model)
+        model.artifact_uri = entry["versions"][number].artifact_uri
+        entry["versions"][number] = model
         self.kept[model.name] = entry
 
     def artifacts(self, name: str) -> str:
         """Return the folder of a version's SavedModel on this machine, not as in responses."""
         entry, number = self._version(name)
-        return self.local(entry["versions"][number].get("artifactUri", ""))
+        return str(self.local(entry["versions"][number].artifact_uri))
 
     def list_model_versions(self, request: Any) -> Any:
-        found = map(self._message, self._entry(request.name)["versions"].values())
+        found = map(self._shown, self._entry(request.name)["versions"].values())
         return self.listed(found, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
@@ -116,11 +116,12 @@ class ModelService(Resources):
     def set_deployed(self, name: str, endpoint: str, deployed_id: str = "") -> None:
         """Record that an endpoint serves a version or, without an ID, that it stopped doing so."""
         with self._changing(name) as (entry, number):
-            deployed = entry["versions"][number].get("deployedModels", [])
-            kept = [one for one in deployed if one["endpoint"] != endpoint]
+            version = entry["versions"][number]
+            kept = [one for one in version.deployed_models if one.endpoint != endpoint]
             if deployed_id:
-                kept.append({"endpoint": endpoint, "deployedModelId": deployed_id})
-            entry["versions"][number]["deployedModels"] = kept
+                new = messages.DeployedModelRef(endpoint=endpoint, deployed_model_id=deployed_id)
+                kept.append(new)
+            version.deployed_models = kept
 
     def delete_model_version(self, request: Any) -> Any:
         check_version(request.name)
@@ -128,8 +129,10 @@ class ModelService(Resources):
             only = len(entry["versions"]) == 1
             refuse_state(only, f"{request.name} is the only version of its model")
             check_not_deployed(entry["versions"][number], request.name)
-            move_default(entry["versions"], number)
-            del entry["versions"][number]
+            deleted = entry["versions"].pop(number)
+            if DEFAULT in deleted.version_aliases:
+                newest = max(entry["versions"], key=int)
+                set_aliases(entry["versions"], newest, [DEFAULT])
             entry["evaluations"].pop(number, None)
         return self.operations.start(request.name)
 
@@ -151,30 +154,29 @@ class ModelService(Resources):
             model = request.parent.partition("@")[0]
             evaluation.name = f"{model}/evaluations/{number}{len(kept):03}"
             evaluation.create_time = self.clock.now()
-            kept.append(_to_json(evaluation))
+            kept.append(evaluation)
         return evaluation
 
     def list_model_evaluations(self, request: Any) -> Any:
         entry, number = self._version(request.parent)
-        kept = entry["evaluations"].get(number, [])
-        found = [messages.ModelEvaluation.from_json(json.dumps(one)) for one in kept]
+        found = entry["evaluations"].get(number, [])
         return self.listed(found, request, "ModelEvaluation", "model_evaluations")
 
     def parse(self, text: str) -> Content:
-        """Parse a model's file, whose versions and evaluations must be Google's messages."""
         entry = json.loads(text)
-        for number, version in entry["versions"].items():
-            if messages.Model.from_json(json.dumps(version)).version_id != number:
-                raise ValueError("unexpected format")
-        for kept in entry["evaluations"].values():
-            for one in kept:
-                messages.ModelEvaluation.from_json(json.dumps(one))
-        if entry["last"] < max(map(int, entry["versions"]), default=0):
+        versions, evaluations = entry["versions"], entry["evaluations"]
+        for number, one in versions.items():
+            versions[number] = messages.Model.from_json(json.dumps(one))
+        for number, kept in evaluations.items():
+            parse = messages.ModelEvaluation.from_json
+            evaluations[number] = [parse(json.dumps(one)) for one in kept]
+        mixed = any(one.version_id != number for number, one in versions.items())
+        if mixed or entry["last"] < max(map(int, versions), default=0):
             raise ValueError("unexpected format")
-        return entry
+        return dict(entry)
 
     def dump(self, entry: Content) -> str:
-        return json.dumps(entry, indent=1) + "\n"
+        return json.dumps(entry, indent=1, default=_to_json) + "\n"
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
@@ -184,8 +186,7 @@ class ModelService(Resources):
             yield entry, number
             self.kept[name.partition("@")[0]] = entry
 
-    def _message(self, content: Content) -> Any:
-        model = messages.Model.from_json(json.dumps(content))
+    def _shown(self, model: Any) -> Any:
         model.artifact_uri = self._uri(model.artifact_uri)
         return with_etag(model)
 
@@ -201,7 +202,7 @@ class ModelService(Resources):
         base, at, which = name.partition("@")
         entry, which = self._entry(base), which if at else DEFAULT
         for number, version in entry["versions"].items():
-            if which in (number, *version.get("versionAliases", [])):
+            if which in (number, *version.version_aliases):
                 return entry, number
         raise ApiError("NOT_FOUND", f"The Model {base}@{which} does not exist.")
 
@@ -216,32 +217,24 @@ def check_version(name: str) -> None:
     refuse(not number.isdigit(), f"{name} does not include the ID of a version")
 
 
-def check_not_deployed(version: dict[str, Any], name: str) -> None:
+def check_not_deployed(version: Any, name: str) -> None:
     """Refuse to delete a version that an endpoint serves."""
-    refuse_state(version.get("deployedModels"), f"{name} is deployed to an endpoint")
-
-
-def check_alias(alias: str) -> None:
-    """Refuse a malformed alias, or the removal of `default` from its version."""
-    name = alias.removeprefix("-")
-    refuse(not _ALIAS.fullmatch(name), f"{name!r} is not an alias")
-    taken = alias == f"-{DEFAULT}"
-    refuse(taken, "the alias default can only be given to another version")
+    refuse_state(version.deployed_models, f"{name} is deployed to an endpoint")
 
 
 def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
-    """Move aliases to a version; remove from it those that begin with `-`."""
+    """Move aliases to a version; remove from it those that begin with `-`.
+
+    Raises:
+        ApiError: an alias is malformed, or `default` would be removed.
+    """
     for alias in aliases:
-        check_alias(alias)
-        taken = alias.removeprefix("-")
-        for holder in [number] if alias != taken else list(versions):
-            kept = [one for one in versions[holder].get("versionAliases", []) if one != taken]
-            versions[holder]["versionAliases"] = kept
-        if alias == taken:
-            versions[number]["versionAliases"].append(alias)
-
-
-def move_default(versions: dict[str, Any], number: str) -> None:
-    """Move the alias default, if the version to be deleted has it, to the newest other version."""
-    if DEFAULT in versions[number].get("versionAliases", []):
-        set_aliases(versions, max((one for one in versions if one != number), key=int), [DEFAULT])
+        name = alias.removeprefix("-")
+        refuse(not _ALIAS.fullmatch(name), f"{name!r} is not an alias")
+        taken = alias == f"-{DEFAULT}"
+        refuse(taken, "the alias default can only be given to another version")
+        for holder in [number] if alias != name else list(versions):
+            kept = [one for one in versions[holder].version_aliases if one != name]
+            versions[holder].version_aliases = kept
+        if alias == name:
+            versions[number].version_aliases.append(alias)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.emulator import environment, messages
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.job_service import JobFolders, request_of, time_of
+from pipelines.emulator.job_service import job_folders, time_of
 from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.processes import Guardian, Process
 
@@ -155,10 +155,9 @@ class PipelineEngine:
             execution = f"{id_of(job.name)}-{task['name']}"
             detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
             if task["name"] == _LAUNCHER_TASK:
-                folders = JobFolders(directory / "logs").folders().values()
                 uris = [
-                    {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one.name}"}
-                    for one in map(request_of, folders)
+                    {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one}"}
+                    for one in job_folders(directory / "logs")
                 ]
                 text = json.dumps({"resources": uris})
                 metadata = detail.execution._pb.metadata

@@ -84,39 +84,26 @@ def check_job(job: Any, parent: str) -> None:
     from google.protobuf import json_format
 
     check_common(job, "pipeline_job", parent)
-    check_root(job)
-    document = json_format.MessageToDict(job._pb)
-    check_parameters(document)
-    check_accelerators(document)
+    outside = not job.runtime_config.gcs_output_directory.startswith("gs://")
+    refuse(outside, "runtime_config.gcs_output_directory is required, and begins with gs://")
+    check_content(json_format.MessageToDict(job._pb))
     resource_names.check("network", job.network)
     resource_names.check("service_account", job.service_account)
 
 
-def check_root(job: Any) -> None:
-    """Refuse a job without a folder in Cloud Storage."""
-    root = job.runtime_config.gcs_output_directory
-    missing = not root.startswith("gs://")
-    refuse(missing, "runtime_config.gcs_output_directory is required, and begins with gs://")
-
-
-def check_parameters(document: Mapping[str, Any]) -> None:
-    """Refuse unknown parameters, and missing ones that have no default."""
-    root = document.get("pipelineSpec", {}).get("root", {})
-    refuse(not root, "pipeline_spec is required")
-    known = root.get("inputDefinitions", {}).get("parameters", {})
-    given = document.get("runtimeConfig", {}).get("parameterValues", {})
+def check_content(job: Mapping[str, Any]) -> None:
+    """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
+    spec = job.get("pipelineSpec", {})
+    refuse(not spec.get("root"), "pipeline_spec is required")
+    known = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    given = job.get("runtimeConfig", {}).get("parameterValues", {})
     for name in given:
         unknown = name not in known
         refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
     for name, parameter in known.items():
         missing = name not in given and not {"defaultValue", "isOptional"} & parameter.keys()
         refuse(missing, f"parameter {name} is required")
-
-
-def check_accelerators(document: Mapping[str, Any]) -> None:
-    """Refuse a step whose number of accelerators is not a positive integer."""
-    deployment = document["pipelineSpec"].get("deploymentSpec", {})
-    for name, executor in deployment.get("executors", {}).items():
+    for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
         accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})
         none = accelerator and not _POSITIVE.fullmatch(accelerator.get("resourceCount", ""))
         refuse(none, f"{name}: the accelerator limit is not a positive integer")

@@ -3,8 +3,8 @@
 python -m pipelines.emulator.rules > docs/vertex-rules.md
 """
 
-import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 from trainer.toml_reader import tomllib
 
@@ -22,27 +22,11 @@ Questions that no page answers are in [first-hour.md](first-hour.md).
 _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A rule of Vertex AI's documentation; rules.toml describes the fields."""
-
-    topic: str
-    rule: str
-    page: str
-    quote: str
-    enforced: tuple[str, ...]
-    tests: tuple[str, ...]
-
-
-def rules() -> list[Rule]:
-    """Return all rules, by topic."""
-    document = tomllib.loads(PATH.read_text(encoding="utf-8"))
+def rules() -> list[SimpleNamespace]:
+    """Return all rules with their topic; rules.toml describes the other fields."""
     return [
-        Rule(
-            topic=topic.replace("_", " ").capitalize(),
-            **{**line, "enforced": tuple(line["enforced"]), "tests": tuple(line["tests"])},
-        )
-        for topic, lines in document.items()
+        SimpleNamespace(topic=topic.replace("_", " ").capitalize(), **line)
+        for topic, lines in tomllib.loads(PATH.read_text(encoding="utf-8")).items()
         for line in lines
     ]
 

@@ -110,7 +110,7 @@ class VertexEmulator(FaultyEmulator):
     def put_version(self, model_id, version):
         """Adds a version to a model as it is, whenever it was made."""
         entry = self.models.get(model_id, {"last": 0, "versions": {}, "evaluations": {}})
-        entry["versions"][version.version_id] = json.loads(types.Model.to_json(version))
+        entry["versions"][version.version_id] = version
         entry["last"] = max(map(int, entry["versions"]))
         self.models[model_id] = entry
 

@@ -62,22 +62,16 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
         ),
         ({"output_config__predictions_format": "bigquery"}, "written to output_config.bigquery_de"),
         ({"output_config__gcs_destination__output_uri_prefix": "out"}, "'out' is not a Cloud Stor"),
-        ({"instance_config": {"instance_type": "list"}}, "not one of object, array"),
         (
             {"instance_config__instance_type": "object", "input_config__instances_format": "csv"},
-            "does not apply to csv",
+            "instance_config is not supported here with csv",
         ),
         (
-            {"instance_config": {"included_fields": ["a"], "excluded_fields": ["b"]}},
+            {
+                "instance_config": {"included_fields": ["a"], "excluded_fields": ["b"]},
+                "input_config": TABLE,
+            },
             "both included_fields and excluded_fields",
-        ),
-        (
-            {"instance_config__included_fields": ["a"], "input_config__instances_format": "csv"},
-            "csv does not have",
-        ),
-        (
-            {"instance_config__key_field": "a", "input_config__instances_format": "file-list"},
-            "key_field is not for file-list",
         ),
         ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
         ({"dedicated_resources__machine_spec__machine_type": "n9"}, "machine_type='n9'"),

@@ -72,11 +72,8 @@ def environment(*variables):
         (pools(*[POOL] * 5), "has 5 pools; at most 4"),
         (pools(), "worker_pool_specs is required"),
         (machine(machine_type=""), r"\[0\].machine_spec.machine_type is required"),
-        (
-            machine(accelerator_type="NVIDIA_TESLA_T4"),
-            "accelerator_count is 0; with accelerator_type NVIDIA_TESLA_T4",
-        ),
-        (machine(accelerator_count=1), "accelerator_type is required"),
+        (machine(accelerator_type="NVIDIA_TESLA_T4"), "T4 and accelerator_count 0; it must have"),
+        (machine(accelerator_count=1), "and accelerator_count 1; it must have both or neither"),
         (
             machine(machine_type="n1-standard-2"),
             "machine_spec.machine_type='n1-standard-2' is not a machine type of training",
