@@ -12,11 +12,12 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainer.data import storage
 from trainer.data.schema import join
-from trainer.errors import google_errors_as_input
+from trainer.errors import InputError, google_errors_as_input
 
 LISTERS = 8
 """Requests in flight: fewer than the connections that google-cloud-storage keeps open."""
@@ -51,7 +52,7 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
         matching: `location` is a pattern; otherwise brackets and the like are part of a name.
 
     Raises:
-        InputError: a bucket can't be listed.
+        InputError: a bucket can't be listed, or a link leads to a folder that contains it.
         OSError: `location` is neither a file nor a folder.
     """
     place = re.sub(r"^/gcs/", "gs://", location)
@@ -147,7 +148,12 @@ def _unpacked(page: bytes) -> Iterator[File]:
 def _below(folder: str, prefix: str) -> Iterator[File]:
     for path in sorted(f"{name}/" if inner else name for name, inner in storage.scan(folder)):
         if path.endswith("/"):
-            yield from _below(join(folder, path[:-1]), f"{prefix}{path}")
+            inner = join(folder, path[:-1])
+            if Path(inner).is_symlink() and Path(folder).resolve().is_relative_to(
+                Path(inner).resolve()
+            ):
+                raise InputError(f"{inner} is a link to a folder that contains it; remove the link")
+            yield from _below(inner, f"{prefix}{path}")
         else:
             yield _file(join(folder, path), f"{prefix}{path}")
 

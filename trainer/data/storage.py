@@ -172,7 +172,8 @@ def entries(uri: str) -> Iterator[tuple[str, bool]]:
         return
     with os.scandir(uri) as found:
         for entry in found:
-            yield entry.name, entry.is_dir()
+            # A link that leads to itself is no folder; is_dir of its entry would raise.
+            yield entry.name, Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
 def matching(pattern: str) -> list[str]:

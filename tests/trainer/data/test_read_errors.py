@@ -92,8 +92,16 @@ def test_an_error_of_opening_or_digesting_is_tried_again(tmp_path, monkeypatch, 
 def test_a_link_that_leads_nowhere_is_rejected(tmp_path):
     source = two_classes(tmp_path / "in")
     (source / "cat" / "link.png").symlink_to("nowhere.png")
+    (source / "cat" / "itself.png").symlink_to("itself.png")
     dataset = write(source, tmp_path / "out", max_rejected_fraction=0.1)
-    assert dataset.rejected["reasons"] == {"can't be read": 1}
+    assert dataset.rejected["reasons"] == {"can't be read": 2}
+
+
+def test_a_link_to_a_folder_that_contains_it_is_refused(tmp_path):
+    source = two_classes(tmp_path / "in")
+    (source / "cat" / "all").symlink_to(source)
+    message = refused(source, tmp_path / "out")
+    assert message == f"{source}/cat/all is a link to a folder that contains it; remove the link"
 
 
 def test_too_little_memory_rejects_no_picture(tmp_path):

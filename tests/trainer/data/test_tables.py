@@ -12,6 +12,7 @@ import pytest
 
 from tests import tables
 from tests.trainer.data.folders import content
+from trainer.data.read.reader import InputShare, evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows
 from trainer.data.tables.inputs import columns_of, row_values
@@ -281,3 +282,13 @@ def test_a_label_column_gives_its_values_as_classes_in_order(tmp_path):
     for one in examples(written, "train"):
         line = int(one["key"].decode().partition(":")[2])
         assert written.classes[one["label"]] == graded[line - 2].rpartition(",")[2]
+
+
+def test_numbers_of_any_size_are_encoded_without_nan_or_infinity(tmp_path):
+    made = [f"{n % 9}e-41,{n % 5 - 2}.5e38,7,{n % 2}" for n in range(200)]
+    names = ["tiny", "huge", "constant"]
+    table = tables.write_csv(tmp_path / "t.csv", made, ",".join([*names, "kind"]))
+    columns = [{"name": name, "type": "numeric", "quantiles": 4} for name in names]
+    dataset = write(table, tmp_path / "out", columns=columns, crosses=[], label={"column": "kind"})
+    for inputs, _, _ in evaluation_batches(dataset, "train", InputShare(batch_size=8)):
+        assert np.isfinite(inputs["numbers"]).all()

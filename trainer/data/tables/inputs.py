@@ -25,6 +25,8 @@ from trainer.errors import InputError
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger ones are typing errors."""
 
+_LEAST = 1e-37
+"""Least divisor: TensorFlow computes with denormal numbers, those below 1.2e-38, as with 0."""
 _HASHES = 2**63 - 1
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
 """The value in a raw column that marks a missing one."""
@@ -205,11 +207,13 @@ def _numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     The places in buckets are the piecewise linear encoding of Gorishniy et al. (2022), "On
     Embeddings for Numerical Features in Tabular Deep Learning", arXiv:2203.05556.
     """
-    edges, missing = _edges(column), tf.math.is_nan(raw)[:, None]
-    found = [tf.clip_by_value((raw[:, None] - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
+    # Half of each value: the distance between two of them may exceed float32.
+    edges, missing = _edges(column) / 2, tf.math.is_nan(raw)[:, None]
+    found = [tf.clip_by_value((raw[:, None] / 2 - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
     if column.kind == "numeric":
         scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
-        deviation = column.statistics["deviation"] or 1.0
+        deviation = column.statistics["deviation"]
+        deviation = deviation if deviation > _LEAST else 1.0
         value = (scaled - column.statistics["mean"]) / deviation
         found.append(tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)[:, None])
     known = tf.where(missing, 0.0, tf.concat(found, axis=1))
@@ -220,7 +224,8 @@ def _edges(column: Feature) -> np.ndarray:
     """Return the rising edges of a column's buckets, float32 [buckets + 1]; empty: no buckets."""
     bounds = column.settings["boundaries"]
     ends = [column.statistics[end] for end in ("minimum", "maximum")] if bounds else []
-    return np.unique(np.array([*bounds, *(end for end in ends if end is not None)], np.float32))
+    edges = np.unique(np.array([*bounds, *(end for end in ends if end is not None)], np.float32))
+    return edges[np.diff(edges.astype(np.float64), prepend=-np.inf) > _LEAST]
 
 
 def _size(column: Feature) -> int:
