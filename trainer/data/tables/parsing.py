@@ -37,13 +37,12 @@ class Rows(NamedTuple):
 
 
 class ParsedBlock(NamedTuple):
-    """The content of a block: classes, as text; usable rows; and totals of all rows.
+    """The usable rows of a block, and totals of all its rows.
 
-    The columns of `rows` are `digest`, `label` (an index into labels), `split` (an index into
+    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
     SPLITS), and `entries` of the tf.train.Example.
     """
 
-    labels: list[str]
     rows: pa.RecordBatch
     totals: Totals
 
@@ -81,7 +80,7 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
                 len(kept),
                 [None, pa.py_buffer(halves.astype(">u8").tobytes())],
             ),
-            "label": pa.array(codes[kept], pa.int32()),
+            "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
             "split": pa.array(ranks, pa.uint8()),
             "entries": entries(columns, values, keys),
         }
@@ -94,7 +93,7 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
         statistics=statistics,
         entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
     )
-    return ParsedBlock(labels, rows, totals)
+    return ParsedBlock(rows, totals)
 
 
 def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:

@@ -9,11 +9,12 @@ missing value of a column is not a reason to reject a row, but recorded as missi
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
@@ -45,7 +46,6 @@ class Table:
 
     Attributes:
         reader: its files.
-        label_order: the index in `classes` of each label as spilled.
     """
 
     unit = "rows"
@@ -57,28 +57,23 @@ class Table:
         self.name, self.location, self.details = reader.name, reader.location, reader.details
         self.classes = list(schema.label.classes)
         self.features: list[Feature] = []
-        self.label_order: list[int] = []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
-        """Return totals and all rows; set classes, features and label_order.
+        """Return totals and all rows; set classes and features.
 
         Raises:
             InputError: the table has no rows, or its label is not one of classes.
         """
         totals, rows = Totals(), Spill()
-        known: dict[str, int] = {}
         files = range(len(self.reader.names))
         blocks = (block for file in files for block in self.reader.blocks(file))
         for parsed in processes.map(self.parse, blocks, size=1):
-            codes = [known.setdefault(name, len(known)) for name in parsed.labels]
-            rows.add(with_labels(parsed.rows, codes))
+            rows.add(parsed.rows)
             totals.merge(parsed.totals)
             self.check(totals)
             lines.advance(parsed.totals.given)
         rows.finish()
         self.conclude(totals)
-        places = {name: place for place, name in enumerate(self.classes)}
-        self.label_order = [places.get(name, -1) for name in known]
         return totals, rows
 
     def parse(self, block: Any) -> ParsedBlock:
@@ -98,7 +93,6 @@ class Table:
         """Set the classes and features of the whole table; raise InputError as `plan` does."""
         counted_names = {name for _, name in totals.counts}
         self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural)
-        self.label_order = list(range(len(self.classes)))
         self._check_classes(totals)
         self.features = [
             Feature(
@@ -117,8 +111,9 @@ class Table:
 
     def pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
         """Yield the records of rows."""
+        classes = pa.array(self.classes, pa.string())
         for part in (part for table in rows for part in table.to_batches(PIECE_ROWS)):
-            labels = np.array(self.label_order)[part["label"].to_numpy()]
+            labels = pc.index_in(part["label"], classes).to_numpy()
             records = frames(part["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
             # TensorFlow's files take no memoryview.
@@ -151,13 +146,6 @@ class Table:
                 f"{place} holds numbers, not classes: {len(order):,} different ones in "
                 f"{counted(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
-
-
-def with_labels(rows: pa.RecordBatch, codes: Sequence[int]) -> pa.RecordBatch:
-    """Return rows in which label n is replaced by `codes[n]`."""
-    place = rows.schema.get_field_index("label")
-    labels = np.array(codes, np.int32)[rows.column("label")]
-    return rows.set_column(place, "label", pa.array(labels))
 
 
 def _is_continuous(values: list[str], rows: int) -> bool:

@@ -11,7 +11,7 @@ The code that determines the bytes is the same as on one machine. The launcher s
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,7 +22,6 @@ from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import join
 from trainer.data.sources import Example, Rejection
-from trainer.data.tables.table import with_labels
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.layout import shard_counts, shard_name, variants
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
@@ -148,7 +147,7 @@ class RecordsPipeline:
             | "Equal content" >> beam.GroupByKey()
             | "Judge" >> self._step(self._judged, beam.pvalue.AsIter(splits))
         )
-        rows = judged | "Kept" >> beam.Map(lambda one: ((), one[0]))
+        rows = judged | "Kept" >> beam.Map(lambda one: one[0])
         found = judged | "Found" >> beam.Map(lambda one: one[1])
         return rows, (found, rejections) | "All totals" >> beam.Flatten()
 
@@ -174,7 +173,7 @@ class RecordsPipeline:
         yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
 
     def _tables(self, pipeline: Any) -> tuple[Any, Any]:
-        """Return blocks of rows with their labels, and totals of parts."""
+        """Return blocks of rows, and totals of parts."""
         parsed = (
             pipeline
             | "Source" >> beam.Create(range(len(self.source.reader.names)))
@@ -183,7 +182,7 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
             | "Parse" >> self._step(lambda block: [self.source.parse(block)])
         )
-        rows = parsed | "Rows" >> beam.Map(lambda one: (one.labels, one.rows))
+        rows = parsed | "Rows" >> beam.Map(lambda one: one.rows)
         return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
@@ -212,15 +211,11 @@ class RecordsPipeline:
                     yield (split, number), None
 
     def _placed(
-        self, part: tuple[Sequence[str], pa.RecordBatch], plan: Plan
+        self, rows: pa.RecordBatch, plan: Plan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
         """Yield the rows of a block by shard."""
         if plan.is_done:
             return
-        labels, rows = part
-        if labels:
-            classes = {name: place for place, name in enumerate(plan.writer.source.classes)}
-            rows = with_labels(rows, [classes.get(name, -1) for name in labels])
         halves, splits = digest_halves(pa.chunked_array([rows["digest"]])), rows["split"].to_numpy()
         for rank, split in enumerate(SPLITS):
             places = np.flatnonzero(splits == rank)
