@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from trainer.data import storage
-from trainer.data.sources import digest
+from trainer.data.sources import DIGEST_BYTES, digest
 from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
@@ -30,11 +30,8 @@ BLOCK_BYTES = 2 * 10**6
 MAX_ROW_BYTES = 1 << 17
 """The csv module's own limit of a field."""
 
-_CONVERT = "convert the file, from {} by iconv -f {} -t UTF-8 OLD.csv > NEW.csv"
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-_WHOLE, _OPEN, _BROKEN = "whole", "open", "broken"
-_BOM = b"\xef\xbb\xbf"
+_UNCLOSED = "unexpected end of data"
+"""The csv module's error for a quote that is never closed."""
 _LINE_END, _RETURN, _QUOTE, _COMMA = b'\n\r",'
 
 
@@ -56,7 +53,7 @@ def read_header(uri: str) -> list[str]:
     Raises:
         InputError: the file can't be read, or its first row can't be parsed.
     """
-    for block in read_blocks(uri, 0, header=True):
+    for block in read_blocks(uri, 0):
         for _, row in split_rows(block.text):
             try:
                 return [name.strip() for name in split_fields(row)]
@@ -65,24 +62,20 @@ def read_header(uri: str) -> list[str]:
     return []
 
 
-def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]:
-    """Yield the text of a file, gzipped or not, in blocks of complete rows; without its header.
+def read_blocks(uri: str, file: int) -> Iterator[Block]:
+    """Yield the text of a file, gzipped or not, in blocks of complete rows.
 
     Raises:
         InputError: the file can't be read, is damaged, or has no line ends.
     """
-    carry, line, first = b"", 1, True
+    carry, line = b"", 1
     try:
         with storage.reading(uri), _open(uri) as stream:
             while chunk := stream.read(BLOCK_BYTES):
                 text = carry + chunk
-                if first:
-                    text = text.removeprefix(_BOM)
-                if first and not header:
-                    end = next(_row_spans(text, is_whole=False), (0, 0))[1]
-                    line, text, first = line + text.count(b"\n", 0, end), text[end:], not end
-                end = 0 if first and not header else _end_of_rows(text)
-                if end:
+                if line == 1:
+                    text = text.removeprefix(codecs.BOM_UTF8)
+                if end := _end_of_rows(text):
                     yield Block(file, line, text[:end])
                     line += text.count(b"\n", 0, end)
                 carry = text[end:]
@@ -93,13 +86,17 @@ def read_blocks(uri: str, file: int, *, header: bool = False) -> Iterator[Block]
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{uri} can't be read ({reason}); fix that and run again") from None
-    if carry and not (first and not header):
+    if carry:
         yield Block(file, line, carry)
 
 
 def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Parse a block of rows; return the `wanted` columns."""
-    return _parsed(block, header, wanted) or _parsed_singly(block, header, wanted)
+    """Parse a block of rows; return the `wanted` columns, without the header."""
+    rows = _parsed(block, header, wanted) or _parsed_singly(block, header, wanted)
+    if block.first_line > 1:
+        return rows
+    columns = {name: column[1:] for name, column in rows.columns.items()}
+    return Rows(rows.numbers[1:], rows.digests[DIGEST_BYTES:], columns, rows.rejections)
 
 
 def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
@@ -219,24 +216,19 @@ def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
 
     A line with a quote that is never closed is a row of its own.
     """
-    start = position = 0
-    quoted = b'"' in text
+    start = 0
     while start < len(text):
-        end = text.find(b"\n", position) + 1
-        is_last = not end
-        if is_last and not is_whole:
+        line_end = end = text.find(b"\n", start) + 1
+        error = _quote_error(text[start : end or len(text)])
+        while error == _UNCLOSED and 0 < end <= start + MAX_ROW_BYTES:
+            begin, end = end, text.find(b"\n", end) + 1
+            if text.find(b'"', begin, end or len(text)) >= 0:
+                error = _quote_error(text[start : end or len(text)])
+        if not end and not is_whole:
             return
-        end = end or len(text)
-        state = _WHOLE if position == start else _OPEN
-        if quoted and text.find(b'"', position, end) >= 0:
-            state = _state(text[start:end])
-        if state == _OPEN and end - start <= MAX_ROW_BYTES and not is_last:
-            position = end
-            continue
-        if state != _WHOLE:
-            end = text.find(b"\n", start) + 1 or len(text)
+        end = (line_end if error else end) or len(text)
         yield start, end
-        start = position = end
+        start = end
 
 
 def _end_of_rows(text: bytes) -> int:
@@ -267,8 +259,12 @@ def split_fields(row: bytes) -> list[str]:
     try:
         text = row.decode()
     except UnicodeDecodeError:
-        names = ("UTF-16", "UTF-16") if row.startswith(_UTF_16) else ("Latin-1", "LATIN1")
-        raise BadRowError(f"is not UTF-8: {_CONVERT.format(*names)}") from None
+        marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        name, code = ("UTF-16", "UTF-16") if row.startswith(marks) else ("Latin-1", "LATIN1")
+        raise BadRowError(
+            f"is not UTF-8: convert the file, from {name} by iconv -f {code} -t UTF-8 OLD.csv > "
+            "NEW.csv"
+        ) from None
     if '"' not in text:
         return text.split(",")
     try:
@@ -277,16 +273,15 @@ def split_fields(row: bytes) -> list[str]:
         raise BadRowError(f"is quoted wrongly: {error}") from None
 
 
-def _state(row: bytes) -> str:
-    """Return whether a row is whole, continues after a quoted line end, or is quoted wrongly."""
+def _quote_error(row: bytes) -> str:
+    """Return what is wrong with the quotes of a row that may have several lines, or no text."""
     if row.count(b'"') % 2 == 0 and row.count(b"\n") <= 1:
-        return _WHOLE
+        return ""
     try:
-        for _ in csv.reader(io.StringIO(row.decode(errors="replace"), newline=""), strict=True):
-            pass
+        list(csv.reader(io.StringIO(row.decode(errors="replace"), newline=""), strict=True))
     except csv.Error as error:
-        return _OPEN if "unexpected end of data" in str(error) else _BROKEN
-    return _WHOLE
+        return str(error)
+    return ""
 
 
 def _open(uri: str) -> io.BufferedIOBase:
