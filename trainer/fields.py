@@ -180,7 +180,9 @@ def _fields(cls: Any) -> dict[str, dataclasses.Field]:
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
+    hints = get_type_hints(cls)
+    optional = {name for name, hint in hints.items() if get_origin(hint) is types.UnionType}
+    return hints | {name: get_args(hints[name])[0] for name in optional}
 
 
 @functools.cache
@@ -200,8 +202,6 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
     """Return the schema that converts and checks values of a type."""
     from pydantic_core import core_schema as core
 
-    if get_origin(hint) is types.UnionType:  # with None, for an optional table
-        hint = get_args(hint)[0]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         table = functools.partial(_from_table, hint)
         declared = {"pydantic_js_functions": [lambda *_: schema(hint)]}

@@ -186,7 +186,7 @@ def test_one_file_gzipped_ones_a_folder_and_a_pattern_hold_the_same_rows(tmp_pat
     tables.write_csv(folder / "a.csv", made[:150])
     shuffled = "hour,miles,payment,company,Zone Id,tips,fare"
     swapped = [",".join([b, a, *rest]) for a, b, *rest in (row.split(",") for row in made[150:])]
-    part = "\n".join([shuffled, *swapped])
+    part = "\n".join(["", "", shuffled, *swapped])  # Empty lines are no rows.
     (folder / "below").mkdir()
     (folder / "below" / "b.csv.gz").write_bytes(gzip.compress(part.encode()))
     found = []
@@ -266,8 +266,8 @@ def test_rows_cut_between_blocks_stay_whole(tmp_path, monkeypatch):
             ]
         )
     assert found[0] == found[1] == found[2]
-    assert [row.decode() for _, row in found[0]] == made
-    assert [line for line, _ in found[0]] == list(range(2, 602, 2))
+    assert [row.decode() for _, row in found[0]] == [tables.HEADER, *made]
+    assert [line for line, _ in found[0]] == [1, *range(2, 602, 2)]
 
 
 def test_a_label_column_gives_its_values_as_classes_in_order(tmp_path):

@@ -15,6 +15,7 @@ None of it is evaluated as code: a label is a column, or one comparison of two c
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -131,19 +132,24 @@ class Cross:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Label:
-    """A column of classes, or a comparison: `column` above `threshold` x `times_column`.
+    """A column of classes, or its comparison with a number, which may be times another column."""
 
-    Attributes:
-        comparison: a key of COMPARISONS; empty for a column of classes.
-        classes: names; of a comparison, for false and for true. Empty: every value of the
-            column, sorted.
-    """
+    column: str = option("", help="Name in the table's header.")
+    above: float | None = option(None, help="yes if the column is above this number.")
+    at_least: float | None = option(None, help="yes if it is at least this number.")
+    below: float | None = option(None, help="yes if it is below this number.")
+    at_most: float | None = option(None, help="yes if it is at most this number.")
+    equals: float | None = option(None, help="yes if it equals this number.")
+    times_column: str = option("", help="Column that the number is multiplied by.")
+    classes: list[str] = option(
+        [], help="Classes: of a comparison, for false and for true. Empty: all values, sorted."
+    )
 
-    column: str
-    comparison: str
-    threshold: float
-    times_column: str
-    classes: list[str]
+    @property
+    def comparisons(self) -> dict[str, float]:
+        """Return the comparison and its number; empty: the column holds classes."""
+        found = {name: getattr(self, name) for name in COMPARISONS}
+        return {name: number for name, number in found.items() if number is not None}
 
     @property
     def columns(self) -> list[str]:
@@ -181,24 +187,25 @@ def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> T
             '"fare", "type": "numeric"}'
         )
     read = [_column(f"columns[{index}]", given) for index, given in enumerate(columns)]
-    _check_unique("columns", [column.name for column in read])
+    _check_names("columns", [column.name for column in read])
     by_name = {column.name: column for column in read}
     crossed = [_cross(f"crosses[{i}]", given, by_name) for i, given in enumerate(crosses)]
-    _check_unique("crosses", [cross.name for cross in crossed])
-    for cross in crossed:
-        if cross.name in by_name:
-            raise InputError(f"crosses: {cross.name!r} is the name of a column too; rename it")
+    _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])
     return TableSchema(columns=read, crosses=crossed, label=_label(label, by_name))
 
 
-def _column(place: str, given: Any) -> Column:
-    name, kind = _named(place, given, "name"), _named(place, given, "type")
-    place = f"{place} ({name!r})"
+def _column(place: str, given: Mapping[str, Any]) -> Column:
+    if not given.get("name"):
+        raise InputError(f"{place}: 'name' is missing in {given}")
+    place, kind = f"{place} ({given['name']!r})", str(given.get("type"))
     if kind not in KEYS:
         raise InputError(f"{place}: type={kind!r} is not a type of column{nearest(kind, KEYS)}")
-    _check_keys(f"{place}: a {kind} column", given, ("name", "type", *KEYS[kind]))
+    known = ("name", "type", *KEYS[kind])
+    for key in given:
+        if key not in known:
+            raise InputError(f"{place}: a {kind} column takes no {key!r}{nearest(key, known)}")
     column = _built(Column, place, given)
-    if name in _RESERVED:
+    if column.name in _RESERVED:
         raise InputError(f"{place}: records keep a feature of that name; rename the column")
     if column.boundaries and column.quantiles:
         raise InputError(f"{place}: give boundaries or quantiles, not both")
@@ -210,14 +217,11 @@ def _column(place: str, given: Any) -> Column:
         raise InputError(f"{place}: boundaries={column.boundaries} must rise")
     if kind in ("identity", "hashed") and not column.buckets:
         raise InputError(f"{place}: buckets is missing; set the number of ids")
-    if len(set(column.values)) != len(column.values) or "" in column.values:
-        raise InputError(f"{place}: values holds a value twice, or an empty one")
+    _check_names(f"{place}: values", column.values)
     return column
 
 
-def _cross(place: str, given: Any, columns: Mapping[str, Column]) -> Cross:
-    if not isinstance(given, dict):
-        raise InputError(f'{place}={given!r} is not an object, such as {{"columns": ["a", "b"]}}')
+def _cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
     cross = _built(Cross, place, given, taker="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
         raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
@@ -232,64 +236,40 @@ def _cross(place: str, given: Any, columns: Mapping[str, Column]) -> Cross:
     return cross
 
 
-def _label(given: Any, columns: Mapping[str, Column]) -> Label:
-    if not given:
+def _label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
+    label = _built(Label, "label", given, taker="a label")
+    if not label.column:
         raise InputError(
-            'label={} names no column; use {"column": "class"}, or a comparison such as '
+            f'label={given} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
-    column = _named("label", given, "column")
-    _check_keys("label", given, ("column", "times_column", "classes", *COMPARISONS))
-    if column in columns:
+    if label.column in columns:
         raise InputError(
-            f"label: {column!r} is one of columns too, so that the model would see the answer; "
-            "take it out of columns"
+            f"label: {label.column!r} is one of columns too, so that the model would see the "
+            "answer; take it out of columns"
         )
-    compared = [key for key in COMPARISONS if key in given]
+    compared = list(label.comparisons)
     if len(compared) > 1:
         raise InputError(f"label: {' and '.join(compared)} are two comparisons; give one")
-    if given.get("times_column") and not compared:
+    if label.times_column and not compared:
         raise InputError(f"label: times_column needs a comparison: one of {', '.join(COMPARISONS)}")
-    if given.get("times_column") == column:
-        raise InputError(f"label: {column!r} is compared with itself; give another times_column")
-    classes = fields.convert("label: classes", given.get("classes", []), list)
-    if any(not isinstance(name, str) or not name for name in classes):
-        raise InputError(f"label: classes={classes} must be names, as text")
-    _check_unique("label: classes", classes)
-    if compared and classes and len(classes) != 2:
-        raise InputError(f"label: a comparison has 2 classes, false and true; got {classes}")
-    if len(classes) == 1:
-        raise InputError(f"label: classes={classes}: a classifier needs two or more")
-    return Label(
-        column=column,
-        comparison=compared[0] if compared else "",
-        threshold=fields.convert(f"label: {compared[0]}", given[compared[0]], float)
-        if compared
-        else 0.0,
-        times_column=fields.convert("label: times_column", given.get("times_column", ""), str),
-        classes=classes or (["no", "yes"] if compared else []),
-    )
+    if label.times_column == label.column:
+        raise InputError(
+            f"label: {label.column!r} is compared with itself; give another times_column"
+        )
+    classes = label.classes or (["no", "yes"] if compared else [])
+    _check_names("label: classes", classes)
+    if len(classes) == 1 or (compared and len(classes) != 2):
+        needed = "a comparison has 2 classes, false and true" if compared else "give two or more"
+        raise InputError(f"label: classes={classes}: {needed}")
+    return dataclasses.replace(label, classes=classes)
 
 
-def _named(place: str, given: Any, key: str) -> str:
-    if not isinstance(given, dict):
-        raise InputError(f'{place}={given!r} is not an object, such as {{"{key}": "..."}}')
-    value = given.get(key)
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{place}: {key!r} is missing, or is not text, in {given}")
-    return value
-
-
-def _check_keys(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise InputError(f"{what} takes no {key!r}{nearest(str(key), known)}")
-
-
-def _check_unique(what: str, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{what}: {name!r} is listed twice; list it once")
+def _check_names(what: str, names: Sequence[str]) -> None:
+    for name, count in collections.Counter(names).items():
+        if count > 1 or not name:
+            problem = "listed twice" if name else "empty"
+            raise InputError(f"{what}: {name!r} is {problem}; list each name once")
 
 
 def _built(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:

@@ -156,7 +156,7 @@ def _labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
     """Return classes, and rows' indices into them, int64 [n]; add rows without one to `bad`."""
-    if not label.comparison:
+    if not label.comparisons:
         found = _texts(columns[label.column])
         if label.classes:
             encoded = pc.fill_null(pc.index_in(found, pa.array(label.classes, pa.string())), -1)
@@ -176,6 +176,7 @@ def _labels(
     for name, side in sides.items():
         for index in np.flatnonzero(np.isnan(side)).tolist():
             bad.setdefault(index, f"no label, {name} is missing")
-    bound = label.threshold * sides.get(label.times_column, 1.0)
-    found = COMPARISONS[label.comparison](sides[label.column], bound)
+    ((name, number),) = label.comparisons.items()
+    bound = number * sides.get(label.times_column, 1.0)
+    found = COMPARISONS[name](sides[label.column], bound)
     return label.classes, found.astype(np.int64)
