@@ -147,7 +147,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"labels": {"Team": "x"}}, "labels: Team='x' is not a label: up to 63"),
         ({"labels": {"team": 1}}, "labels: team=1 is not a label: up to 63"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
-        ({"split_fractions": [0.5, 0.5, 0]}, "leaves nothing to train or to test on"),
+        ({"split_fractions": [0.5, 0.5, 0]}, "those of train and test above 0"),
         ({"accelerator_count": 1}, "give both, or neither"),
         (
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},

@@ -148,15 +148,12 @@ class RecordOptions:
                 f"records_store={self.records_store!r} keeps shards of images, but source="
                 f"{self.source!r} is a table, which is parsed as a whole; leave it out"
             )
-        if len(self.split_fractions) != len(SPLITS) or abs(sum(self.split_fractions) - 1) > 1e-6:
+        shares = self.split_fractions
+        fit = len(shares) == len(SPLITS) and abs(sum(shares) - 1) <= 1e-6
+        if not fit or not shares[0] or not shares[2]:
             raise InputError(
-                f"split_fractions={self.split_fractions} must be {len(SPLITS)} shares "
-                f"({', '.join(SPLITS)}) that add up to 1"
-            )
-        if self.split_fractions[0] == 0 or self.split_fractions[2] == 0:
-            raise InputError(
-                f"split_fractions={self.split_fractions} leaves nothing to train or to test on; "
-                "give train and test a share above 0"
+                f"split_fractions={shares} must be {len(SPLITS)} shares ({', '.join(SPLITS)}) that "
+                "add up to 1, those of train and test above 0"
             )
 
 

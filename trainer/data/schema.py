@@ -154,14 +154,6 @@ def load(uri: str) -> Dataset:
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
-    except FileNotFoundError:
-        raise InputError(
-            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
-            "or let it finish"
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); run create_tfrecords again") from None
-    try:
         version = content["schema_version"]
         if version != SCHEMA_VERSION:
             raise InputError(
@@ -180,9 +172,15 @@ def load(uri: str) -> Dataset:
         features = [Feature(**feature) for feature in content["features"]]
         others = {name: content[name] for name in ("name", "classes", "rejected", "creation")}
         return Dataset(uri=uri, features=features, splits=splits, **others)
-    except (KeyError, TypeError, AttributeError) as error:
+    except FileNotFoundError:
         raise InputError(
-            f"{path} is not a data set's ({error!r}); run create_tfrecords again"
+            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
+            "or let it finish"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{path} is not a data set's ({reason}); run create_tfrecords again"
         ) from None
 
 

@@ -81,6 +81,34 @@ def test_neither_choice_nor_order_of_columns_moves_a_row(typed, tmp_path):
         assert keys == [one["key"] for one in examples(other, split)]
 
 
+def test_columns_that_are_neither_numbers_nor_text_may_not_be_used(typed, tmp_path):
+    others = {
+        "list": pa.array([[1]] * ROWS),
+        "hash": pa.array([b"\xff" * 4] * ROWS, pa.binary(4)),
+        "large": pa.array([b"\xff"] * ROWS, pa.large_binary()),
+    }
+    table = typed
+    for name, column in others.items():
+        table = table.append_column(name, column)
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    source = f"parquet:{tmp_path / 't.parquet'}"
+    assert write(source, tmp_path / "out").creation["accepted"] == ROWS
+    for name in others:
+        columns = [{"name": name, "type": "vocabulary"}]
+        for used in ({"columns": columns, "crosses": []}, {"label": {"column": name}}):
+            words = f"the table's column '{name}' holds .*, which is neither numbers nor text"
+            with pytest.raises(InputError, match=words):
+                write(source, tmp_path / "none", **used)
+
+
+def test_an_interval_of_bigquery_that_is_not_used_does_no_harm(typed, tmp_path, monkeypatch):
+    interval = pa.array([(1, 2, 3)] * ROWS, pa.month_day_nano_interval())
+    with serving({PLACE: decoded(typed).append_column("interval", interval)}) as client:
+        monkeypatch.setattr(bigquery, "open_client", lambda: client)
+        written = write("bigquery:my-project.taxi.trips", tmp_path / "out")
+    assert written.creation["accepted"] == ROWS
+
+
 def test_what_is_no_parquet_file_is_one_line(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match=r"t.parquet can't be read as Parquet \("):

@@ -102,7 +102,7 @@ def test_a_changed_dataset_json_is_one_line(dataset, change):
 
 def test_a_deeply_nested_dataset_json_is_one_line(tmp_path):
     (tmp_path / "dataset.json").write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(InputError, match=r"dataset.json is not JSON \(.*recursion"):
+    with pytest.raises(InputError, match=r"dataset.json is not a data set's \(.*recursion"):
         load(str(tmp_path))
 
 

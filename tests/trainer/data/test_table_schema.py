@@ -17,6 +17,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"columns": []}, "columns=[] gives the model nothing"),
         ({"columns": ["miles"]}, "columns='miles' is not a JSON object"),
         ({"columns": [{"type": "numeric"}]}, "columns[0]: 'name' is missing"),
+        ({"columns": [{"name": "a"}]}, "type='' is not a type of column; known: bucketized"),
         ({"columns": [{"name": "a", "type": "numerc"}]}, "did you mean 'numeric'?"),
         ({"columns": [NUMBER, NUMBER]}, "columns: 'miles' is listed twice"),
         ({"columns": [{**NUMBER, "lgo": True}]}, "a numeric column takes no 'lgo'; did you mean"),
@@ -76,9 +77,11 @@ def test_files_that_are_not_there_damaged_or_empty_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "cut.csv.gz").write_bytes(cut)
+    (tmp_path / "blank.csv").write_text("\n\n")
     for source, message in (
         ("none.csv", "does not exist"),
         ("empty", "no file with content"),
+        ("blank.csv", r"blank.csv is empty: it has no header; give a table with one"),
         ("*.tsv", "no file with content"),
         ("cut.csv.gz", "is damaged or cut off"),
     ):
@@ -90,7 +93,7 @@ def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
     header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
     (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
     changes = of_one_column("miles", column="payment")
-    words = r"has no value; .* the first is t.csv:2: row is not UTF-8: convert the file.*iconv -f"
+    words = r"none of its rows .* first .* is t.csv:2: row is not UTF-8: convert .*iconv -f"
     with pytest.raises(InputError, match=words):
         write(tmp_path / "t.csv", tmp_path / "out", **changes)
     made[3:] = [f"{n},Bern,{'cash' if n % 2 else 'card'}" for n in range(60)]

@@ -285,8 +285,8 @@ def test_a_label_column_gives_its_values_as_classes_in_order(tmp_path):
 
 
 def test_numbers_of_any_size_are_encoded_without_nan_or_infinity(tmp_path):
-    made = [f"{n % 9}e-41,{n % 5 - 2}.5e38,7,{n % 2}" for n in range(200)]
-    names = ["tiny", "huge", "constant"]
+    made = [f"{n % 9}e-41,{n % 5 - 2}.5e38,7,,{n % 2}" for n in range(200)]
+    names = ["tiny", "huge", "constant", "empty"]
     table = tables.write_csv(tmp_path / "t.csv", made, ",".join([*names, "kind"]))
     columns = [{"name": name, "type": "numeric", "quantiles": 4} for name in names]
     dataset = write(table, tmp_path / "out", columns=columns, crosses=[], label={"column": "kind"})

@@ -1,7 +1,5 @@
 """Decode serialized tf.Examples to a model's inputs: tensors, or data sets of batches."""
 
-import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
@@ -64,7 +62,9 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
     `trainer.data.tables.inputs.Encoder`.
     """
     if dataset.is_table:
-        return _table_parser(_Features(dataset, repr(dataset.features)))(serialized)
+        described = repr(dataset.features)
+        parser = _parsers[described] = _parsers.get(described) or _table_parser(dataset)
+        return parser(serialized)
     image, label = dataset.feature("image"), dataset.feature("label").name
     features = tf.io.parse_example(
         serialized,
@@ -76,18 +76,11 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
     return decode_images(features[image.name], image), features[label]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Features:
-    """A data set that equals any other with the same features."""
-
-    dataset: Dataset = dataclasses.field(compare=False)
-    features: str
+_parsers: dict[str, Any] = {}
+"""`parse` of tables by their features, traced once: each epoch would trace its operations again."""
 
 
-@functools.lru_cache(maxsize=8)
-def _table_parser(described: _Features) -> Any:
-    """Return `parse` of a table, traced once: each epoch would trace its many operations again."""
-    dataset = described.dataset
+def _table_parser(dataset: Dataset) -> Any:
     encode = Encoder(dataset)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])

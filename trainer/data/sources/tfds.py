@@ -8,7 +8,6 @@ at once.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -113,6 +112,7 @@ def load_info(name: str, data_dir: str) -> Any:
     Raises:
         InputError: it is not prepared in `data_dir`, or not in TFRecord files.
     """
+    import tensorflow_datasets as tfds
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
@@ -121,30 +121,18 @@ def load_info(name: str, data_dir: str) -> Any:
         info = builder_from_files(name, **places).info
     # A malformed name and broken files raise any of these; the remedy is the same.
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
-        raise InputError(_not_prepared(name, data_dir)) from None
+        place = data_dir or str(tfds.core.constants.DATA_DIR)
+        raise InputError(
+            f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={place!r}; "
+            f"prepare it once where there is a network: tfds build {name} --data_dir={place}, and "
+            "give that folder as data_dir"
+        ) from None
     if info.file_format is not None and info.file_format.value != "tfrecord":
         raise InputError(
             f"source='tfds:{name}' is stored as {info.file_format.value}; "
             "prepare it again with --file_format=tfrecord"
         )
     return info
-
-
-def _not_prepared(name: str, data_dir: str) -> str:
-    import tensorflow_datasets as tfds
-
-    place = data_dir or str(tfds.core.constants.DATA_DIR)
-    bare = name.partition("/")[0].partition(":")[0]
-    known = tfds.list_builders(with_community_datasets=False)
-    message = f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={place!r}"
-    if bare not in known:
-        close = difflib.get_close_matches(bare, known, n=1, cutoff=0.5)
-        hint = f"; did you mean 'tfds:{close[0]}'?" if close else ""
-        return f"{message}, and TensorFlow Datasets has none of that name{hint}"
-    return (
-        f"{message}; prepare it once where there is a network: "
-        f"tfds build {name} --data_dir={place}, and give that folder as data_dir"
-    )
 
 
 def _feature_names(info: Any, source: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Convert Arrow's record batches, of Parquet files and BigQuery tables, to rows.
 
-A row's digest covers all its columns as text, sorted by name, except those of lists and
-structures. Another choice or order of columns moves no row to another split.
+A row's digest covers all its columns as text, sorted by name, except those of lists, structures
+and intervals. Another choice or order of columns moves no row to another split.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from trainer.data.sources import digest
 from trainer.data.tables.parsing import Rows
 from trainer.data.tables.row_records import packed
+from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14
 """Rows that are passed to a process at once."""
@@ -31,26 +32,48 @@ class Batch(NamedTuple):
 
 
 def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
-    """Return the rows of a batch with the columns that are `wanted`."""
+    """Return the rows of a batch with the columns that are `wanted`.
+
+    Raises:
+        InputError: one of these holds neither numbers nor text.
+    """
     columns = {name: _flat(batch.rows.column(name)) for name in sorted(batch.rows.schema.names)}
-    texts = [_text(one) for one in columns.values() if not pa.types.is_nested(one.type)]
+    chosen = {name: _scalars(name, columns[name]) for name in wanted}
+    texts = [
+        _text(one)
+        for one in columns.values()
+        if not (pa.types.is_nested(one.type) or pa.types.is_interval(one.type))
+    ]
     digests = b"".join(map(digest, packed(texts).to_pylist()))
     if batch.first:
         numbers = np.arange(batch.first, batch.first + len(batch.rows))
     else:
         halves = np.frombuffer(digests, ">u8")[::2]
         numbers = (halves >> np.uint64(1)).astype(np.int64)
-    return Rows(numbers, digests, {name: columns[name] for name in wanted}, [])
+    return Rows(numbers, digests, chosen, [])
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """Return a column without dictionary encoding, and large_string as string."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
+    """Return a column without dictionary encoding."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _scalars(name: str, column: pa.Array) -> pa.Array:
+    """Return a column of numbers as it is, and any other as text."""
+    kind = column.type
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    if any(is_one(kind) for is_one in numbers):
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        raise InputError(
+            f"the table's column {name!r} holds {kind}, which is neither numbers nor text; give "
+            "another column, or convert this one"
+        ) from None
 
 
 def _text(column: pa.Array) -> pa.Array:
-    if not pa.types.is_binary(column.type):
-        column = pc.cast(column, pa.string())
+    if "binary" not in str(column.type):  # It need not be text, and has four types.
+        column = column.cast(pa.string())
     return pc.fill_null(column.cast(pa.binary()), b"")

@@ -197,7 +197,7 @@ def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> T
 def _column(place: str, given: Mapping[str, Any]) -> Column:
     if not given.get("name"):
         raise InputError(f"{place}: 'name' is missing in {given}")
-    place, kind = f"{place} ({given['name']!r})", str(given.get("type"))
+    place, kind = f"{place} ({given['name']!r})", str(given.get("type", ""))
     if kind not in KEYS:
         raise InputError(f"{place}: type={kind!r} is not a type of column{nearest(kind, KEYS)}")
     known = ("name", "type", *KEYS[kind])

@@ -112,6 +112,8 @@ class FileReader(TableKind):
 
 def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None:
     """Raise InputError if a header lacks a column of the schema or has it twice."""
+    if not any(header):
+        raise InputError(f"{place} is empty: it has no header; give a table with one")
     for name in schema.needed:
         if name not in header:
             hint = nearest(name, header)

@@ -121,7 +121,7 @@ def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
 
 def _texts(given: pa.Array) -> pa.Array:
     """Return values as text without surrounding whitespace, "" where missing."""
-    text = given if pa.types.is_string(given.type) else pc.cast(given, pa.string())
+    text = given.cast(pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
 
 

@@ -130,16 +130,16 @@ class Table:
         rows, rejections = totals.counts.total(), totals.rejections
         if not rows and not rejections:
             raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
+        one = min(rejections, key=lambda one: (len(one.key), one.key), default=None)
+        first = f"; the first that can't be used is {one.key}: {one.reason}" if one else ""
+        if not rows:
+            raise InputError(f"source={self._source!r}: none of its rows can be used{first}")
         label = self._schema.label
         place = f"source={self._source!r}: label column {label.column!r}"
         order = self.classes
         if len(order) < 2:
-            why = "; of the rows that can't be used, the first is "
-            one = min(rejections, key=lambda one: (len(one.key), one.key), default=None)
-            first = f"{why}{one.key}: {one.reason}" if one else ""
             raise InputError(
-                f"{place} has {'only one value, ' + repr(order[0]) if order else 'no value'}; a "
-                f"classifier needs two or more{first}"
+                f"{place} has only one value, {order[0]!r}; a classifier needs two or more{first}"
             )
         if not label.classes and _is_continuous(order, rows):
             raise InputError(
