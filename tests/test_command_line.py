@@ -123,7 +123,7 @@ def test_a_plan_names_dataflow_where_it_writes_the_records(capsys):
         ("run digits --local --set model=smallcnn", "did you mean 'small_cnn'?"),
         ("run digits --local --set strategy=mirored", "did you mean 'mirrored'?"),
         ("run digits --local --set optimizer=adan", "did you mean 'adam'?"),
-        ("run digits --local --set strategy=mirrored", "use multi_worker_mirrored"),
+        ("run digits --local --set strategy=mirrored", "one_device and mirrored train on one"),
         ("run digits --local --set accelerator_type=NVIDIA_TESLA_T4", "give both, or neither"),
         ("run flowers --local --set source=images:nope", "/nope does not exist"),
         ("run digits --local --set source=csv", "does not fit; use csv:URI"),

@@ -85,7 +85,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             "records_store='gs://b/s' is for records_engine='local'; Dataflow writes all",
         ),
         ({"source": ""}, "source='' is not a source; known: bigquery, csv, digits"),
-        ({"strategy": "mirrored", "worker_count": 1}, "use multi_worker_mirrored, or worker_cou"),
+        ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored' does not fit"),
         ({"batch_size": 2, "worker_count": 3}, "by 4 replicas; use 4"),
         ({"model_name": "My model"}, "model_name='My model' is not up to 63 of a-z, 0-9, - and _"),
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),

@@ -34,19 +34,11 @@ def test_defaults_are_within_their_own_bounds():
     assert fields.build(TrainingConfig, defaults) == TrainingConfig()
 
 
-def test_the_output_directory_comes_from_aip_model_dir_where_no_flag_gives_it():
-    job = parse(["--dataset=d"], {"AIP_MODEL_DIR": "gs://b/run/model/"})
-    assert job.base_output_directory == "gs://b/run"
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ([], "--dataset"),
-        (["--dataset=d"], "give --base_output_directory"),
         ([*LOCATIONS, "--config=/no/config.json"], "--config=/no/config.json can't be read: "),
-        ([*LOCATIONS, "--epochs=0"], "epochs=0 is out of range"),
-        ([*LOCATIONS, "--epoch=1"], "--epoch=1"),
         ([*LOCATIONS, "--optimizer=adm"], "did you mean 'adam'?"),
         ([*LOCATIONS, "--model_options={"], "model_options='{' is not a JSON object"),
     ],

@@ -92,10 +92,6 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
             "chief_machine_type='e2-standard-4' can't have 2 x NVIDIA_TESLA_T4; use n1-sta",
         ),
         ({"worker_machine_type": "n2-standard-4", **GPUS}, "worker_machine_type='n2-standard-4'"),
-        (
-            {"accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 1},
-            "'n1-standard-4' can't have 1 x NVIDIA_TESLA_A100; use a2-highgpu-1g",
-        ),
         ({"accelerator_type": "NVIDIA_L4", "accelerator_count": 1}, "use g2-standard-4, g2-stan"),
         (
             {"accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 3},
@@ -104,14 +100,6 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
         (
             {"chief_machine_type": "n1-standard-32", **GPUS, "accelerator_count": 1},
             "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4",
-        ),
-        (
-            {"chief_machine_type": "n1-standard-96", **GPUS},
-            "can't have 2 x NVIDIA_TESLA_T4; set accelerator_count to 4",
-        ),
-        (
-            {"accelerator_type": "NVIDIA_RTX_PRO_6000", "accelerator_count": 1},
-            "'n1-standard-4' can't have 1 x NVIDIA_RTX_PRO_6000; use g4-standard-48",
         ),
         ({"chief_machine_type": "n1-standard-2"}, "; did you mean 'n1-standard-"),
         ({"chief_machine_type": "ct6e-standard-4t"}, "is a TPU machine, on which this project"),
@@ -126,14 +114,6 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
             "is not available on n1-standard-4 (chief_machine_type); use pd-ssd or pd-standard",
         ),
         (
-            {
-                "chief_machine_type": "a3-ultragpu-8g",
-                "accelerator_type": "NVIDIA_H200_141GB",
-                "accelerator_count": 8,
-            },
-            "is not available on a3-ultragpu-8g (chief_machine_type); use hyperdisk-balanced",
-        ),
-        (
             {"chief_machine_type": "n4-standard-8", "evaluator_count": 1},
             "all replicas have the same disk type; use machines that share one",
         ),
@@ -146,8 +126,6 @@ def test_machines_that_exist_are_planned(machine_type, accelerator_type, acceler
             },
             "comes with 4 x NVIDIA_TESLA_A100, but 2 x NVIDIA_TESLA_A100",
         ),
-        ({"chief_machine_type": "a2-highgpu-3g"}, "did you mean 'a2-highgpu-"),
-        ({"chief_machine_type": "n1 standard 4"}, "is not a machine type"),
         ({"chief_machine_type": ""}, "is not a machine type of training on Vertex AI (configure-"),
         ({"image_uri": " "}, "names no image"),
         ({"ps_count": 1}, "set worker_count=1 or more, or ps_count=0"),
@@ -176,19 +154,12 @@ def test_every_role_has_the_place_and_the_machines_that_are_its_own():
         accelerator_count=1,
     )
     pools = worker_pool_specs(machines, ["--epochs=3"])
-    assert [pool["replica_count"] for pool in pools] == [1, 4, 1, 1]
-    assert [pool["machine_spec"]["machine_type"] for pool in pools] == [
-        "n1-standard-4",
-        "n1-standard-8",
-        "n1-highmem-2",
-        "n1-highmem-4",
-    ]
     # A chief that only schedules steps would leave an accelerator idle.
-    assert ["accelerator_type" in pool["machine_spec"] for pool in pools] == [
-        False,
-        True,
-        False,
-        False,
+    assert [(pool["replica_count"], *pool["machine_spec"].values()) for pool in pools] == [
+        (1, "n1-standard-4"),
+        (4, "n1-standard-8", "NVIDIA_TESLA_T4", 1),
+        (1, "n1-highmem-2"),
+        (1, "n1-highmem-4"),
     ]
     for pool in pools:
         told = ["--accelerator_count=1"] if "accelerator_type" in pool["machine_spec"] else []
@@ -205,24 +176,12 @@ def test_without_parameter_servers_all_are_told_where_the_evaluator_stands(worke
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        (
-            "parameter_server",
-            {"worker_count": 2},
-            "there is no ps; set worker_count and ps_count to 1",
-        ),
-        ("parameter_server", {}, "but there is no worker; set worker_count"),
-        ("multi_worker_mirrored", {"worker_count": 2, "ps_count": 1}, "use parameter_server, or"),
-        ("mirrored", {"worker_count": 1}, "use multi_worker_mirrored, or worker_count=0"),
-        (
-            "parameter_server",
-            {"worker_count": 1, "ps_count": 1, **GPUS},
-            "set accelerator_count=1 and a larger worker_count",
-        ),
-        (
-            "auto",
-            {"worker_count": 1, "ps_count": 1, **GPUS},
-            "strategy='auto' with ps_count=1 and accelerator_count=2",
-        ),
+        ("parameter_server", {"worker_count": 2}, "does not fit the replicas (1 chief, 2 worker)"),
+        ("parameter_server", {}, "does not fit the replicas (1 chief)"),
+        ("multi_worker_mirrored", {"worker_count": 2, "ps_count": 1}, "2 worker, 1 ps"),
+        ("one_device", {"worker_count": 1}, "set strategy='auto', or change worker_count"),
+        ("parameter_server", {"worker_count": 1, "ps_count": 1, **GPUS}, "accelerator_count=1 and"),
+        ("auto", {"worker_count": 1, "ps_count": 1, **GPUS}, "ps_count=1 and accelerator_count=2"),
     ],
 )
 def test_a_strategy_that_does_not_fit_the_replicas_is_refused(strategy, options, message):

@@ -171,17 +171,17 @@ def check_strategy(
     """Raise InputError if a strategy does not fit the replicas, given by role."""
     servers = replicas.get("ps", 0)
     trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
-    missing = [role for role in ("chief", "worker", "ps") if not replicas.get(role)]
-    if strategy == "parameter_server" and missing:
+    fits = not servers and (trainers < 2 or strategy not in ("one_device", "mirrored"))
+    if strategy in ("auto", "parameter_server"):
+        fits = all(replicas.get(role) for role in ("chief", "worker", "ps"))
+        fits = fits or (strategy == "auto" and not servers)
+    if not fits:
+        found = ", ".join(f"{count} {role}" for role, count in replicas.items() if count)
         raise InputError(
-            "strategy='parameter_server' needs a chief, workers and parameter servers, but there "
-            f"is no {missing[0]}; set worker_count and ps_count to 1 or more, or use another "
-            "strategy"
-        )
-    if servers and strategy not in ("auto", "parameter_server"):
-        raise InputError(
-            f"strategy={strategy!r} does not use parameter servers, but ps_count={servers}; "
-            "use parameter_server, or ps_count=0"
+            f"strategy={strategy!r} does not fit the replicas ({found or 'this one alone'}): "
+            "parameter_server needs a chief, workers and parameter servers, which no other "
+            "strategy uses, and one_device and mirrored train on one replica; set strategy='auto', "
+            "or change worker_count or ps_count"
         )
     if servers and accelerator_count > 1:
         raise InputError(
@@ -189,15 +189,10 @@ def check_strategy(
             f"{accelerator_count}: a worker uses only one with parameter servers; set "
             "accelerator_count=1 and a larger worker_count"
         )
-    if xla and (servers or strategy == "parameter_server"):
+    if xla and servers:
         raise InputError(
             "xla=true can't be used with parameter servers, whose variables are on other machines; "
             "set xla=false"
-        )
-    if trainers > 1 and strategy in ("one_device", "mirrored"):
-        raise InputError(
-            f"strategy={strategy!r} trains on one replica, but the job has {trainers}; use "
-            "multi_worker_mirrored, or worker_count=0"
         )
 
 

@@ -28,7 +28,11 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
 
     AIP_MODEL_DIR, which Vertex AI sets to `<base_output_directory>/model/`, is a default.
     """
-    parser = _Parser(prog="python -m trainer.task", allow_abbrev=False)
+    parser = _Parser(
+        prog="python -m trainer.task",
+        allow_abbrev=False,
+        epilog="--NAME=VALUE overrides an option of the config.",
+    )
     parser.add_argument("--dataset", required=True, help="Folder with dataset.json (URI).")
     parser.add_argument(
         "--base_output_directory",
@@ -48,27 +52,16 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         type=int,
         help="Accelerators of this replica's machine; it is an error if there are fewer.",
     )
-    parser.add_argument(
-        "--config",
-        default="",
-        help="Config of the job (URI of a JSON file); the flags below override single values.",
-    )
-    for field in dataclasses.fields(TrainingConfig):
-        shown = json.dumps(fields.default_of(field))
-        parser.add_argument(
-            f"--{field.name}",
-            default=argparse.SUPPRESS,
-            metavar=fields.type_of(TrainingConfig, field.name).__name__.upper(),
-            help=f"{field.metadata['help']} Default: {shown}.",
-        )
-    values: dict[str, Any] = vars(parser.parse_args(arguments))
-    config = values.pop("config")
-    own = {one.name: values.pop(one.name) for one in dataclasses.fields(Job) if one.name in values}
+    parser.add_argument("--config", default="", help="Config of the job (URI of a JSON file).")
+    known, others = parser.parse_known_args(arguments)
+    own = vars(known)
+    config = own.pop("config")
     if not own["base_output_directory"]:
         raise InputError(
             "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
-    given = {**(_read(config) if config else {}), **values}
+    flags = (flag.removeprefix("--").partition("=") for flag in others)
+    given = (_read(config) if config else {}) | {name: value for name, _, value in flags}
     return Job(config=fields.build(TrainingConfig, given), **own)
 
 

@@ -1,6 +1,8 @@
 """Backbones: their preprocessing, their options and weights, and which are refused."""
 
 import contextlib
+import shutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -53,6 +55,20 @@ def test_weights_of_another_backbone_are_refused(colors, weights):
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
         check_model("transfer", colors, options).build(colors)
+
+
+def test_replicas_read_the_weights_that_the_chief_has_written(colors, weights, tmp_path):
+    source = Path(shutil.copy(weights, tmp_path))
+    options = {**MOBILENET, "weights": str(source)}
+    chief = prepare_model("transfer", colors, options, str(tmp_path))
+    assert chief.weights == str(tmp_path / "weights" / "backbone.weights.h5")
+    source.unlink()
+    worker = prepare_model("transfer", colors, options, str(tmp_path))
+    for ours, theirs in zip(
+        chief.build(colors).variables, worker.build(colors).variables, strict=True
+    ):
+        if "seed" not in ours.path:  # Of dropout.
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
 
 
 def test_a_hub_that_can_not_be_reached_is_one_line_with_the_remedy(colors, tmp_path, monkeypatch):
