@@ -40,12 +40,9 @@ def _load(name: str) -> Any:
     found = content.get(attribute)
     if not isinstance(found, BaseComponent):
         known = [one for one, value in content.items() if isinstance(value, BaseComponent)]
-        hint = fields.nearest(attribute, known) if known else ""
-        raise InputError(
-            f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}"
-            if found is None
-            else f"steps={name!r} is not a KFP component; decorate the function with @dsl.component"
-        )
+        remedy = "; decorate its function with @dsl.component"
+        hint = fields.nearest(attribute, known, remedy) if found is None else remedy
+        raise InputError(f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}")
     return found
 
 

@@ -37,7 +37,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     kind, location = kind_of(records.source)
     uri = kind.uri(location)
     if uri and not is_remote(uri):
-        location = str(_absolute("source", uri))
+        location = str(_absolute(uri))
         if os.path.isdir(location):  # noqa: PTH112 - Path's raises for a name that is too long
             location = os.path.realpath(location)
         changed["source"] = f"{records.source.partition(':')[0]}:{location}"
@@ -51,7 +51,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         changed["records_store"] = str(_writable("records_store", records.records_store))
     training = parameters.training
     if training.warm_start not in ("", CHAMPION) and not is_remote(training.warm_start):
-        start = _absolute("warm_start", training.warm_start)
+        start = _absolute(training.warm_start)
         if not start.exists():
             raise InputError(
                 f"warm_start: there is no {training.warm_start!r}; give champion, a model.keras or "
@@ -63,7 +63,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         _check_imagenet(model.downloads())
     for name, uri in model.local_files().items():
         if not is_remote(uri):
-            file = _absolute(f"model_options: {name}", uri)
+            file = _absolute(uri)
             if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
                 raise InputError(
                     f"model_options: {name}: there is no file {uri!r}; give an existing file"
@@ -120,7 +120,7 @@ def _stem(name: str) -> str:
 
 
 def _folder(name: str, location: str) -> Path:
-    folder = _absolute(name, location)
+    folder = _absolute(location)
     if not os.path.exists(folder):  # noqa: PTH110 - Path's raises for a name that is too long
         raise InputError(f"{name}: there is no folder {location!r}; give an existing folder")
     if not folder.is_dir():
@@ -130,7 +130,7 @@ def _folder(name: str, location: str) -> Path:
 
 def _writable(name: str, location: str) -> Path:
     """Return the absolute path of a folder that exists or can be created."""
-    folder = _absolute(name, location)
+    folder = _absolute(location)
     present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not present.is_dir():
         raise InputError(f"{name}={location!r}: {present} is not a folder; give another folder")
@@ -142,8 +142,6 @@ def _writable(name: str, location: str) -> Path:
     return folder
 
 
-def _absolute(name: str, location: str) -> Path:
-    try:
-        return Path(location).expanduser().absolute()
-    except RuntimeError as error:
-        raise InputError(f"{name}={location!r}: {error}; give the full path") from None
+def _absolute(location: str) -> Path:
+    # Unlike Path.expanduser, this leaves the name of an unknown user as it is.
+    return Path(os.path.expanduser(location)).absolute()  # noqa: PTH111

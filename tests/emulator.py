@@ -25,7 +25,7 @@ class FaultyEmulator(Emulator):
         super().__init__(*resources)
         self._project_number = project_number
         self.requests = []
-        self._faults, self._before, self._doubled = [], {}, set()
+        self._faults, self._before = [], {}
 
     @property
     def url(self):
@@ -49,10 +49,6 @@ class FaultyEmulator(Emulator):
         if isinstance(request, HttpRequest):
             return json.loads(request.body or b"{}")
         return _copy(request)
-
-    def double(self, name):
-        """Has the next request of a name take effect twice, as if sent by another one, too."""
-        self._doubled.add(name)
 
     def names(self):
         return [name for name, _ in self.requests]
@@ -81,9 +77,6 @@ class FaultyEmulator(Emulator):
                 if isinstance(value, str):
                     number = f"projects/{self._project_number}/"
                     setattr(request, field, re.sub("^projects/[^/]+/", number, value))
-        if name in self._doubled:
-            self._doubled.remove(name)
-            super().call(name, function, _copy(request))
         result = super().call(name, function, request)
         if fault:
             raise fault[1]

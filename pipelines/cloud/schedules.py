@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
+from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
@@ -14,7 +14,6 @@ from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
-_ROUNDS = 5
 _REFUSED = (400, 501)
 _PLAIN = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",
           "allow_queueing", "max_run_count")  # fmt: skip
@@ -56,7 +55,7 @@ def update(
 
     The schedule holds the compiled pipeline itself: runs start from those bytes until it is
     applied again. Looks for the schedule before creating one, so that a retry after a lost answer
-    makes no second one. If two users apply at once, one schedule is left.
+    makes no second one.
     """
     settings, name = connection.settings, package.recipe
     job = job_request.pipeline_job(package, settings, values)
@@ -70,7 +69,7 @@ def update(
 def find(connection: Connection, recipe: str) -> list[Any]:
     """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
-    There is only one, unless two users applied at once and were interrupted.
+    There is only one, unless two users applied at once; the next `apply` leaves one.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
         found = _find(connection, recipe)
@@ -135,39 +134,27 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
-    """Update, create and delete until the recipe has exactly one schedule, as wanted."""
-    action = "unchanged"
-    changed: list[str] = []
-    # Names of the schedules that this call has created or updated.
-    own: set[str] = set()
-    for _ in range(_ROUNDS):
-        present = _find(connection, recipe)
-        for name in own - {one.name for one in present}:
-            # The list may be stale, or somebody else may have deleted it.
-            with tolerated(NOT_FOUND):
-                present.append(connection.schedules.get_schedule(name=name))
-        present.sort(key=lambda one: (runs.seconds_of(one.create_time), one.name))
-        fitting = [one for one in present if one.name in own or not _changed(one, wanted)]
-        if fitting:
-            kept = fitting[0]
-            others = [one for one in present if one.name != kept.name]
-            if not others:
-                return action, changed, kept
-            if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
-                connection.schedules.pause_schedule(name=kept.name)
-            _delete(connection, others)
-            continue
-        if present:
-            changed = _changed(present[0], wanted)
-            made = _updated(connection, present[0], wanted, changed)
-            action = "updated" if made else "recreated"
-        else:
-            action, changed, made = "created", [], None
-        made = made or connection.schedules.create_schedule(
-            parent=connection.settings.parent, schedule=wanted
-        )
-        own.add(made.name)
-    raise CloudError("somebody else is changing it at the same time; apply it again")
+    """Create or update the recipe's schedule; delete others that it may have."""
+
+    def rank(one: Any) -> tuple[bool, float, str]:
+        return bool(_changed(one, wanted)), runs.seconds_of(one.create_time), one.name
+
+    present = sorted(_find(connection, recipe), key=rank)
+    action, changed, kept = "created", [], None
+    if present:
+        changed = _changed(present[0], wanted)
+        action, kept = "unchanged", present[0]
+        if changed:
+            kept = _updated(connection, present[0], wanted, changed)
+            action = "updated" if kept else "recreated"
+    others = present[1:] if kept else present
+    kept = kept or connection.schedules.create_schedule(
+        parent=connection.settings.parent, schedule=wanted
+    )
+    if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
+        connection.schedules.pause_schedule(name=kept.name)
+    _delete(connection, others)
+    return action, changed, kept
 
 
 def _updated(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:

@@ -76,7 +76,11 @@ def run_recipe(
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
         fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
-        _check_resumed(fixed, for_vertex if local else ())
+        for option in fixed + for_vertex * local:
+            raise InputError(
+                f"{option} can't be given with --resume: a run continues as it was started; leave "
+                "it out, or start a new run without --resume"
+            )
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
         from pipelines.cloud import launch as launching
@@ -114,19 +118,6 @@ def run_recipe(
     if batch is not None:
         return batch_launch.launch(loaded, given, own, name=name or "", detach=detach)
     return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
-
-
-def _check_resumed(fixed: Sequence[str], for_vertex: Sequence[str]) -> None:
-    """Refuse options that are fixed when a run starts, and those that a local run lacks."""
-    for option in fixed:
-        raise InputError(
-            f"{option} can't be given with --resume: a run continues as it was started; leave "
-            "it out, or start a new run without --resume"
-        )
-    if for_vertex:
-        raise InputError(
-            "--local --resume takes no option but --runs-directory; leave the others out"
-        )
 
 
 def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:

@@ -80,21 +80,7 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     for name in recipe.names():
-        loaded = recipe.load(name)
-        planned = worker_pool_specs(loaded.parameters.machines)
-        hour = sum(
-            pool["replica_count"]
-            * (
-                Decimal(str(cost.table().rates[pool["machine_spec"]["machine_type"]]))
-                + pool["machine_spec"].get("accelerator_count", 0)
-                * Decimal(
-                    str(cost.table().rates.get(pool["machine_spec"].get("accelerator_type"), 0))
-                )
-                + pool["disk_spec"]["boot_disk_size_gb"]
-                * Decimal(str(cost.table().rates[pool["disk_spec"]["boot_disk_type"]]))
-            )
-            for pool in planned
-        )
+        hour = cost.price(pools(name), cost.table())
         code, shown, _ = command("plan", name, "--minutes", "90")
         assert code == 0
         total = cost.money(hour * Decimal("1.5"))

@@ -8,6 +8,7 @@ from google.cloud.aiplatform_v1 import Scheduling
 
 from pipelines import resource_names
 from pipelines.parameters import GROUPS, PARAMETERS, checked
+from tests import tables
 from trainer import fields
 from trainer.errors import InputError
 from trainer.machines.scheduling import SCHEDULING_STRATEGIES
@@ -22,6 +23,15 @@ TABLE = {
     "source": "csv:trips.csv", "model": "wide_and_deep",
     "columns": [{"name": "hour", "type": "numeric"}], "label": {"column": "tips", "above": 1},
 }  # fmt: skip
+PHOTOS = {"model": "transfer", "fine_tune_epochs": 1}
+DEEP = {
+    "source": "csv:trips.csv",
+    "columns": tables.COLUMNS,
+    "crosses": tables.CROSSES,
+    "label": tables.LABEL,
+    "model": "wide_and_deep",
+}
+SERVERS = {"ps_count": 1, "worker_count": 1}
 T4 = {"chief_machine_type": "n1-standard-8", "accelerator_type": "NVIDIA_TESLA_T4"}
 
 
@@ -63,6 +73,11 @@ def test_every_scheduling_strategy_is_one_that_the_api_knows():
         FLEXIBLE,
         {**FLEXIBLE, "worker_count": 3, "timeout": "518400s"},
         {**FLEXIBLE, **T4, "scheduling_strategy": "SPOT", "evaluator_count": 1},
+        {"image_size": 4},
+        {"image_size": 4, "model": "mnist_cnn"},
+        {"image_size": 8, "model": "flowers_cnn"},
+        {**PHOTOS, "image_size": 8, "model_options": {"input_size": 32.0}},
+        {**DEEP, "model_options": {"hidden_units": [], "first_units": 8.0}},
     ],
 )  # fmt: skip
 def test_what_the_cloud_documents_as_right_is_taken(values):
@@ -156,6 +171,42 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
         ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),
         ({"skip_if_unchanged": True}, "skip_if_unchanged needs a registered model; give its"),
+        (
+            {"image_size": 3},
+            "image_size=3 is too small for 2 poolings, each of which halves it; set image_size=4",
+        ),
+        ({"image_size": 8, "model_options": {"filters": [8] * 4}}, "set image_size=16 or more"),
+        ({"image_size": 7, "model": "flowers_cnn"}, "image_size=7 is too small for 3 poolings"),
+        ({"image_size": 3, "model": "mnist_cnn"}, "set image_size=4 or more"),
+        ({"model_options": {"dropuot": 0.5}}, "small_cnn takes no 'dropuot'; did you mean 'drop"),
+        ({"model_options": {"dropout": 1}}, "model_options: dropout=1.0 is out of range: it must"),
+        ({"model_options": {"units": 0}}, "model_options: units=0 is out of range"),
+        ({"model_options": {"units": 1.5}}, "model_options: units=1.5 is not a whole number"),
+        ({"model_options": {"filters": [8, 0]}}, "model_options: filters=0 is out of range"),
+        ({"model_options": {"filters": 8}}, "model_options: filters=8 is not a JSON list"),
+        ({**PHOTOS, "channels": 1}, "takes images of 3 channels, but channels=1; set channels=3"),
+        ({**PHOTOS, "model_options": {"input_size": -1}}, "input_size=-1 is out of range"),
+        (
+            {**PHOTOS, "model_options": {"backbone": "DenseNet112"}},
+            "model_options: backbone='DenseNet112' is not in keras.applications; did you mean 'De",
+        ),
+        (
+            {**PHOTOS, "model_options": {"weights": "imagnet"}},
+            "weights='imagnet' is neither imagenet, none nor the URI of a weights file of Keras",
+        ),
+        ({**DEEP, "model_options": {"hidden_units": [8, -8]}}, "hidden_units=-8 is out of range"),
+        ({**DEEP, "augmentation": "model"}, "augmentation='model' is for images, but model='wid"),
+        (
+            {"augmentation": "model", "augmentation_operations": []},
+            "augmentation='model' with augmentation_operations=[] does nothing",
+        ),
+        (
+            {"weight_decay": 0.1},
+            "weight_decay=0.1 applies only to adamw, but optimizer='adam'; set op",
+        ),
+        ({"warmup_steps": 5, "schedule": "one_cycle"}, "'one_cycle' warms up by itself; set warm"),
+        ({**SERVERS, "strategy": "parameter_server", "xla": True}, "set xla=false"),
+        ({**SERVERS, "xla": True}, "xla=true can't be used with parameter servers"),
     ],
 )
 def test_values_that_are_not_fit_are_refused_with_their_place(values, message):

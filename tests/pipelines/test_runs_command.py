@@ -129,7 +129,7 @@ def test_mistakes_about_runs_are_one_line(refused):
         "there is no run of 'flowers' in the folder": "run flowers --local --resume",
         "--set can't be given with --resume": "run mnist --local --resume --set epochs=3",
         "digits-1 is a run on this machine; press Ctrl-C": "cancel digits-1",
-        "takes no option but --runs-directory": "run mnist --local --resume --name x",
+        "--name can't be given with --resume": "run mnist --local --resume --name x",
         "or add --resume to resume a run": "run mnist mnist-1 --local",
         "'batch_size=8' was given after 'mnist'; write --set before each parameter": (
             "run mnist --local --set epochs=1 batch_size=8"

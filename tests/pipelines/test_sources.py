@@ -99,7 +99,7 @@ def test_other_sources_are_left_as_they_are(source):
     [
         ({"source": "images:nowhere"}, "/nowhere does not exist; use <class>/<image>"),
         ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; use <class>"),
-        ({"source": "images:~nobody-here/photos"}, "give the full path"),
+        ({"source": "images:~nobody-here/photos"}, "/~nobody-here/photos does not exist"),
         ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long)"),
         ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; give a file"),
         ({"source": "csv:nowhere-*.csv", **TABLE}, "no file with content that ends in .csv or"),

@@ -88,7 +88,7 @@ def test_a_steps_own_image_is_not_taken_for_the_pipelines(folder):
         ("components.mine:announce", "are packages of this project, which hide yours"),
         ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
         ("own_steps:anounce", "has no KFP component 'anounce'; did you mean 'announce'?"),
-        ("own_steps:plain", "steps='own_steps:plain' is not a KFP component; decorate the"),
+        ("own_steps:plain", "has no KFP component 'plain'; decorate its function"),
         ("own_steps:greedy", "nothing for the input 'modle'; did you mean 'model'?"),
         ("own_steps:mistyped", "steps='own_steps:mistyped': "),
     ],

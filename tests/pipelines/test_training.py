@@ -11,6 +11,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS
+from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
 from trainer import fields
 from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
@@ -28,12 +29,6 @@ KFP_TYPES = {
 @pytest.fixture(scope="module")
 def pipeline():
     return yaml.safe_load(compilation.compiled(recipe.load("digits"), IMAGE))
-
-
-def test_the_report_is_told_what_the_recipe_sets(pipeline):
-    inputs = executed_tasks(pipeline)["plan-training"]["inputs"]["parameters"]
-    sets = inputs["recipe_sets"]["runtimeValue"]["constant"]
-    assert sets == sorted(recipe.load("digits").given)
 
 
 def all_tasks(pipeline):
@@ -86,15 +81,6 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
     assert cached == {"create-tfrecords"}
 
 
-def test_steps_leave_out_what_only_compiling_needs(pipeline):
-    executors = pipeline["deploymentSpec"]["executors"]
-    own = executors.keys() - {"exec-custom-training-job"}
-    assert len(own) > 6
-    for name in own:
-        executor = executors[name]
-        assert {"name": "_KFP_RUNTIME", "value": "true"} in executor["container"]["env"]
-
-
 def test_steps_are_retried_and_the_training_job_is_not(pipeline):
     tasks = executed_tasks(pipeline)
     policies = {name: task.get("retryPolicy") for name, task in tasks.items()}
@@ -102,10 +88,6 @@ def test_steps_are_retried_and_the_training_job_is_not(pipeline):
     retried = {"maxRetryCount": 2, "backoffDuration": "30s", "backoffFactor": 2.0}
     retried["backoffMaxDuration"] = "3600s"
     assert policies == dict.fromkeys(policies, retried)
-
-
-def test_collecting_waits_for_the_job(pipeline):
-    assert "custom-training-job" in all_tasks(pipeline)["collect-training"]["dependentTasks"]
 
 
 def conditions(pipeline, task):
@@ -123,6 +105,25 @@ def test_records_hang_on_what_the_source_holds(pipeline):
         "producerTask": "fingerprint-source",
         "outputParameterKey": "digest",
     }
+
+
+def test_steps_get_what_they_need_to_know(pipeline):
+    tasks, executors = all_tasks(pipeline), pipeline["deploymentSpec"]["executors"]
+    inputs = {name: task["inputs"].get("parameters", {}) for name, task in tasks.items()}
+    sets = inputs["plan-training"]["recipe_sets"]["runtimeValue"]["constant"]
+    assert sets == sorted(recipe.load("digits").given)
+    registering = ("register-model", "register-model-2")
+    for name in ("create-tfrecords", "plan-training", "evaluate-model", *registering):
+        place = [inputs[name][one]["runtimeValue"]["constant"] for one in ("project", "location")]
+        assert place == [PROJECT_ID_PLACEHOLDER, LOCATION_PLACEHOLDER]
+    for name in ("create-tfrecords", *registering):
+        for one in ["encryption_spec_key_name", "network"][
+            : 2 if name == "create-tfrecords" else 1
+        ]:
+            assert inputs[name][one]["componentInputParameter"].endswith(one)
+    assert "custom-training-job" in tasks["collect-training"]["dependentTasks"]
+    for name in executors.keys() - {"exec-custom-training-job"}:
+        assert {"name": "_KFP_RUNTIME", "value": "true"} in executors[name]["container"]["env"]
 
 
 def test_there_is_a_training_job_only_where_the_plan_says_so(pipeline):
@@ -148,26 +149,6 @@ def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
         inputs = tasks[name]["inputs"]["parameters"]
         assert inputs["role"]["runtimeValue"]["constant"] == role
         assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
-
-
-def test_steps_that_call_a_service_learn_project_and_region_from_vertex_ai(pipeline):
-    registering = ("plan-training", "evaluate-model", "register-model", "register-model-2")
-    for name in ("create-tfrecords", *registering):
-        inputs = all_tasks(pipeline)[name]["inputs"]["parameters"]
-        assert [inputs[name]["runtimeValue"]["constant"] for name in ("project", "location")] == [
-            "{{$.pipeline_google_cloud_project_id}}",
-            "{{$.pipeline_google_cloud_location}}",
-        ]
-
-
-def test_the_key_and_the_network_reach_dataflow_and_the_model(pipeline):
-    tasks = all_tasks(pipeline)
-    for name in ("encryption_spec_key_name", "network"):
-        source = tasks["create-tfrecords"]["inputs"]["parameters"][name]
-        assert source["componentInputParameter"].endswith(name)
-    for task in ("register-model", "register-model-2"):
-        source = tasks[task]["inputs"]["parameters"]["encryption_spec_key_name"]
-        assert source["componentInputParameter"].endswith("encryption_spec_key_name")
 
 
 def test_a_recipes_model_is_called_like_it():
