@@ -3,14 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 from typing import Any
 
 from pipelines.console import say, show_table
 from pipelines.machines import cost
 from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import ParameterSet
-from trainer.machines.machine_types import disk_types
 from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
 
@@ -168,13 +167,10 @@ class _Plan:
         """Yield a warning if the job would be ended before its expected duration."""
         if _seconds(timeout) >= Decimal(str(self.minutes)) * 60:
             return
-        options = self.parameters.pipeline
         reason, remedy = f"timeout={timeout}", f"set it to {math.ceil(self.minutes * 60)}s or more"
         if timeout != self.parameters.job.timeout:
-            hour = Decimal(str(options.price_per_hour)) or cost.price(self.pools, self.prices)
-            enough = (hour * Decimal(str(self.minutes)) / 60).quantize(Decimal("0.01"), ROUND_UP)
-            reason = f"max_cost={options.max_cost:g}"
-            remedy = f"set it to {enough} or more, or use cheaper machines"
+            reason = f"max_cost={self.parameters.pipeline.max_cost:g}"
+            remedy = "raise it, or use cheaper machines"
         yield (
             "cut off",
             f"{reason} ends the job after {_duration(_seconds(timeout))}, before the expected "
@@ -191,18 +187,12 @@ class _Plan:
             table = f"of {prices.region}, {prices.date}, without discounts"
             by_rate = f"; by --rate: {given}" if given else ""
             yield "prices", f"{table}: pipelines/machines/prices.toml{by_rate}"
-            # Disks have no spot price.
-            machines = [name for name in cost.part_names(self.pools) if name not in disk_types()]
-            apart = ", ".join(name for name in machines if name in self.own)
-            if all(name in self.own for name in machines):
-                yield "spot", "is priced as on demand: the rates of --rate get no discount"
-            else:
-                yield (
-                    "spot",
-                    f"is estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "
-                    "discount seen: it changes daily and is not guaranteed"
-                    + (f"; --rate {apart} gets no discount" if apart else ""),
-                )
+            yield (
+                "spot",
+                f"is estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "
+                "discount seen: it changes daily and is not guaranteed"
+                + ("; rates of --rate get no discount" if given else ""),
+            )
             for name in cost.part_names(self.pools):
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"

@@ -77,16 +77,11 @@ def load(name: str, *folders: Path) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
-    except RecursionError:
-        raise InputError(f"{path.name} can't be read: its values are nested too deeply") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from None
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path.name} can't be read: {error}") from None
-    try:
         given, operation = split({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
     parameters = _checked({}, given, place=path.name)
     for number, fallback in enumerate(operation.fallbacks, 1):
         _checked(given, fallback, place=f"{path.name}: fallbacks[{number}]")

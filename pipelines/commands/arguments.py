@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from pipelines.cloud.connection import Connection
 
 _PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
-
-_RECIPE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One that `recipes` lists.")]
 SetOptions = Annotated[
@@ -41,16 +38,7 @@ Rates = Annotated[
 ]
 
 
-def _recipe_name(value: str | None) -> str | None:
-    """Return the value of --recipe, which need not exist any more; refuse an invalid name."""
-    if value is not None and not _RECIPE_NAME.fullmatch(value):
-        raise InputError(f"--recipe {value!r} is not a recipe's name, such as 'digits'")
-    return value
-
-
-Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="Only this recipe.", callback=_recipe_name)
-]
+Recipe = Annotated[str | None, typer.Option("--recipe", help="Only this recipe.")]
 
 
 def expanded(value: Path | None) -> Path | None:

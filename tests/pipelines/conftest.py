@@ -31,6 +31,18 @@ def refused(command):
 
 
 @pytest.fixture
+def own_recipe(tmp_path, monkeypatch):
+    """Writes a recipe to recipes/ of the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name="mine"):
+        (tmp_path / "recipes").mkdir(exist_ok=True)
+        (tmp_path / "recipes" / f"{name}.toml").write_text(text)
+
+    return write
+
+
+@pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """An empty working folder, which is the user's home, too, and a wide terminal."""
     monkeypatch.chdir(tmp_path)

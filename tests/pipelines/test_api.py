@@ -23,15 +23,6 @@ def done(tmp_path_factory):
     return names, folder
 
 
-def test_it_has_eight_functions_each_typed():
-    assert len(api.__all__) == 8
-    for name in api.__all__:
-        signature = inspect.signature(getattr(api, name))
-        assert signature.return_annotation is not inspect.Signature.empty
-        for parameter in signature.parameters.values():
-            assert parameter.annotation is not inspect.Parameter.empty
-
-
 @pytest.mark.slow
 def test_the_synopsis_plans_compiles_runs_and_loads_the_model(done, monkeypatch):
     names, folder = done

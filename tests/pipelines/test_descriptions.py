@@ -51,22 +51,6 @@ def test_no_description_leans_on_that_of_another(inputs):
         assert not _POINTS_ELSEWHERE.search(text), text
 
 
-@pytest.mark.parametrize(
-    ("name", "unit"),
-    [
-        ("boot_disk_size_gb", "in GB"),
-        ("shard_megabytes", "in MB"),
-        ("image_size", "in pixels"),
-        ("timeout", "in seconds"),
-        ("max_wait_duration", "in seconds"),
-        ("max_cost", "in US dollars"),
-        ("price_per_hour", "US dollars an hour"),
-    ],
-)
-def test_a_quantity_has_its_unit(inputs, name, unit):
-    assert unit in inputs[name]["description"]
-
-
 def test_the_page_on_sources_has_every_type_of_column(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^####? (\w+)\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL))

@@ -1,7 +1,5 @@
 """A plan shows prices, quota, and when a job would be cut off."""
 
-from decimal import Decimal
-
 import pytest
 import yaml
 
@@ -43,15 +41,13 @@ def test_each_label_of_a_plan_has_its_text_in_one_column(labeled):
         assert set(labeled(name)) == labels
 
 
-def test_where_ones_own_rates_make_the_price_no_discount_is_spoken_of(labeled):
+def test_ones_own_rates_get_no_discount(labeled):
     rates = ["--rate", "n1-standard-8=1", "--rate", "NVIDIA_TESLA_V100=2"]
     own = labeled("cats_vs_dogs", *rates)
     assert own["on demand"] == own["spot"][:1]
-    assert own["spot"][1:] == ["is priced as on demand: the rates of --rate get no discount"]
+    assert own["spot"][1].endswith("; rates of --rate get no discount")
     part = labeled("cats_vs_dogs", *rates[:2])
     assert part["on demand"] != part["spot"][:1]
-    assert "40% off" in part["spot"][1]
-    assert part["spot"][1].endswith("--rate n1-standard-8 gets no discount")
 
 
 def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(labeled):
@@ -61,11 +57,7 @@ def test_a_plan_says_when_the_job_would_be_cut_off_before_it_is_done(labeled):
     minutes = int(5 / hour * 60)
     (line,) = short["cut off"]
     assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")
-    # What it names as enough is, to the cent.
-    enough = line.partition("set it to ")[2].split()[0]
-    for given, cut in ((enough, False), (str(Decimal(enough) - Decimal("0.01")), True)):
-        flags = ["--minutes", "90", "--set", f"max_cost={given}"]
-        assert ("cut off" in labeled("cats_vs_dogs", *flags)) == cut
+    assert line.endswith("raise it, or use cheaper machines")
     (line,) = labeled("digits", "--minutes", "10", "--set", "timeout=300s")["cut off"]
     assert line.startswith("timeout=300s ends the job after 5 min")
     assert line.endswith("set it to 600s or more")
@@ -115,10 +107,8 @@ def test_flex_start_counts_against_the_quota_of_preemptible_machines(plan, monke
     assert "preemptible" not in plan(*l4)
 
 
-def test_an_evaluation_counts_against_the_quota_of_training(labeled, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.toml").write_text(
+def test_an_evaluation_counts_against_the_quota_of_training(labeled, own_recipe):
+    own_recipe(
         'source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
     )
     l4 = "accelerator_type=NVIDIA_L4", "accelerator_count=1", "chief_machine_type=g2-standard-8"
@@ -150,10 +140,8 @@ def test_a_batch_prediction_is_priced_by_the_hour(plan, refused):
     assert "--minutes is for training" in refused("plan", *batch, "--minutes", "3")
 
 
-def test_a_steps_machine_is_compiled_in_and_priced(labeled, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.toml").write_text(
+def test_a_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
+    own_recipe(
         'source = "digits"\n[step_machines]\nrecords = {cpus = 30, memory_gb = 100}\n'
         'evaluation = {accelerator_type = "NVIDIA_L4"}\n'
     )

@@ -123,24 +123,11 @@ def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, registered, s
         assert errors.endswith("start one with `python -m pipelines serve`\n")
 
 
-RECIPE = """# Trips
-source = "csv:trips.csv"
-label = {column = "tips", above = 0.2, times_column = "fare", classes = ["small", "big"]}
-columns = [COLUMNS]
-model = "wide_and_deep"
-"""
-
-
 @pytest.fixture
-def trips(tmp_path, row_model):
+def trips(tmp_path, row_model, own_recipe):
     """The recipe `trips`, whose champion is `row_model`."""
     register(tmp_path, "trips", row_model)
-    columns = ", ".join(
-        "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in one.items()) + "}"
-        for one in tables.COLUMNS
-    )
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "trips.toml").write_text(RECIPE.replace("COLUMNS", columns))
+    own_recipe(tables.recipe("csv:trips.csv"), "trips")
 
 
 def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(

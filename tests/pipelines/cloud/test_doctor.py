@@ -83,10 +83,9 @@ def test_what_is_wrong_is_told_with_its_remedy(cloud, command, spoil, line, mend
     assert mend in wrong[0].partition(" -> ")[2]
 
 
-def test_the_accelerator_of_an_evaluation_counts_against_the_quota(cloud, command, tmp_path):
-    (tmp_path / "recipes").mkdir()
+def test_the_accelerator_of_an_evaluation_counts_against_the_quota(cloud, command, own_recipe):
     text = '[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
-    (tmp_path / "recipes" / "mine.toml").write_text(f'source = "digits"\n{text}')
+    own_recipe(f'source = "digits"\n{text}')
     cloud.project.limits.update(custom_model_training_nvidia_l4_gpus=0)
     code, out, _ = command("doctor", "mine")
     line = "✗ quota custom_model_training_nvidia_l4_gpus: 1 needed, 0 in us-central1  -> ask for 1"

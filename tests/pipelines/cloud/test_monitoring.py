@@ -1,7 +1,5 @@
 """python -m pipelines deploy --monitor: what Vertex AI is asked to watch, and to tell."""
 
-import json
-
 import pytest
 import yaml
 from google.cloud.aiplatform_v1 import types
@@ -9,11 +7,7 @@ from google.cloud.aiplatform_v1 import types
 from tests import tables
 from tests.pipelines.cloud.test_deploy import put_champion
 
-RECIPE = """# Trips
-source = "SOURCE"
-label = {column = "tips", above = 0.2, times_column = "fare", classes = ["small", "big"]}
-columns = [COLUMNS]
-model = "wide_and_deep"
+MONITORED = """
 model_name = "digits"
 notify = ["team@example.com"]
 
@@ -24,19 +18,9 @@ sampling_rate = 0.5
 
 
 @pytest.fixture
-def trips(tmp_path):
+def trips(own_recipe):
     """Writes the recipe `trips` with a source."""
-
-    def write(source):
-        columns = ", ".join(
-            "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in one.items()) + "}"
-            for one in tables.COLUMNS
-        )
-        text = RECIPE.replace("COLUMNS", columns).replace("SOURCE", source)
-        (tmp_path / "recipes").mkdir(exist_ok=True)
-        (tmp_path / "recipes" / "trips.toml").write_text(text)
-
-    return write
+    return lambda source: own_recipe(tables.recipe(source, MONITORED), "trips")
 
 
 def expected(endpoint, objective, *versions):

@@ -107,11 +107,10 @@ def test_accelerators_without_an_image_for_gpus_are_refused_before_anything_is_s
 
 @pytest.mark.parametrize("given", [True, False])
 def test_an_evaluation_on_an_accelerator_needs_the_image_for_gpus(
-    vertex, command, compile_py, monkeypatch, tmp_path, given
+    vertex, command, compile_py, monkeypatch, own_recipe, given
 ):
-    (tmp_path / "recipes").mkdir()
     text = '[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
-    (tmp_path / "recipes" / "mine.toml").write_text(f'source = "digits"\n{text}')
+    own_recipe(f'source = "digits"\n{text}')
     if given:
         assert command("run", "mine", "--detach")[0] == 0
         _, job = created(vertex)
