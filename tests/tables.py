@@ -1,6 +1,5 @@
 """A made-up table whose label follows from its columns, and how to write it as records."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -34,17 +33,6 @@ def lines(count: int, seed: int = 0) -> list[str]:
         tips = fare * 0.3 if payment == "card" and hour >= 12 and generator.random() < 0.9 else 0
         made.append(f"{miles},{hour},{payment},{company},{number % 17},{tips:.2f},{fare:.2f}")
     return made
-
-
-def recipe(source: str, more: str = "") -> str:
-    """A recipe of the table, as TOML."""
-    columns = ", ".join(map(_inline, COLUMNS))
-    text = f'source = "{source}"\nlabel = {_inline(LABEL)}\ncolumns = [{columns}]\n'
-    return f'{text}model = "wide_and_deep"\n{more}'
-
-
-def _inline(table: dict[str, Any]) -> str:
-    return "{" + ", ".join(f"{name} = {json.dumps(one)}" for name, one in table.items()) + "}"
 
 
 def write_csv(path: Path, rows: list[str], header: str = HEADER) -> Path:

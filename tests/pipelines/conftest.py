@@ -1,8 +1,11 @@
 """What all tests of the command line use."""
 
+import json
+
 import pytest
 
 from pipelines.commands import command_line
+from tests import tables
 
 
 @pytest.fixture
@@ -38,6 +41,21 @@ def own_recipe(tmp_path, monkeypatch):
     def write(text, name="mine"):
         (tmp_path / "recipes").mkdir(exist_ok=True)
         (tmp_path / "recipes" / f"{name}.toml").write_text(text)
+
+    return write
+
+
+@pytest.fixture
+def trips_recipe(own_recipe):
+    """Writes the recipe `trips` of the table in tests/tables.py, with a source and more lines."""
+
+    def inline(table):
+        return "{" + ", ".join(f"{name} = {json.dumps(one)}" for name, one in table.items()) + "}"
+
+    def write(source, more=""):
+        columns = ", ".join(map(inline, tables.COLUMNS))
+        text = f'source = "{source}"\nlabel = {inline(tables.LABEL)}\ncolumns = [{columns}]\n'
+        own_recipe(f'{text}model = "wide_and_deep"\n{more}', "trips")
 
     return write
 

@@ -124,10 +124,10 @@ def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, registered, s
 
 
 @pytest.fixture
-def trips(tmp_path, row_model, own_recipe):
+def trips(tmp_path, row_model, trips_recipe):
     """The recipe `trips`, whose champion is `row_model`."""
     register(tmp_path, "trips", row_model)
-    own_recipe(tables.recipe("csv:trips.csv"), "trips")
+    trips_recipe("csv:trips.csv")
 
 
 def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(

@@ -4,7 +4,6 @@ import pytest
 import yaml
 from google.cloud.aiplatform_v1 import types
 
-from tests import tables
 from tests.pipelines.cloud.test_deploy import put_champion
 
 MONITORED = """
@@ -18,9 +17,9 @@ sampling_rate = 0.5
 
 
 @pytest.fixture
-def trips(own_recipe):
+def trips(trips_recipe):
     """Writes the recipe `trips` with a source."""
-    return lambda source: own_recipe(tables.recipe(source, MONITORED), "trips")
+    return lambda source: trips_recipe(source, MONITORED)
 
 
 def expected(endpoint, objective, *versions):
