@@ -5,7 +5,6 @@ import json
 import pytest
 
 from pipelines.commands import command_line
-from tests import tables
 
 
 @pytest.fixture
@@ -48,6 +47,7 @@ def own_recipe(tmp_path, monkeypatch):
 @pytest.fixture
 def trips_recipe(own_recipe):
     """Writes the recipe `trips` of the table in tests/tables.py, with a source and more lines."""
+    from tests import tables  # which imports TensorFlow
 
     def inline(table):
         return "{" + ", ".join(f"{name} = {json.dumps(one)}" for name, one in table.items()) + "}"
