@@ -64,13 +64,10 @@ def test_every_accelerator_is_one_that_the_api_knows():
 @pytest.mark.parametrize(
     ("machine_type", "accelerator_type", "accelerator_count"),
     [
-        ("n1-standard-8", "NVIDIA_TESLA_V100", 8),
         ("n1-standard-32", "NVIDIA_TESLA_T4", 2),
         ("g2-standard-24", "NVIDIA_L4", 2),
-        ("a2-ultragpu-4g", "NVIDIA_A100_80GB", 4),
         ("a3-highgpu-8g", "NVIDIA_H100_80GB", 8),
         ("e2-standard-4", "", 0),
-        ("c2-standard-60", "", 0),
     ],
 )
 def test_machines_that_exist_are_planned(machine_type, accelerator_type, accelerator_count):
