@@ -1,6 +1,7 @@
 """Folders of small pictures, and their records."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,12 @@ def records(dataset: Dataset) -> dict[str, dict[str, tuple[int, bytes]]]:
 def all_records(dataset: Dataset) -> dict[str, tuple[int, bytes]]:
     """The same for all splits together."""
     return {key: one for split in records(dataset).values() for key, one in split.items()}
+
+
+def rejected(folder: Path | str) -> dict[str, str]:
+    """Return the reason of each rejected example by its key."""
+    lines = Path(folder, "rejected.jsonl").read_text().splitlines()
+    return {line["key"]: line["reason"] for line in map(json.loads, lines)}
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -8,12 +8,13 @@ import pyarrow.parquet
 import pytest
 
 from tests import tables
+from tests.trainer.data import test_tables
 from tests.trainer.data.bigquery_service import running_queries, serving
-from tests.trainer.data.test_tables import content, examples, rejected
+from tests.trainer.data.folders import content, rejected
+from tests.trainer.data.test_tables import examples
 from trainer.data.schema import Dataset
 from trainer.data.sources import bigquery
 from trainer.data.tables import batches
-from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 
 ROWS = 600
@@ -21,8 +22,7 @@ PLACE = "projects/my-project/datasets/taxi/tables/trips"
 
 
 def write(source: str, output: Path, **changes) -> Dataset:
-    options = tables.options("", source=source, **changes)
-    return create_tfrecords(options, str(output), progress=lambda _: None)
+    return test_tables.write("", output, source=source, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_rows_of_parquet_are_rejected_by_file_and_row(typed, tmp_path, monkeypat
     pa.parquet.write_table(table.slice(0, 140), tmp_path / "in/a.parquet")
     pa.parquet.write_table(table.slice(140), tmp_path / "in/b.parquet")
     written = write(f"parquet:{tmp_path / 'in'}", tmp_path / "out")
-    assert rejected(written) == {
+    assert rejected(written.uri) == {
         "b.parquet:11": "hour is not a whole number from 0 to 23: '24'",
         "b.parquet:12": "no label, tips is missing",
         "b.parquet:13": "miles is below 0, and has log: '-1.5'",
@@ -173,9 +173,9 @@ def test_a_query_gives_the_rows_of_its_temporary_table(typed, tmp_path, monkeypa
                 write("bigquery:SELECT FROM", tmp_path / "none")
         table = write("bigquery:my-project.taxi.trips", tmp_path / "table")
     assert values(made) == values(table)
-    ((key, reason),) = rejected(made).items()
+    ((key, reason),) = rejected(made.uri).items()
     assert (key.partition(":")[0], reason) == ("query", "no label, tips is missing")
-    assert rejected(table) == {key.replace("query", "trips"): reason}
+    assert rejected(table.uri) == {key.replace("query", "trips"): reason}
 
 
 def test_a_query_without_a_project_is_one_line(tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
 """Whatever lies in a folder of images is accepted, or rejected with its reason."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.data.folders import all_records, picture, two_classes, write
+from tests.trainer.data.folders import all_records, picture, rejected, two_classes, write
 from tests.trainer.data.test_source_errors import refused
 
 
@@ -34,8 +33,7 @@ def messy(tmp_path) -> Path:
 
 def test_everything_in_a_messy_folder_is_accepted_or_rejected_with_its_reason(messy, tmp_path):
     dataset = write(messy, tmp_path / "out", max_rejected_fraction=0.1)
-    lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").open()]
-    reasons = {line["key"]: line["reason"] for line in lines}
+    reasons = rejected(tmp_path / "out")
     assert "truncated" in reasons.pop("cat/cut.jpg")
     assert reasons == {
         ".git/config": "hidden or system file",

@@ -11,6 +11,7 @@ from tests.trainer.data.folders import (
     content,
     picture,
     records,
+    rejected,
     two_classes,
     write,
     write_pictures,
@@ -22,11 +23,6 @@ from trainer.data.write import spill
 from trainer.data.write.records import parse, read_records
 from trainer.data.write.split_plan import plan
 from trainer.data.write.writer import create_tfrecords
-
-
-def rejected(folder):
-    lines = (folder / "rejected.jsonl").read_text().splitlines()
-    return {line["key"]: line["reason"] for line in map(json.loads, lines)}
 
 
 def listed(numbers, split=""):

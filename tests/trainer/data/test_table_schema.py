@@ -89,28 +89,26 @@ def test_files_that_are_not_there_damaged_or_empty_are_refused(tmp_path):
             write(tmp_path / source, tmp_path / "out")
 
 
-def test_a_table_in_latin_1_is_told_by_its_encoding(tmp_path):
-    header, *made = "miles,place,payment", *(f"{n},Zürich,card" for n in range(50))
-    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
-    changes = of_one_column("miles", column="payment")
-    words = r"none of its rows .* first .* is t.csv:2: row is not UTF-8: convert .*iconv -f"
-    with pytest.raises(InputError, match=words):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
-    made[3:] = [f"{n},Bern,{'cash' if n % 2 else 'card'}" for n in range(60)]
-    (tmp_path / "t.csv").write_bytes("\n".join([header, *made]).encode("latin-1"))
-    words = r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: convert the [^;]*$"
-    with pytest.raises(InputError, match=words):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
-    (tmp_path / "t.csv").write_bytes("mïles,payment\n1,card\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"the header, is not UTF-8: convert .*from Latin-1"):
-        write(tmp_path / "t.csv", tmp_path / "out", **changes)
+HEADER = "miles,place,payment\n"
+ZURICH = "1,Zürich,card\n"
+BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_table_in_utf_16_is_told_by_its_encoding(tmp_path, encoding):
-    (tmp_path / "t.csv").write_bytes("\ufeffmiles,payment\n1,card\n".encode(encoding))
-    with pytest.raises(InputError, match=r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"):
-        write(tmp_path / "t.csv", tmp_path / "out")
+@pytest.mark.parametrize(
+    ("encoding", "text", "words"),
+    [
+        ("latin-1", ZURICH, r"none of its rows .* first .* is t.csv:2: row is not UTF-8: .*iconv"),
+        ("latin-1", ZURICH * 3 + BERN, r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: [^;]*$"),
+        ("latin-1", "mïles", r"the header, is not UTF-8: convert .*from Latin-1"),
+        ("utf-16-le", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"),
+        ("utf-16-be", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"),
+    ],
+)
+def test_a_table_in_another_encoding_is_told_by_it(tmp_path, encoding, text, words):
+    whole = text + HEADER if "header" in words else HEADER + text
+    (tmp_path / "t.csv").write_bytes(whole.encode(encoding))
+    with pytest.raises(InputError, match=words):
+        write(tmp_path / "t.csv", tmp_path / "out", **of_one_column("miles", column="payment"))
 
 
 @pytest.mark.parametrize("classes", [{}, {"classes": ["card", "cash"]}])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests import tables
-from tests.trainer.data.folders import content
+from tests.trainer.data.folders import content, rejected
 from trainer.data.read.reader import InputShare, evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows
@@ -22,8 +22,9 @@ from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 
 
-def write(source: Path | str, output: Path, **changes) -> Dataset:
-    return create_tfrecords(tables.options(source, **changes), str(output), progress=lambda _: None)
+def write(table: Path | str, output: Path, **changes) -> Dataset:
+    """Run create_tfrecords on a CSV file, or on `source`, without output."""
+    return create_tfrecords(tables.options(table, **changes), str(output), progress=lambda _: None)
 
 
 def of_one_column(name: str, **label) -> dict:
@@ -42,11 +43,6 @@ def examples(dataset: Dataset, split: str) -> list[dict]:
                 row = {name: value for name, value in row.items() if value is not None}
                 found.append({**row, "label": example["label"][0], "key": example["key"][0]})
     return found
-
-
-def rejected(dataset: Dataset) -> dict[str, str]:
-    text = Path(dataset.uri, "rejected.jsonl").read_text()
-    return {one["key"]: one["reason"] for one in map(json.loads, text.splitlines())}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +109,7 @@ def test_rows_that_do_not_fit_are_rejected_by_line_and_missing_values_are_kept(t
     written = write(tmp_path / "t.csv", tmp_path / "out", max_rejected_fraction=0.1)
     expected = {f"t.csv:{line}": reason for line, (_, reason) in bad.items()}
     expected[f"t.csv:{len(text) + 2}"] = "row is not UTF-8: convert"  # One field holds a line end.
-    found = {key: reason.partition(" the file")[0] for key, reason in rejected(written).items()}
+    found = {key: reason.partition(" the file")[0] for key, reason in rejected(written.uri).items()}
     assert found == expected
     kept = [one for split in written.splits for one in examples(written, split)]
     assert len(kept) + len(expected) == len(text) == written.creation["given"]
@@ -209,9 +205,9 @@ def test_rows_of_a_remote_table_are_named_by_its_files(tmp_path):
     text = "\n".join([tables.HEADER, *tables.lines(300, seed=1), "1,2"])
     (folder / "B.CSV.GZ").write_bytes(gzip.compress(text.encode()))
     dataset = write(f"file://{folder}", tmp_path / "out")
-    assert set(rejected(dataset)) == {"a.csv:302", "B.CSV.GZ:302"}
+    assert set(rejected(dataset.uri)) == {"a.csv:302", "B.CSV.GZ:302"}
     dataset = write(f"file://{folder}/a.csv", tmp_path / "one")
-    assert set(rejected(dataset)) == {"a.csv:302"}
+    assert set(rejected(dataset.uri)) == {"a.csv:302"}
 
 
 def test_equal_rows_lie_in_one_split_and_columns_do_not_move_rows(tmp_path):

@@ -140,20 +140,16 @@ def _feature_names(info: Any, source: str) -> tuple[str, str]:
     from tensorflow_datasets.core import features as kinds
 
     found = dict(info.features.items())
-    keys: tuple = info.supervised_keys or tuple(
-        name for kind in (kinds.Image, kinds.ClassLabel) for name in _of_kind(found, kind)
+    images, labels = (
+        [name for name, feature in found.items() if isinstance(feature, kind)]
+        for kind in (kinds.Image, kinds.ClassLabel)
     )
-    if len(keys) == 2 and all(isinstance(key, str) and key in found for key in keys):
-        image, label = keys
-        if image in _of_kind(found, kinds.Image) and label in _of_kind(found, kinds.ClassLabel):
-            return image, label
+    keys: tuple = info.supervised_keys or (*images, *labels)
+    if len(keys) == 2 and keys[0] in images and keys[1] in labels:
+        return keys
     listed = ", ".join(
         f"{name}: {type(feature).__name__}" for name, feature in sorted(found.items())
     )
     raise InputError(
         f"source={source!r} is not a data set of images with one label each: it has {listed}"
     )
-
-
-def _of_kind(features: dict[str, Any], kind: type) -> list[str]:
-    return [name for name, feature in features.items() if isinstance(feature, kind)]

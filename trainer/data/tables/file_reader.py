@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -126,9 +126,7 @@ def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None
 
 def _short_names(uris: list[str]) -> list[str]:
     """Return the paths relative to the folder that holds them all."""
-    # Not commonpath, which turns gs://bucket into gs:/bucket.
-    parts = [uri.split("/") for uri in uris]
-    levels = zip(*(folders for *folders, _ in parts), strict=False)
-    shared = itertools.takewhile(lambda names: len(set(names)) == 1, levels)
-    start = sum(1 for _ in shared)
-    return ["/".join(one[start:]) for one in parts]
+    # Not commonpath, which turns gs://bucket into gs:/bucket; cut back to a whole folder.
+    folders = [uri[: uri.rfind("/") + 1] for uri in uris]
+    start = os.path.commonprefix(folders).rfind("/") + 1  # noqa: RUF071
+    return [uri[start:] for uri in uris]
