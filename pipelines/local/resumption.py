@@ -32,6 +32,8 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             has changed since the start, or its container engine or image is not available.
             Nothing was started.
     """
+    # Artifacts, whose paths later runs rely on, are below it.
+    directory = directory.resolve()
     record = run_history.read_record(directory)
     console = console or Console()
     with run_history.locked(directory) as lock:

@@ -40,7 +40,7 @@ def killed(small_package, tmp_path):
     return latest.resolve()
 
 
-def test_a_killed_run_goes_on_from_what_it_had(killed):
+def test_a_killed_run_goes_on_from_what_it_had(killed, monkeypatch):
     yaml = killed / "small.yaml"
     text = yaml.read_text()
     yaml.write_text(text.replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
@@ -51,8 +51,10 @@ def test_a_killed_run_goes_on_from_what_it_had(killed):
     (killed.parent / "latest").unlink()
     run = run_history.find(killed.parent, killed.name)
     assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
-    result = resume(killed)
+    monkeypatch.chdir(killed.parent)
+    result = resume(Path(killed.name))
     assert (result.state, result.directory) == ("SUCCEEDED", killed)
+    assert result.summary["report"] == f"{killed}/report.html"
     assert states(result) == dict(zip(TASKS, ["CACHED"] * 2 + ["SUCCEEDED"] * 4, strict=True))
     assert (killed.parent / "latest").resolve() == killed
     (job,) = job_states(killed)
