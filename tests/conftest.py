@@ -1,17 +1,25 @@
 """Fixtures that tests share: one set of records and one trained model."""
 
 import fcntl
+import gc
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+import trainer  # noqa: F401 Sets the threshold of garbage collection before the tests' imports.
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # In microseconds; read when TensorFlow is imported. Its own, 1 s to 32 s, suit a real service.
 os.environ.setdefault("GCS_RETRY_CONFIG_INIT_DELAY_TIME_US", "20000")
 os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "200000")
+
+
+def pytest_collection_finish():
+    """Spare garbage collection what stays until the end: imported modules and tests."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

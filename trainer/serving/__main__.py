@@ -57,10 +57,9 @@ def _serve(address: str) -> None:
         return predictor
 
     def ready() -> None:
-        # A request of pixels holds fifty thousand lists. With the default threshold, collecting
-        # garbage among them and TensorFlow's objects takes ten times as long as parsing.
+        # A request of pixels holds fifty thousand lists. Collecting garbage among them and
+        # TensorFlow's objects takes ten times as long as parsing.
         gc.freeze()
-        gc.set_threshold(50_000)
         print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
 
     def failed(error: BaseException) -> None:
