@@ -20,6 +20,16 @@ from trainer.training.export import export
 MACHINES = {"machine_type": "n1-standard-4", "min_replicas": 2, "max_replicas": 3}
 
 
+class ServersOfArtifacts(ModelServers):
+    """One server for each SavedModel, wherever it is deployed: each takes seconds to start."""
+
+    def is_ready(self, name, model, artifacts):
+        return super().is_ready(artifacts, model, artifacts)
+
+    def ask(self, name, model, artifacts, body):
+        return super().ask(artifacts, model, artifacts, body)
+
+
 @pytest.fixture
 def vertex(tmp_path, monkeypatch):
     """A registry and endpoints whose models answer."""
@@ -27,7 +37,7 @@ def vertex(tmp_path, monkeypatch):
         guardian = stack.enter_context(Guardian())
         operations = Operations()
         models = ModelService(tmp_path, operations)
-        servers = stack.enter_context(ModelServers(tmp_path / "logs", guardian))
+        servers = stack.enter_context(ServersOfArtifacts(tmp_path / "logs", guardian))
         endpoints = EndpointService(tmp_path, models, operations, servers)
         server = FaultyEmulator(models, endpoints, operations)
         server.endpoints = ById(endpoints)

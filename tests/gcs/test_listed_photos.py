@@ -19,11 +19,11 @@ def photos(request, tmp_path, server, proxy):
     root = folder
     if request.param == "splits":
         root = folder / "train"
-        write_pictures(folder / "test" / "cat", 9, seed=1)
-        write_pictures(folder / "test" / "dog", 9, seed=9)
-    two_classes(root, 30)
-    write_pictures(root / "dog" / "a" / "b", 5, seed=7)
-    write_pictures(root / "dog" / "a.b", 5, seed=8)
+        write_pictures(folder / "test" / "cat", 4, seed=1)
+        write_pictures(folder / "test" / "dog", 4, seed=9)
+    two_classes(root, 20)
+    write_pictures(root / "dog" / "a" / "b", 2, seed=7)
+    write_pictures(root / "dog" / "a.b", 2, seed=8)
     shutil.copy(root / "cat" / "007.png", root / "dog" / "same.png")
     shutil.copy(root / "cat" / "008.png", root / "cat" / "no ending")
     shutil.copy(root / "cat" / "009.png", root / "cat" / "composed ümlaut.png")
@@ -47,7 +47,7 @@ def photos(request, tmp_path, server, proxy):
 
 def write(source, output):
     options = RecordOptions(
-        source=f"images:{source}", image_size=SIZE, encoding="raw", max_rejected_fraction=0.1
+        source=f"images:{source}", image_size=SIZE, encoding="raw", max_rejected_fraction=0.2
     )
     return create_tfrecords(options, str(output), progress=lambda _: None)
 
@@ -70,7 +70,7 @@ def test_a_bucket_gives_a_folders_bytes_with_one_read_a_photo(photos, tmp_path, 
         made_of = one["creation"]
         del one["sha256"], made_of["source"], made_of["fingerprint"], made_of["options"]["source"]
     assert remote == local
-    assert made.creation["given"] == here.creation["given"] > 70
+    assert made.creation["given"] == here.creation["given"] > 40
     assert made.creation["contradictions"]["count"] == 1
 
     written = {f"{folder.name}/{key}" for split in records(made).values() for key in split}
