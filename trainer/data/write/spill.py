@@ -53,11 +53,12 @@ class Spill:
             self._flush()
 
     def finish(self) -> None:
-        """Make the added rows readable."""
+        """Make the added rows readable, and free what reading the source took."""
         if self._folder:
             self._flush()
         elif self._waiting:
             self._waiting = self._parted(in_order(self._table())).to_batches()
+        pa.default_memory_pool().release_unused()
 
     def read(self, split: int, partition: int) -> pa.Table:
         """Return the rows of a partition that is not empty, in order."""
@@ -76,6 +77,7 @@ class Spill:
 
         Removes the files of partitions that no other range has rows of.
         """
+        pa.default_memory_pool().release_unused()  # Processes have read the source, too.
         place = SPLITS.index(split)
         width = (1 << 64) // self.counts.shape[1]
         begin, end = (-(-(n << 64) // count) for n in (number, number + 1))
