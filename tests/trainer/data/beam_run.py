@@ -9,14 +9,16 @@ comes, and an answer a case.
 import contextlib
 import functools
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import beam, writer
+from trainer.data.write import beam, spill, writer
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -24,11 +26,16 @@ from trainer.fields import build
 # Beam and its workers may print what they like.
 OUT, sys.stdout = sys.stdout, sys.stderr
 
+OPENED: list[str] = []
+
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
-    """Runs a case; its error, and the jobs that the service got."""
+    """Runs a case; its error, the files in the temporary folder, and the service's jobs."""
     given: dict[str, Any] = {}
+    OPENED.clear()
     with contextlib.ExitStack() as stack:
+        # One row is too many to be kept in memory.
+        stack.enter_context(mock.patch.object(spill, "MEMORY_BYTES", 1))
         endpoint = project = ""
         if case["engine"] == "dataflow":
             from tests.trainer.data.dataflow_service import DataflowService
@@ -58,7 +65,14 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             create_tfrecords(options, case["output"], engine=engine, progress=progress)
         except (InputError, RuntimeError, SystemExit) as error:
             given["error"] = f"{type(error).__name__}: {error}"
+    given["spilled"] = len(OPENED)
     return given
+
+
+def note(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note a file that is opened for writing in the temporary folder."""
+    if event == "open" and arguments[2] & os.O_WRONLY:
+        OPENED.extend(one for one in arguments[:1] if str(one).startswith(f"{tempfile.tempdir}/"))
 
 
 @contextlib.contextmanager
@@ -82,5 +96,8 @@ def put(kind: str, content: Any) -> None:
 
 
 if __name__ == "__main__":
-    for one in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
-        put("answer", answer(one))
+    cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="rows") as tempfile.tempdir:
+        sys.addaudithook(note)
+        for one in cases:
+            put("answer", answer(one))

@@ -106,6 +106,9 @@ def test_beam_writes_the_bytes_that_one_machine_writes(answers, name):
     expected = content(folder / f"{name}-local")
     assert sum(file.endswith(".tfrecord") for file in expected) >= 3
     assert "error" not in said[f"{name}-beam"]
+    # One machine keeps rows on its disk, Beam in the runner.
+    assert said[f"{name}-local"]["spilled"] > 0
+    assert said[f"{name}-beam"]["spilled"] == 0
     assert content(folder / f"{name}-beam") == expected
 
 
