@@ -22,8 +22,8 @@ from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import join
 from trainer.data.sources import Example, Rejection
-from trainer.data.write import checks, manifest, output
-from trainer.data.write.layout import shard_counts, shard_name, variants
+from trainer.data.write import manifest, output
+from trainer.data.write.layout import shard_counts, variants
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import digest_halves, in_order, shard_numbers
 from trainer.data.write.split_plan import assign_splits, to_rows
@@ -42,15 +42,11 @@ class Plan(NamedTuple):
 
     Attributes:
         writer: of shards, with its fingerprint and the source's classes.
-        counts: shards of each split.
-        creation: for dataset.json.
-        is_done: whether an earlier run has finished the same data set.
+        counts: shards of each split; empty if an earlier run has finished the data set.
     """
 
     writer: ShardWriter
     counts: dict[str, int]
-    creation: dict[str, Any]
-    is_done: bool
 
 
 @contextlib.contextmanager
@@ -188,15 +184,13 @@ class RecordsPipeline:
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan and make room for the data set; raise InputError if that is useless."""
         source = self._concluded(totals)
-        checks.check_rejections(totals.rejections, totals.given, self.options, source.unit)
-        checks.check_counts(totals.counts, source, self.options)
-        mean, _ = totals.record_cost(source)
-        creation = manifest.creation(source, totals, self.options)
-        writer = ShardWriter(source, self.output_uri, creation["fingerprint"])
-        is_done = output.finished(writer) is not None
-        if not is_done:
+        writer, dataset = manifest.begin(source, totals, self.options, self.output_uri)
+        if dataset:
+            yield Plan(writer, {})
+        else:
             output.remove_stale(writer)
-        yield Plan(writer, shard_counts(totals, mean, self.options), creation, is_done)
+            mean, _ = totals.record_cost(source)
+            yield Plan(writer, shard_counts(totals, mean, self.options))
 
     def _concluded(self, totals: Totals) -> Any:
         if self.source.is_table:
@@ -205,16 +199,15 @@ class RecordsPipeline:
 
     def _files(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
         """Yield every shard, even an empty one."""
-        if not plan.is_done:
-            for split, count in plan.counts.items():
-                for number in range(count):
-                    yield (split, number), None
+        for split, count in plan.counts.items():
+            for number in range(count):
+                yield (split, number), None
 
     def _placed(
         self, rows: pa.RecordBatch, plan: Plan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
         """Yield the rows of a block by shard."""
-        if plan.is_done:
+        if not plan.counts:
             return
         halves, splits = digest_halves(pa.chunked_array([rows["digest"]])), rows["split"].to_numpy()
         for rank, split in enumerate(SPLITS):
@@ -228,19 +221,17 @@ class RecordsPipeline:
     ) -> Iterator[ShardResult]:
         """Write a shard, unless an earlier run did."""
         (split, number), parts = shard
-        count = plan.counts[split]
-        file, copies = shard_name(split, number, count), variants(split, self.options)
         present = [part for part in parts if part is not None]
         rows = [in_order(pa.Table.from_batches(present))] if present else []
-        task = ShardTask(file, split, number, count, copies, rows)
+        task = ShardTask(split, number, plan.counts[split], variants(split, self.options), rows)
         yield plan.writer.write(task, lambda _: None)
 
     def _finished(
         self, plan: Plan, totals: Totals, results: Iterable[ShardResult]
     ) -> Iterable[None]:
         """Write rejected.jsonl and dataset.json."""
-        if not plan.is_done:
+        if plan.counts:
             self.check()
             writer = dataclasses.replace(plan.writer, source=self._concluded(totals))
-            manifest.finish(writer, totals, self.options, list(results), plan.creation)
+            manifest.finish(writer, totals, self.options, list(results))
         return ()

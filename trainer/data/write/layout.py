@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Source
-from trainer.data.write.shards import ShardTask
+from trainer.data.write.shards import ShardTask, shard_name
 from trainer.data.write.spill import Spill, digest_halves, shard_numbers
 from trainer.data.write.split_plan import identities
 from trainer.data.write.store import StoredShard, unchanged
@@ -67,11 +67,10 @@ class Layout:
                 kept, tables = _cut(rows, split, stored, usual, count)
                 parts, left = [[table] for table in tables], sum(map(len, tables))
             total = len(kept) + len(parts)
-            files = [shard_name(split, number, total) for number in range(total)]
-            self.kept.update(zip(files, kept, strict=False))
+            self.kept.update((shard_name(split, n, total), one) for n, one in enumerate(kept))
             self.tasks += [
-                ShardTask(file, split, number, count, copies, part)
-                for number, (file, part) in enumerate(zip(files[len(kept) :], parts, strict=True))
+                ShardTask(split, number, total, copies, part)
+                for number, part in enumerate(parts, len(kept))
             ]
             self.examples += left
             self.seconds += seconds * left * (1 + copies)
@@ -125,11 +124,6 @@ def shard_counts(totals: Totals, mean: float, options: RecordOptions) -> dict[st
         )
         for split, examples in totals.examples.items()
     }
-
-
-def shard_name(split: str, number: int, count: int) -> str:
-    """Return the name of a shard's file."""
-    return f"{split}-{number:05}-of-{count:05}.tfrecord"
 
 
 def shard_count(examples: int, size: float, shard_megabytes: float) -> int:

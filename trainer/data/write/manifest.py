@@ -12,6 +12,7 @@ from trainer.data.schema import Dataset, Feature, Shard, Split
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
 from trainer.data.write.shards import ShardResult, ShardWriter
+from trainer.data.write.spill import Spill
 from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
@@ -47,6 +48,21 @@ def creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str
     return {**made, "fingerprint": totals.fingerprint([*_described(source), made])}
 
 
+def begin(
+    source: Source, totals: Totals, options: RecordOptions, uri: str, rows: Spill | None = None
+) -> tuple[ShardWriter, Dataset | None]:
+    """Return the writer of a plan, and the data set if an earlier run finished it.
+
+    Raises:
+        InputError: as `finish`.
+    """
+    checks.check_rejections(totals.rejections, totals.given, options, source.unit)
+    checks.check_counts(totals.counts, source, options)
+    made = creation(source, totals, options)
+    writer = ShardWriter(source, uri, made, made["fingerprint"], rows)
+    return writer, output.finished(writer)
+
+
 def _described(source: Source) -> list[Any]:
     described = [dataclasses.asdict(feature) for feature in features(source)]
     return [LAYOUT_VERSION, source.name, source.classes, described]
@@ -69,7 +85,6 @@ def finish(
     totals: Totals,
     options: RecordOptions,
     results: list[ShardResult],
-    made: dict[str, Any],
 ) -> Dataset:
     """Check what was written and complete the data set, or remove all of it.
 
@@ -111,7 +126,7 @@ def finish(
             "file": schema.REJECTED_FILE_NAME,
         },
         creation={
-            **made,
+            **writer.creation,
             "accepted": totals.given - len(rejections),
             **({"contradictions": contradictions} if totals.contradictions else {}),
         },

@@ -28,22 +28,29 @@ from trainer.errors import InputError
 UNFINISHED = ".unfinished"
 
 
+def shard_name(split: str, number: int, count: int) -> str:
+    """Return the name of a shard's file."""
+    return f"{split}-{number:05}-of-{count:05}.tfrecord"
+
+
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """A shard to write: its file, and one of the equal ranges of digests of a split.
+    """A shard to write: one of the `count` shards of a split.
 
     Attributes:
-        number, count: index of the range, and number of ranges.
         variants: augmented copies to write after each example.
-        rows: all rows in order, if they are in memory.
+        rows: all rows in order; None: those in one of `count` equal ranges of digests.
     """
 
-    file: str
     split: str
     number: int
     count: int
     variants: int
     rows: Sequence[pa.Table] | None = None
+
+    @property
+    def file(self) -> str:
+        return shard_name(self.split, self.number, self.count)
 
 
 class Piece(NamedTuple):
@@ -78,11 +85,14 @@ class ShardWriter:
     """Writes shards of `source` into the folder `output_uri`.
 
     Attributes:
+        creation: for dataset.json.
+        fingerprint: of the plan and of its layout.
         rows: for tasks without rows of their own.
     """
 
     source: Any
     output_uri: str
+    creation: dict[str, Any]
     fingerprint: str
     rows: Spill | None = None
 

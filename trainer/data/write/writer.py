@@ -91,12 +91,7 @@ def _create(
     else:
         examples = listed(source, listing, processes)
         totals, rows = plan(examples, source.classes, options.split_fractions)
-    checks.check_rejections(totals.rejections, totals.given, options, source.unit)
-    checks.check_counts(totals.counts, source, options)
-
-    creation = manifest.creation(source, totals, options)
-    writer = ShardWriter(source, output_uri, creation["fingerprint"], rows)
-    dataset = output.finished(writer)
+    writer, dataset = manifest.begin(source, totals, options, output_uri, rows)
     if dataset is None:
         stored = store.shards(output_uri) if store else None
         layout = Layout(rows, totals, source, options, stored)
@@ -110,7 +105,7 @@ def _create(
             )
         results += _write_shards(writer, totals, layout, options, progress, processes)
         check()
-        dataset = manifest.finish(writer, totals, options, results, creation)
+        dataset = manifest.finish(writer, totals, options, results)
         if store:
             identities = layout.identities()
             store.save(output_uri, [(one, identities[one.shard.file]) for one in results])
