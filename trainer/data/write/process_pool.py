@@ -34,12 +34,14 @@ _WORK, _TASK = "work", "task"
 
 MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
 }
 """Lets glibc keep an image's memory for the next one (mallopt(3), in bytes). Returning it and
 getting it again, page by page, takes as long as decoding, resizing and encoding the image.
-Arrow's own allocator keeps 20 MB more of a table than glibc."""
+Arrow's own allocator keeps 20 MB more of a table than glibc, and an arena per thread 15 MB more
+of ten million rows than one arena."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
