@@ -30,7 +30,6 @@ def evaluate_model(
     predictions: dsl.Output[dsl.Artifact],
     options: GateOptions,
     title: str,
-    slice_columns: list,
     model_name: str,
     project: str,
     location: str,
@@ -46,8 +45,6 @@ def evaluate_model(
         training: Directory with the job's metrics.json and history.csv. Its metadata holds the
             job's parameters, the names of those that the recipe sets, and the price if known.
         title: Title of the report.
-        slice_columns: Columns of a table to slice the test split by; empty: vocabulary and
-            identity columns.
         model_name: Model in the Model Registry with the champion; empty: no comparison.
         project: Google Cloud project of the registry.
         location: Region of the registry.
@@ -64,7 +61,7 @@ def evaluate_model(
     predictions.uri += ".csv"
     results = load(training.uri)
     dataset = schema.load(records.uri)
-    judged = evaluate(model.uri, records.uri, slice_columns=slice_columns)
+    judged = evaluate(model.uri, records.uri)
     current = find_champion(model_name, project, location)
     scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)
@@ -72,8 +69,7 @@ def evaluate_model(
     if moved := drift.line(drifts):
         print(f"The training data have drifted since {verdict.champion}: {moved}")
     details = dataset.creation.get("options", {}) | training.metadata
-    details |= dataclasses.asdict(options)
-    details |= {"slice_columns": slice_columns, "model_name": model_name}
+    details |= dataclasses.asdict(options) | {"model_name": model_name}
     price = details.pop("price", None)
     recipe_sets = details.pop("recipe_sets", [])
     write_report(

@@ -39,11 +39,6 @@ class PipelineOptions:
         help="Deploy a new champion to the endpoint of model_name, with all of the traffic, after "
         "a check of its predictions on test records. It is billed until undeployed.",
     )
-    slice_columns: list[str] = option(
-        [],
-        help="Columns of a table to slice the test split by, each slice with its own metrics, as "
-        "a JSON list; empty: vocabulary and identity columns.",
-    )
     scheduling_strategy: str = option(
         "STANDARD",
         help="Vertex AI's strategy for providing the training job's machines.",

@@ -184,11 +184,6 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
         classes := read_schema(records.columns, records.crosses, records.label).label.classes
     ):
         check_floors(values.gate.class_floors, classes)
-    columns = [str(column.get("name", "")) for column in records.columns]
-    for name in values.pipeline.slice_columns:
-        if name not in columns:
-            hint = fields.nearest(name, columns) if columns else "; images have none"
-            raise InputError(f"slice_columns: {name!r} is not one of columns{hint}")
 
 
 def with_parameters(

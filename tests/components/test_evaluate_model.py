@@ -61,7 +61,7 @@ def evaluate(folder, out, model_name="", price=None, project="my-project", **opt
     kinds |= {"metrics": dsl.Metrics, "report": dsl.HTML}
     kinds["classification"] = dsl.ClassificationMetrics
     artifacts = given | {name: artifact(kind, out / name) for name, kind in kinds.items()}
-    told = {"title": "flowers-1", "slice_columns": [], "model_name": model_name}
+    told = {"title": "flowers-1", "model_name": model_name}
     told |= {**PLACE, "project": project, **dataclasses.asdict(GateOptions()), **options}
     return evaluate_model.python_func(**told, **artifacts), artifacts
 

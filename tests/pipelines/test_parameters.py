@@ -120,7 +120,6 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             {**TABLE, "model": "small_cnn"},
             "model='small_cnn' takes images, but source='csv:trips.csv'",
         ),
-        ({"slice_columns": ["hour"]}, "slice_columns: 'hour' is not one of columns; images have"),
         ({"tensorboard": f"{REGION}/tensorboards/2"}, "needs a service_account"),
         ({"tensorboard": "projects/1/x"}, "is not projects/PROJECT/locations/REGION/tensorboards"),
         ({"network": "default"}, "network='default' is not projects/NUMBER/global/networks/NAME"),

@@ -19,7 +19,7 @@ from trainer.evaluation import answer_file, champion_scores, gate
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
 model, records, file = sys.argv[1:]
-evaluation = evaluate(model, records, slice_columns=["miles", "company", "Zone Id"])
+evaluation = evaluate(model, records)
 champion = champion_scores.score("taxi@1", model, evaluation)
 verdict = gate.judge(evaluation, GateOptions(), registry=True, champion=champion)
 answer_file.write(file, evaluation)

@@ -1,53 +1,40 @@
 """The raw values of a table's columns in a split, on disk."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.columns import columns_in
 from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation.disk_columns import DiskColumns
 
 _CODES = 2**61
-_TEXTS_KEPT = 1 << 16
-"""Distinct texts of a column that are kept, the first ones."""
 
 
 class ColumnValues(DiskColumns):
     """Numbers of a split's columns as they are, and a code of 8 bytes in place of each text.
 
     Attributes:
-        columns: columns that are kept.
-        texts: some texts of each hashed column, whose values dataset.json does not have, by code.
+        columns: the columns; empty for images.
     """
 
-    def __init__(self, dataset: Dataset, split: str, columns: Iterable[Feature]) -> None:
-        self.columns = list(columns)
+    def __init__(self, dataset: Dataset, split: str) -> None:
+        self.columns = columns_in(dataset)
         kinds = {one.name: "f4" if one.dtype == "float32" else "i8" for one in self.columns}
         super().__init__(dataset.splits[split].examples, kinds)
-        self.texts: dict[str, dict[int, str]] = {
-            one.name: {} for one in self.columns if one.kind == "hashed"
-        }
         self._dataset = dataset
 
     def add(self, batch: tf.Tensor) -> None:
         """Add a batch of serialized examples, string [n]."""
         if not self.columns:
             return
-        raw = parse_columns(batch, self._dataset)
-        values = {one.name: raw[one.name] for one in self.columns}
+        values = parse_columns(batch, self._dataset)
         for name, column in values.items():
             if column.dtype == tf.string:
                 values[name] = tf.strings.to_hash_bucket_fast(column, _CODES)
         self.append({name: column.numpy() for name, column in values.items()})
-        for name, texts in self.texts.items():
-            if len(texts) < _TEXTS_KEPT:
-                codes, first = np.unique(values[name].numpy(), return_index=True)
-                for code, text in zip(
-                    codes.tolist(), tf.gather(raw[name], first).numpy(), strict=True
-                ):
-                    texts.setdefault(code, text.decode(errors="replace"))
 
     def numbers(self, name: str) -> np.ndarray:
         """Return the numbers of a column that are not missing, sorted, float32."""

@@ -9,13 +9,11 @@ the model's own parsing, decoding, preprocessing and class names.
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer.data import schema
-from trainer.data.tables.columns import columns_in
 from trainer.errors import InputError
 from trainer.evaluation import metrics
 from trainer.evaluation.answers import Answers
@@ -24,7 +22,7 @@ from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
-from trainer.evaluation.slices import Slices, sliced, slices
+from trainer.evaluation.slices import Slices, slices
 
 MISTAKES_KEPT = 24
 _SCALARS = (
@@ -81,7 +79,7 @@ class Evaluation:
         return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] = ()) -> Evaluation:
+def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
     """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
 
     Answers and columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8
@@ -90,7 +88,6 @@ def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] =
 
     Args:
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
-        slice_columns: columns of a table to slice the split by; see `slices.slices`.
     """
     dataset = schema.load(dataset_uri)
     total = dataset.splits["test"].examples
@@ -99,9 +96,7 @@ def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] =
             f"the test split of {dataset_uri} has no example to evaluate on; "
             "give it a share in split_fractions"
         )
-    by = sliced(dataset, slice_columns)
-    is_binary = len(dataset.classes) == 2
-    values = ColumnValues(dataset, "test", columns_in(dataset) if is_binary else by)
+    values = ColumnValues(dataset, "test")
     model = ServedModel(model_uri)
     start = time.monotonic()
     mistakes = MostConfident(MISTAKES_KEPT)
@@ -115,8 +110,8 @@ def evaluate(model_uri: str, dataset_uri: str, *, slice_columns: Sequence[str] =
         seconds=seconds,
         classes=dataset.classes,
         mistakes=mistakes.mistakes(dataset),
-        column_areas=single_columns(values, answers) if is_binary else {},
-        slices=slices(by, values, answers),
+        column_areas=single_columns(values, answers) if len(dataset.classes) == 2 else {},
+        slices=slices(values, answers),
         answers=answers,
         **_measure(answers, dataset.classes),
     )

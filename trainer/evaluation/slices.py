@@ -1,24 +1,20 @@
 """Evaluate a model on slices of a split, such as by payment type, hour or company.
 
 A column of few values is sliced by value. A column of many values, such as companies, is sliced
-by their frequency in the training split. Numbers are sliced at the column's boundaries, or into
-quartiles.
+by their frequency in the training split.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import columns_in
-from trainer.errors import InputError
+from trainer.data.schema import Feature
 from trainer.evaluation.answers import Answers
-from trainer.evaluation.column_values import ColumnValues, codes, quantiles
+from trainer.evaluation.column_values import ColumnValues, codes
 from trainer.evaluation.disk_columns import spans
-from trainer.evaluation.metrics import distinct, packed, rank
-from trainer.fields import nearest
+from trainer.evaluation.metrics import packed, rank
 
 FEW_VALUES = 31
 """Most values of a column that is sliced by value: the days of a month."""
@@ -52,29 +48,14 @@ class Slices:
     slices: list[Slice]
 
 
-def sliced(dataset: Dataset, names: Sequence[str]) -> list[Feature]:
-    """Return the columns to slice a split of a table by; images have none.
-
-    Args:
-        names: column names; empty: all vocabulary and identity columns.
-    """
-    columns = {column.name: column for column in columns_in(dataset)}
-    for name in names:
-        if name not in columns:
-            hint = nearest(name, columns) if columns else "; images have no columns"
-            raise InputError(f"slice_columns: {name!r} is not a column of {dataset.uri}{hint}")
-    return [columns[name] for name in names] or [
-        column for column in columns.values() if column.kind in ("vocabulary", "identity")
-    ]
-
-
-def slices(columns: Sequence[Feature], values: ColumnValues, answers: Answers) -> list[Slices]:
-    """Slice the answers by the values of each column."""
-    return [_slices(column, values, answers) for column in columns]
+def slices(values: ColumnValues, answers: Answers) -> list[Slices]:
+    """Slice the answers by the values of each vocabulary and identity column of a table."""
+    kinds = ("vocabulary", "identity")
+    return [_slices(one, values, answers) for one in values.columns if one.kind in kinds]
 
 
 def _slices(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
-    by, group_of, order = _cut(column, values)
+    by, group_of, order = _cut(column)
     cells = np.zeros((len(order), 4), int)  # rows by second class and right answer
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop))
@@ -125,25 +106,22 @@ def _areas(
     return [one.roc_auc if one else None for one in rankings]
 
 
-def _cut(column: Feature, values: ColumnValues) -> _Cut:
-    if column.dtype == "float32":
-        return _by_range(column, values)
+def _cut(column: Feature) -> _Cut:
     buckets = column.settings.get("buckets", 0)
     if column.dtype == "int64" and buckets <= FEW_VALUES:
         order = [str(value) for value in range(buckets)] + [MISSING]
         return "by value", lambda found: np.where(_outside(found, buckets), buckets, found), order
     counts: dict[str, int] = column.statistics.get("counts", {})
     if len(counts) > FEW_VALUES:
-        by, groups, rest, order = _by_frequency(counts)
+        by, places, rest = "by rows of the same value in training", _bands(counts), 0
+        order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
+        order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
     else:
-        # Hashed: the training split's values are unknown.
-        shown, other = (list(counts), UNSEEN) if counts else (_commonest(column, values), "others")
-        by, groups = "by value", {value: place for place, value in enumerate(shown)}
-        rest, order = len(shown), [*shown, other, MISSING]
-    groups[""] = len(order) - 1
-    known = codes(column, list(groups))
+        by, places, rest = "by value", np.arange(len(counts)), len(counts)
+        order = [*counts, UNSEEN, MISSING]
+    known = codes(column, [*counts, ""])
     ranked = np.argsort(known)
-    known, places = known[ranked], np.array(list(groups.values()))[ranked]
+    known, places = known[ranked], np.append(places, len(order) - 1)[ranked]
 
     def group_of(found: np.ndarray) -> np.ndarray:
         if column.dtype == "int64":
@@ -158,37 +136,6 @@ def _outside(found: np.ndarray, buckets: int) -> np.ndarray:
     return (found < 0) | (found >= buckets)
 
 
-def _commonest(column: Feature, values: ColumnValues) -> list[str]:
-    """Return the most common texts of a hashed column, which are fewer than FEW_VALUES."""
-    found = values.read(column.name).view(np.uint64)
-    found.sort()
-    times: dict[str, int] = {}
-    for block, counts in distinct(found, 0):
-        often = np.argsort(-counts, kind="stable")[: 2 * FEW_VALUES]
-        for code, count in zip(block[often].tolist(), counts[often].tolist(), strict=True):
-            if text := values.texts[column.name].get(code):
-                times[text] = count
-    return sorted(times, key=lambda text: (-times[text], text))[: FEW_VALUES - 1]
-
-
-def _by_frequency(counts: dict[str, int]) -> tuple[str, dict[str, int], int, list[str]]:
-    """Return how the column is cut, groups by value, that of other values, and all names."""
-    order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
-    order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
-    bands = np.searchsorted([0, *_BANDS], list(counts.values()), side="right").tolist()
-    by = "by rows of the same value in training"
-    return by, dict(zip(counts, bands, strict=True)), 0, order
-
-
-def _by_range(column: Feature, values: ColumnValues) -> _Cut:
-    bounds = column.settings["boundaries"]
-    if not bounds and len(numbers := values.numbers(column.name)):
-        bounds = sorted(set(quantiles(numbers, [0.25, 0.5, 0.75]).tolist()))
-    texts = [f"{bound:.6g}" for bound in bounds]
-    order = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
-    order = [f"below {texts[0]}", *order, f"{texts[-1]} and above"] if texts else ["all"]
-
-    def group_of(found: np.ndarray) -> np.ndarray:
-        return np.where(np.isnan(found), len(order), np.searchsorted(bounds, found, side="right"))
-
-    return "by range", group_of, [*order, MISSING]
+def _bands(counts: dict[str, int]) -> np.ndarray:
+    """Return the band of each value's frequency, from 1."""
+    return np.searchsorted([0, *_BANDS], list(counts.values()), side="right")

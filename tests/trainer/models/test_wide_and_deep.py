@@ -181,10 +181,6 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
     page = report(tmp_path / "report.html", evaluation, dataset).source
     for words in ("<h2>Slices</h2>", "<h2>Columns</h2>", "Missing in train", "hour_x_payment"):
         assert words in page
-    chosen = evaluate(served, dataset.uri, slice_columns=["miles", "Zone Id"])
-    assert [one.column for one in chosen.slices] == ["miles", "Zone Id"]
-    with pytest.raises(InputError, match=r"'mile' is not a column .* did you mean 'miles'"):
-        evaluate(served, dataset.uri, slice_columns=["mile"])
 
 
 def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):

@@ -8,7 +8,6 @@ import pytest
 
 from tests import tables
 from tests.trainer.report.document import report
-from trainer.data.tables.columns import columns_in
 from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.disk_columns import DiskColumns
@@ -38,7 +37,7 @@ def test_each_column_alone_has_its_area(tmp_path):
         str(tmp_path / "records"),
         progress=lambda _: None,
     )
-    values = ColumnValues(dataset, "train", columns_in(dataset))
+    values = ColumnValues(dataset, "train")
     labels = DiskColumns(values.rows, {"label": np.int32})
     for batch in stored_batches(dataset, "train", 512):
         values.add(batch)
