@@ -36,27 +36,9 @@ class ColumnValues(DiskColumns):
                 values[name] = tf.strings.to_hash_bucket_fast(column, _CODES)
         self.append({name: column.numpy() for name, column in values.items()})
 
-    def numbers(self, name: str) -> np.ndarray:
-        """Return the numbers of a column that are not missing, sorted, float32."""
-        numbers = self.read(name)
-        numbers.sort()
-        return numbers[: np.searchsorted(numbers, np.nan)]
-
 
 def codes(column: Feature, texts: Sequence[str]) -> np.ndarray:
     """Return the stored values, int64 [n], of a column's values as dataset.json has them."""
     if column.dtype == "int64":
         return np.array([int(text or -1) for text in texts], np.int64)
     return tf.strings.to_hash_bucket_fast(list(texts), _CODES).numpy()
-
-
-def quantiles(numbers: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return quantiles of sorted numbers as np.quantile does, float64, without a copy of them."""
-    at = np.asarray(shares) * (len(numbers) - 1)
-    low = at.astype(int)
-    below, above = (
-        numbers[np.minimum(one, len(numbers) - 1)].astype(np.float64) for one in (low, low + 1)
-    )
-    part = at - low
-    step = above - below
-    return np.where(part < 0.5, below + step * part, above - step * (1 - part))

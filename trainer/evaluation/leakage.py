@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Feature
-from trainer.evaluation.column_values import ColumnValues, quantiles
+from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.disk_columns import DiskColumns, spans
 from trainer.evaluation.metrics import distinct
 
@@ -70,7 +70,11 @@ def _bins(column: Feature, values: ColumnValues) -> Callable[[np.ndarray], np.nd
     """Return a function from a column's values to their groups: the values or, of numbers, bins."""
     if column.dtype != "float32":
         return lambda found: found
-    numbers = values.numbers(column.name)
-    shares = np.linspace(0, 1, _BINS if len(numbers) else 1)[1:]
-    bounds = np.unique(quantiles(numbers, shares))
+    numbers = np.empty(values.rows)
+    for start, stop in spans(values.rows):
+        numbers[start:stop] = values.read(column.name, start, stop)
+    if np.isnan(numbers).all():
+        return np.isnan
+    shares = np.linspace(0, 1, _BINS)[1:]
+    bounds = np.unique(np.nanquantile(numbers, shares, overwrite_input=True))
     return lambda found: np.where(np.isnan(found), len(bounds) + 1, np.searchsorted(bounds, found))

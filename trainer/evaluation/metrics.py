@@ -26,7 +26,7 @@ _LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
 
 class RocCurve(NamedTuple):
-    """False and true positive rates where scores of at least `thresholds` count as positive."""
+    """Rates where scores of at least `thresholds`, all finite, count as positive."""
 
     fpr: list[float]
     tpr: list[float]
@@ -38,9 +38,8 @@ class Ranking(NamedTuple):
 
     roc_auc: float
     pr_auc: float
-    roc: tuple[np.ndarray, np.ndarray]
-    thresholds: np.ndarray  # of the points of `roc`, all finite
-    precision_recall: tuple[np.ndarray, np.ndarray]
+    roc: RocCurve
+    precision_recall: tuple[list[float], list[float]]
     # Values of y where x is one of 200 equidistant numbers.
     grid_tpr: np.ndarray
     grid_precision: np.ndarray
@@ -173,33 +172,30 @@ def rank(order: np.ndarray) -> Ranking | None:
     if not 0 < hits < taken:
         return None
     hit, total, key = np.concatenate(points, axis=1)
-    roc, thresholds = _roc(hit, total - hit, (_LAST - key.astype(np.uint32)).view(np.float32))
+    roc = _roc(hit, total - hit, (_LAST - key.astype(np.uint32)).view(np.float32))
     gains = np.flatnonzero(np.diff(hit, prepend=0))
     recall = np.append(0.0, hit[gains] / hits)
     # The precision at which each recall is first reached, as average precision sums it.
     precision = np.append(1.0, hit[gains] / total[gains])
-    shown, drawn = _thin(*roc), _thin(recall, precision)
+    shown, drawn = _thin(roc[0], roc[1]), _thin(recall, precision)
     return Ranking(
         roc_auc=area / (2 * hits * (taken - hits)),
         pr_auc=average / hits,
-        roc=(roc[0][shown], roc[1][shown]),
-        thresholds=thresholds[shown],
-        precision_recall=(recall[drawn], precision[drawn]),
-        grid_tpr=np.interp(_GRID, *roc),
+        roc=RocCurve(*(one[shown].tolist() for one in roc)),
+        precision_recall=(recall[drawn].tolist(), precision[drawn].tolist()),
+        grid_tpr=np.interp(_GRID, roc[0], roc[1]),
         grid_precision=precision[np.searchsorted(recall, _GRID)],
     )
 
 
-def _roc(
-    hits: np.ndarray, misses: np.ndarray, scores: np.ndarray
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the points of the ROC curve, without those inside straight lines, and thresholds."""
+def _roc(hits: np.ndarray, misses: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
+    """Return the fields of RocCurve, without points inside straight lines."""
     corner = np.ones(len(hits), bool)
     corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
     curve = [np.append(0, one[corner]) / one[-1] for one in (misses, hits)]
     thresholds = scores[corner].astype(np.float64)
     first = max(1.0, np.nextafter(thresholds[0], np.inf))
-    return (curve[0], curve[1]), np.append(first, thresholds)
+    return [*curve, np.append(first, thresholds)]
 
 
 def per_class(
@@ -226,11 +222,6 @@ def mean(values: list[float | None]) -> float | None:
     return float(np.mean(defined)) if defined else None
 
 
-def roc_curve(ranking: Ranking) -> RocCurve:
-    """Return at most 200 points of the ROC curve, with both ends and finite thresholds."""
-    return RocCurve(*(one.tolist() for one in (*ranking.roc, ranking.thresholds)))
-
-
 def curves(
     classes: Sequence[str], rankings: Sequence[Ranking | None]
 ) -> tuple[list[Curve], list[Curve]]:
@@ -242,7 +233,7 @@ def curves(
     defined = [(name, one) for name, one in zip(classes, rankings, strict=True) if one]
     if len(classes) == 2:
         defined = defined[-1:]
-    roc = [(name, one.roc_auc, one.roc, one.grid_tpr) for name, one in defined]
+    roc = [(name, one.roc_auc, one.roc[:2], one.grid_tpr) for name, one in defined]
     pr = [(name, one.pr_auc, one.precision_recall, one.grid_precision) for name, one in defined]
     is_many = len(classes) > CURVES_SHOWN and bool(defined)
     return _drawn(roc, is_many), _drawn(pr, is_many)
@@ -255,9 +246,7 @@ def _drawn(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> 
         height = np.mean(heights, axis=0).tolist()
         drawn = [Curve(name="", area=float(np.mean(areas)), x=_GRID.tolist(), y=height)]
         found = sorted(found, key=lambda one: one[1])[:WORST_SHOWN]
-    return drawn + [
-        Curve(name=name, area=area, x=x.tolist(), y=y.tolist()) for name, area, (x, y), _ in found
-    ]
+    return drawn + [Curve(name=name, area=area, x=x, y=y) for name, area, (x, y), _ in found]
 
 
 def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:

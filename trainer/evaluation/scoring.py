@@ -156,5 +156,5 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
         "calibration": bins,
         "roc_curves": roc_curves,
         "pr_curves": pr_curves,
-        "roc": metrics.roc_curve(second) if second else None,
+        "roc": second.roc if second else None,
     }
