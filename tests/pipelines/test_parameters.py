@@ -99,7 +99,7 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
             {"records_engine": "dataflow", "records_store": "gs://b/s"},
             "records_store='gs://b/s' is for records_engine='local'; Dataflow writes all",
         ),
-        ({"source": ""}, "source='' is not a source; known: bigquery, csv, digits"),
+        ({"source": ""}, "source='' is not a source; use one of bigquery:PROJECT"),
         ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored' does not fit"),
         ({"batch_size": 2, "worker_count": 3}, "by 4 replicas; use 4"),
         ({"model_name": "My model"}, "model_name='My model' is not up to 63 of a-z, 0-9, - and _"),

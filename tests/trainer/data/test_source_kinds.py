@@ -80,7 +80,8 @@ def test_its_fingerprint_changes_with_its_code(package):
         ("shades:many", "source='shades:many' does not fit; use shades:COUNT, a number of gray im"),
         ("shop.nothing:1", "module shop.nothing defines no source: derive a class from ImageSour"),
         ("shop.shade:1", "module shop.shade can't be imported: No module named 'shop.shade'; it"),
-        ("shade:1", "source='shade:1' is not a source; known: bigquery, csv, digits"),
+        ("shade:1", "source='shade:1' is not a source; use one of bigquery:PROJECT.DATASET.TABLE"),
+        ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],
 )
 def test_what_is_no_source_is_one_line(package, source, message):

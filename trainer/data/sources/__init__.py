@@ -223,7 +223,9 @@ def kind_of(source: str) -> tuple[type[SourceKind], str]:
     name, _, place = source.partition(":")
     kind = kinds().get(name) or _own(name)
     if not kind:
-        raise InputError(f"source={source!r} is not a source{nearest(name, kinds())}")
+        forms = ", ".join(_form(name, kind) for name, kind in kinds().items())
+        hint = nearest(name, kinds(), f"; use one of {forms}")
+        raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
         raise InputError(f"source={source!r} does not fit; use {_form(name, kind)}, {kind.help}")
     return kind, place
