@@ -19,7 +19,7 @@ from pipelines.emulator.containers import Containers
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.replica_process import Replica, replicas_of
-from pipelines.emulator.restart_rules import Consequence, consequence, error_message
+from pipelines.emulator.restart_rules import consequence, error_message
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -117,10 +117,10 @@ class CustomJob(BackgroundJob):
             disable_retries=scheduling.disable_retries,
             out_of_memory=replica.out_of_memory,
         )
-        if follows is Consequence.FAIL_JOB:
+        if follows == "fail job":
             return False
         again = [replica]
-        if follows is Consequence.RETRY_JOB:
+        if follows == "retry job":
             self.retries += 1
             again = self.replicas
             for one in again:

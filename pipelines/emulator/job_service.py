@@ -15,7 +15,7 @@ from pipelines.emulator.containers import Containers
 from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME, CustomJob
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian
+from pipelines.emulator.processes import Guardian, new_folder
 from pipelines.emulator.server import HttpRequest
 
 _DELETED = "deleted"
@@ -50,7 +50,8 @@ class JobService(BackgroundJobs[CustomJob]):
         job_rules.check(job, parent)
 
     def begin(self, job: Any) -> None:
-        directory = self._new_directory(job.labels.get(TASK_LABEL) or job.display_name)
+        name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
+        directory = new_folder(self._directory, name)
         self.jobs.append(CustomJob(job, directory, self._guardian, self._containers))
         job.state = messages.JobState.JOB_STATE_QUEUED
 
@@ -112,18 +113,6 @@ class JobService(BackgroundJobs[CustomJob]):
                     for line in path.read_text(errors="replace").splitlines()
                 ]
         return entries
-
-    def _new_directory(self, name: str) -> pathlib.Path:
-        """Make a job's folder from a name, numbered if it is taken."""
-        clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-        number = 1
-        while True:
-            directory = self._directory / (clean if number == 1 else f"{clean}-{number}")
-            try:
-                directory.mkdir(parents=True)
-                return directory
-            except FileExistsError:
-                number += 1
 
 
 class LogEntries:

@@ -5,6 +5,7 @@ import json
 import pathlib
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.emulator import environment, messages
@@ -83,6 +84,8 @@ class PipelineEngine:
 
     def update(self, job: Any) -> None:
         """Update a job's state, times, error and job_detail."""
+        from google.protobuf import json_format
+
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
@@ -103,8 +106,9 @@ class PipelineEngine:
                 job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
         if state:
             job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
+        tasks = self._tasks(job, directory, summary if over else {})
         del job.job_detail.task_details[:]
-        job.job_detail.task_details.extend(self._tasks(job, directory, summary if over else {}))
+        json_format.ParseDict({"taskDetails": list(tasks)}, job._pb.job_detail)
 
     def uri(self, path: str) -> str:
         """Return the gs:// URI of a path of a run."""
@@ -126,51 +130,42 @@ class PipelineEngine:
         buckets = self._folder / "buckets"
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
 
-    def _tasks(self, job: Any, directory: pathlib.Path, summary: dict[str, Any]) -> list[Any]:
-        """Return the details of the tasks that have started; of all tasks after the run."""
-        from google.protobuf import json_format
-
+    def _tasks(
+        self, job: Any, directory: pathlib.Path, summary: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run."""
         listed = summary.get("tasks") or [
             {"name": path.stem, "state": "RUNNING", "seconds": 0.0}
             for path in sorted((directory / "logs").glob("*.log"), key=lambda one: one.name)
             if path.stem not in ("pipeline", "launcher")
         ]
-        parent = parent_of(job.name)
-        details = []
+        executions = f"{parent_of(job.name)}/metadataStores/default/executions/{id_of(job.name)}"
         for number, task in enumerate(listed, start=1):
-            done = directory / ".completed" / f"{task['name']}.json"
-            state = task["state"]
-            if state == "RUNNING" and done.is_file():
-                state = "SUCCEEDED"
-            detail = messages.PipelineTaskDetail(
-                task_id=number,
-                task_name=task["name"],
-                state=messages.PipelineTaskDetail.State[_STATES.get(state, state)],
-            )
+            name, state = task["name"], task["state"]
+            detail: dict[str, Any] = {"taskId": number, "taskName": name}
+            detail["execution"] = {"name": f"{executions}-{name}"}
+            done = directory / ".completed" / f"{name}.json"
             if done.is_file():
-                detail.end_time = time_of(done)
-                seconds = datetime.timedelta(seconds=task["seconds"])
-                detail.start_time = detail.end_time - seconds
-                self._put_outputs(detail, json.loads(done.read_text())["outputs"])
-            execution = f"{id_of(job.name)}-{task['name']}"
-            detail.execution.name = f"{parent}/metadataStores/default/executions/{execution}"
-            if task["name"] == _LAUNCHER_TASK:
-                uris = [
+                state = "SUCCEEDED" if state == "RUNNING" else state
+                end = time_of(done)
+                start = end - datetime.timedelta(seconds=task["seconds"])
+                detail |= {"startTime": start.isoformat(), "endTime": end.isoformat()}
+                detail["outputs"] = {
+                    output: {"artifacts": [{**value, "uri": self.uri(value["uri"])}]}
+                    for output, value in _artifacts(json.loads(done.read_text())["outputs"])
+                }
+            if name == _LAUNCHER_TASK:
+                jobs = [
                     {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one}"}
                     for one in job_folders(directory / "logs")
                 ]
-                text = json.dumps({"resources": uris})
-                metadata = detail.execution._pb.metadata
-                json_format.ParseDict({"output:gcp_resources": text}, metadata)
-            details.append(detail)
-        return details
+                text = json.dumps({"resources": jobs})
+                detail["execution"]["metadata"] = {"output:gcp_resources": text}
+            yield {**detail, "state": _STATES.get(state, state)}
 
-    def _put_outputs(self, detail: Any, outputs: dict[str, Any]) -> None:
-        from google.protobuf import json_format
 
-        for name, value in outputs.items():
-            if isinstance(value, dict) and "schema_title" in value:
-                artifact = messages.Artifact(uri=self.uri(value["uri"]))
-                json_format.ParseDict(value["metadata"], artifact._pb.metadata)
-                artifacts = messages.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
-                detail.outputs[name] = artifacts
+def _artifacts(outputs: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the outputs of a task that are artifacts, each with its URI and metadata."""
+    for name, value in outputs.items():
+        if isinstance(value, dict) and "schema_title" in value:
+            yield name, {"uri": value["uri"], "metadata": value["metadata"]}

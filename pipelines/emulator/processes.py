@@ -203,6 +203,19 @@ def _children_peak() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
 
 
+def new_folder(parent: pathlib.Path, name: str) -> pathlib.Path:
+    """Make a folder and return it, numbered if its name is taken."""
+    parent.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            number += 1
+
+
 def reserve_port() -> int:
     """Return a port that the system reserves for a minute for a server that binds it by number.
 

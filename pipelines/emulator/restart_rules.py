@@ -4,8 +4,8 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 """
 
 import contextlib
-import enum
 import pathlib
+from typing import Literal
 
 MAX_RESTARTS = 5
 """Restarts of a replica in one attempt of the job."""
@@ -17,17 +17,9 @@ _ABORTED, _SEGMENTATION_FAULT = 128 + 6, 128 + 11
 _KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
-class Consequence(enum.Enum):
-    """The decision that follows a replica's end."""
-
-    RESTART_REPLICA = enum.auto()
-    RETRY_JOB = enum.auto()
-    FAIL_JOB = enum.auto()
-
-
 def consequence(
     status: int, *, restarts: int, retries: int, disable_retries: bool, out_of_memory: bool = False
-) -> Consequence:
+) -> Literal["restart replica", "retry job", "fail job"]:
     """Return the consequence of a replica's failure.
 
     SIGKILL or SIGTERM is taken for the loss of the machine: "Agent Platform restarts the
@@ -43,13 +35,13 @@ def consequence(
         out_of_memory: whether the kernel killed the replica for lack of memory.
     """
     if disable_retries or out_of_memory:
-        return Consequence.FAIL_JOB
+        return "fail job"
     lost = status in (_KILLED, _TERMINATED)
     if lost and restarts < MAX_RESTARTS:
-        return Consequence.RESTART_REPLICA
+        return "restart replica"
     if (lost or status in (_ABORTED, _SEGMENTATION_FAULT)) and retries < MAX_RETRIES:
-        return Consequence.RETRY_JOB
-    return Consequence.FAIL_JOB
+        return "retry job"
+    return "fail job"
 
 
 def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> str:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from pipelines.emulator.processes import Guardian
+from pipelines.emulator.processes import Guardian, new_folder
 from pipelines.local import run_files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
@@ -29,7 +29,8 @@ def make(
     """
     try:
         # Not Path.resolve, which raises RuntimeError for a loop of links.
-        directory = _new_directory(pathlib.Path(os.path.realpath(runs_directory)), recipe)
+        place = pathlib.Path(os.path.realpath(runs_directory))
+        directory = new_folder(place, f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     except OSError as error:
         raise _refused(runs_directory, error) from None
     name = f"{recipe}.yaml"
@@ -91,19 +92,6 @@ def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
         if before is not None:
             os.environ["TMPDIR"] = before
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _new_directory(runs_directory: pathlib.Path, recipe: str) -> pathlib.Path:
-    name = f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    runs_directory.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while True:
-        directory = runs_directory / (name if number == 1 else f"{name}-{number}")
-        try:
-            directory.mkdir()
-            return directory
-        except FileExistsError:
-            number += 1
 
 
 def _refused(runs_directory: pathlib.Path, error: OSError) -> InputError:

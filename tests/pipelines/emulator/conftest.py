@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -34,19 +35,29 @@ class Rehearsal:
         assert done.returncode == code, f"{command}\n{done.stdout}"
         return done.stdout
 
-    def ask(self, path, content=None, token=None):
-        """The answer to a request: a POST where there is content, else a GET."""
+    def send(self, verb, path, content=None, token=None):
+        """Send a request; return the HTTP status and the content of the answer."""
         token = self.variables["VERTEX_AI_ACCESS_TOKEN"] if token is None else token
+        body = content if isinstance(content, str) else json.dumps(content)
         request = urllib.request.Request(
             self.variables["VERTEX_AI_ENDPOINT"] + path,
-            data=json.dumps(content).encode() if content else None,
+            data=None if content is None else body.encode(),
             headers={"Authorization": f"Bearer {token}"},
+            method=verb,
         )
-        return json.loads(urllib.request.urlopen(request).read())
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def forward(self, days):
+        """Set the emulator's clock forward."""
+        assert self.send("POST", "/clock:forward", {"days": days})[0] == 200
 
     def runs(self):
         """State of each run by its name."""
-        jobs = self.ask("/v1/projects/my-project/locations/us-central1/pipelineJobs")
+        _, jobs = self.send("GET", "/v1/projects/my-project/locations/us-central1/pipelineJobs")
         return {
             job["name"].rpartition("/")[2]: job["state"].removeprefix("PIPELINE_STATE_")
             for job in jobs.get("pipelineJobs", ())

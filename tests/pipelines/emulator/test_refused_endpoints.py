@@ -33,22 +33,12 @@ def create(services, endpoint_id, **fields):
     )
 
 
-def deploy(services, name, split, **fields):
-    model = services.upload(MODEL).model
+def deploy(services, name, split, model=MODEL, **fields):
+    """Upload a model and deploy it; return the operation."""
+    model = services.upload(model).model
     deployed = changed({**DEPLOYED, "model": model}, **fields)
     request = {"endpoint": name, "deployed_model": deployed, "traffic_split": split}
     return services.endpoint.deploy_model(request)
-
-
-def test_a_resource_of_another_region_is_not_found(services, endpoint):
-    model = services.upload(MODEL).model
-    for client, name in (
-        (services.endpoint.get_endpoint, endpoint),
-        (services.model.get_model, model),
-    ):
-        assert client(name=name).name == name
-        with pytest.raises(exceptions.NotFound):
-            client(name=name.replace(PARENT, f"{PROJECT}/locations/europe-west4"))
 
 
 def test_an_endpoint_that_a_page_rules_out_is_refused(services):

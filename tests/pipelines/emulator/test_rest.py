@@ -1,9 +1,7 @@
 """The emulator answers REST as Vertex AI does, also requests that it refuses."""
 
-import json
-import urllib.error
+import functools
 import urllib.parse
-import urllib.request
 
 import pytest
 
@@ -31,26 +29,11 @@ SCHEDULE = {
 def ask(tmp_path_factory):
     """Send a request to an emulator; return the HTTP status and the content of the answer."""
     with emulated(tmp_path_factory.mktemp("emulator")) as rehearsal:
-        variables = rehearsal.variables
-
-        def send(verb, path, content=None):
-            body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-            request = urllib.request.Request(
-                variables["VERTEX_AI_ENDPOINT"] + path,
-                data=None if content is None else body,
-                headers={"Authorization": f"Bearer {variables['VERTEX_AI_ACCESS_TOKEN']}"},
-                method=verb,
-            )
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    return answer.status, json.loads(answer.read())
-            except urllib.error.HTTPError as error:
-                return error.code, json.loads(error.read())
-
-        send.folder = rehearsal.folder
-        assert send("POST", f"{HERE}/models:upload", MODEL)[0] == 200
-        assert send("POST", f"{HERE}/schedules", SCHEDULE)[0] == 200
-        yield send
+        ask = functools.partial(rehearsal.send)
+        ask.folder = rehearsal.folder
+        assert ask("POST", f"{HERE}/models:upload", MODEL)[0] == 200
+        assert ask("POST", f"{HERE}/schedules", SCHEDULE)[0] == 200
+        yield ask
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,16 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
+from tests.pipelines.emulator import test_refused_endpoints
 from tests.pipelines.emulator.services import Services
-from tests.pipelines.emulator.test_refused_endpoints import DEPLOYED, create
 
 PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
 
 
 def deploy(services, name, artifacts, deployed_id, split):
     container = {"image_uri": "i", "env": [{"name": "MODEL_VERSION", "value": f"v{deployed_id}"}]}
-    fields = {"display_name": "digits", "container_spec": container, "artifact_uri": artifacts}
-    model = services.upload(fields).model
-    deployed = {**DEPLOYED, "id": deployed_id, "model": model}
-    request = {"endpoint": name, "deployed_model": deployed, "traffic_split": split}
-    return services.endpoint.deploy_model(request)
+    model = {"display_name": "digits", "container_spec": container, "artifact_uri": artifacts}
+    return test_refused_endpoints.deploy(services, name, split, model, id=deployed_id)
 
 
 def predict(services, name, instance):
@@ -37,7 +34,7 @@ def servers():
 def test_a_deployed_model_answers_by_its_share_of_traffic(tmp_path, untrained_model):
     with contextlib.ExitStack() as stack:
         services = Services(tmp_path, stack, serves=True)
-        name = create(services, "digits").result().name
+        name = test_refused_endpoints.create(services, "digits").result().name
         with pytest.raises(exceptions.BadRequest, match="has no model with traffic"):
             predict(services, name, PIXELS.tolist())
         deploy(services, name, untrained_model, "1", {"0": 100}).result(timeout=120)
