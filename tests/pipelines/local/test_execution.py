@@ -232,7 +232,7 @@ def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
     result, shown = start(small_package, tmp_path, pools=[[1, machine]])
     assert result.state == "FAILED"
     assert "the job was refused" in shown
-    assert "accelerator_count is 0" in result.summary["error"]
+    assert "accelerator_count 0; it must have both" in result.summary["error"]
     assert result.summary["custom_jobs"] == []
 
 
