@@ -3,8 +3,11 @@
 import json
 import random
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.trainer.data import killing
@@ -19,8 +22,10 @@ from tests.trainer.data.folders import (
     write_pictures,
 )
 from trainer.data.record_options import RecordOptions
-from trainer.data.schema import load
+from trainer.data.schema import Shard, load
 from trainer.data.write import writer
+from trainer.data.write.shards import ShardResult
+from trainer.data.write.store import RecordsStore
 from trainer.errors import InputError
 
 OPTIONS = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1}
@@ -215,3 +220,24 @@ def test_killed_at_random_moments_and_run_again_gives_the_same_bytes(run, photos
     killing.kill_and_finish(
         options, tmp_path / "third", killing.ALONE, content(Path(expected.uri)), moments, dice
     )
+
+
+def test_runs_that_end_at_the_same_moment_leave_the_records_of_one_of_them(tmp_path):
+    ready = threading.Barrier(2)
+
+    def save(name):
+        store = RecordsStore(str(tmp_path), "conditions")
+        shard = Shard(file="train-00000-of-00001.tfrecord", examples=1, bytes=0, sha256="")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / shard.file).touch()
+        saved = [(ShardResult(shard, [1], []), np.zeros(10_000, "S16"))]
+        for _ in range(100):
+            ready.wait(60)
+            store.save(str(tmp_path / name), saved)
+        return store
+
+    with ThreadPoolExecutor(2) as pool:
+        store, _ = pool.map(save, ("a", "bb"))
+    (found,) = store.shards("another")
+    assert found.folder in {str(tmp_path / name) for name in ("a", "bb")}
+    assert not list(tmp_path.glob("*.partial"))
