@@ -6,10 +6,8 @@ AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file 
 """
 
 import argparse
-import contextlib
 import gc
 import os
-import signal
 import socket
 import sys
 from typing import Any
@@ -34,6 +32,13 @@ def main() -> int:
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return EXIT_CODE
     return 0
+
+
+class _Server(uvicorn.Server):
+    """A server that drains after SIGTERM and Ctrl-C, even if they come again."""
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.should_exit = True
 
 
 def _serve(address: str) -> None:
@@ -69,7 +74,7 @@ def _serve(address: str) -> None:
     app = PredictionServer(load, ready=ready, failed=failed, log=log).application(
         os.environ.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
     )
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             app,
             log_level="warning",
@@ -78,10 +83,7 @@ def _serve(address: str) -> None:
             timeout_graceful_shutdown=int(DEADLINE),
         )
     )
-    # uvicorn raises the signals that it caught again after it has drained.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listener])
+    server.run(sockets=[listener])
     if failure:
         raise failure[0]
 
