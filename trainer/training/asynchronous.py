@@ -132,7 +132,7 @@ class AsynchronousRun(Run):
         compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
         examples = float(self.config.batch_size)
 
-        @tf.function
+        @tf.function(autograph=False)
         def step(batches: Any) -> tf.Tensor:
             started = tf.timestamp()
             with tf.control_dependencies([started]):

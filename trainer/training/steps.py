@@ -31,7 +31,7 @@ def gradients(
     class_weights = _class_weights(dataset, config)
     scale = optimizer.scale_loss
 
-    @tf.function(jit_compile=config.xla or None)
+    @tf.function(autograph=False, jit_compile=config.xla or None)
     def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             logits = network(inputs, training=True)
@@ -63,7 +63,7 @@ def training_step(
     variables = network.trainable_variables
     compute = gradients(network, optimizer, dataset, config)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
             local, local_sums = compute(inputs, labels, weights, examples)
@@ -91,7 +91,7 @@ def validation(
         return dict
     batches = distributed(strategy, reader.evaluation_batches(dataset, "validation", share))
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(*batch: Any) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
             local = sums(model(inputs, training=False), labels, weights)

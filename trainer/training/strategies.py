@@ -92,7 +92,7 @@ def barrier(strategy: tf.distribute.Strategy) -> None:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
 
-    @tf.function
+    @tf.function(autograph=False)
     def sum_up() -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
