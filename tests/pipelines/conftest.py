@@ -58,11 +58,3 @@ def trips_recipe(own_recipe):
         own_recipe(f'{text}model = "wide_and_deep"\n{more}', "trips")
 
     return write
-
-
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    """An empty working folder, which is the user's home, too, and a wide terminal."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import os
 import pickle
 
 import pytest
@@ -30,14 +29,9 @@ parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """No setting of this machine's user; no waiting for real."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
-    prefixes = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "STORAGE_EMULATOR")
-    for name in [name for name in os.environ if name.startswith(prefixes)]:
-        monkeypatch.delenv(name)
+def elsewhere(elsewhere, monkeypatch):
+    """No setting of this machine's user; pauses of milliseconds."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
