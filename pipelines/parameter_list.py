@@ -12,7 +12,7 @@ from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError
 from trainer.fields import default_of, nearest, type_of
 from trainer.models import MODELS
-from trainer.models.transfer import BACKBONES
+from trainer.models.catalog import CATALOG
 
 
 def show(word: str, console: Console) -> None:
@@ -55,10 +55,16 @@ def _names(topic: str, wanted: str) -> list[str]:
 
 
 def _show_model_options(console: Console) -> None:
-    """Print the options of each model, and the backbones."""
+    """Print the options of each model and of each backbone that has any."""
     for model, options in MODELS.items():
         _show_options(console, f"with model={model}", options)
-    console.print(Text(f"\nbackbones: {', '.join(BACKBONES)}"))
+    by_options: dict[type, list[str]] = {}
+    for name, backbone in CATALOG.items():
+        by_options.setdefault(backbone.options, []).append(name)
+    for options, names in by_options.items():
+        if dataclasses.fields(options):
+            _show_options(console, f"backbone_options of {', '.join(names)}", options)
+    console.print(Text(f"\nbackbones: {', '.join(CATALOG)}"))
 
 
 def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:

@@ -58,6 +58,7 @@ def test_the_options_of_each_model_are_listed(capsys):
     shown = capsys.readouterr().out
     assert "with model=transfer" in shown
     assert "backbone  str, default DenseNet121" in shown
+    assert "backbone_options of MobileNetV3Large, MobileNetV3Small" in shown
     assert "NASNetMobile" in shown
 
 

@@ -181,6 +181,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         model = open_model(self.model, self.model_options)
+        if self.fine_tune_epochs:
+            model.check_fine_tuned(self.fine_tune_layers)
         # Refuse values that would have no effect.
         if model.takes_rows and self.augmentation != "none":
             raise InputError(

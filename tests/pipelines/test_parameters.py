@@ -24,6 +24,7 @@ TABLE = {
     "columns": [{"name": "hour", "type": "numeric"}], "label": {"column": "tips", "above": 1},
 }  # fmt: skip
 PHOTOS = {"model": "transfer", "fine_tune_epochs": 1}
+MOBILENET_V3 = {"backbone": "MobileNetV3Small", "backbone_options": {"minimalistic": 1.5}}
 DEEP = {
     "source": "csv:trips.csv",
     "columns": tables.COLUMNS,
@@ -76,6 +77,9 @@ def test_every_scheduling_strategy_is_one_that_the_api_knows():
         {"image_size": 4},
         {"image_size": 4, "model": "mnist_cnn"},
         {"image_size": 8, "model": "flowers_cnn"},
+        {**PHOTOS, "image_size": 32, "fine_tune_layers": 427},
+        {**PHOTOS, "fine_tune_layers": 4},
+        {"model": "transfer", "fine_tune_layers": 999},
         {**PHOTOS, "image_size": 8, "model_options": {"input_size": 32.0}},
         {**DEEP, "model_options": {"hidden_units": [], "first_units": 8.0}},
     ],
@@ -184,10 +188,30 @@ def test_what_the_cloud_documents_as_right_is_taken(values):
         ({"model_options": {"filters": [8, 0]}}, "model_options: filters=0 is out of range"),
         ({"model_options": {"filters": 8}}, "model_options: filters=8 is not a JSON list"),
         ({**PHOTOS, "channels": 1}, "takes images of 3 channels, but channels=1; set channels=3"),
+        ({**PHOTOS, "image_size": 31}, "for backbone='DenseNet121', which takes 32 pixels or"),
+        (
+            {**PHOTOS, "image_size": 70, "model_options": {"backbone": "Xception"}},
+            "image_size=70 is too small for backbone='Xception', which takes 71 pixels or more",
+        ),
+        ({**PHOTOS, "model_options": {"input_size": 31}}, "input_size=31 is too small for"),
         ({**PHOTOS, "model_options": {"input_size": -1}}, "input_size=-1 is out of range"),
         (
             {**PHOTOS, "model_options": {"backbone": "DenseNet112"}},
             "model_options: backbone='DenseNet112' is not in keras.applications; did you mean 'De",
+        ),
+        (
+            {**PHOTOS, "model_options": {"backbone_options": {"alpha": 1}}},
+            "model_options: backbone_options: DenseNet121 takes no 'alpha': it has no options",
+        ),
+        (
+            {**PHOTOS, "model_options": MOBILENET_V3},
+            "backbone_options: minimalistic=1.5 is not true or false",
+        ),
+        ({**PHOTOS, "fine_tune_layers": 428}, "fine_tune_layers=428: DenseNet121 has 427 layers"),
+        (
+            {**PHOTOS, "fine_tune_layers": 3},
+            "fine_tune_layers=3: the last 3 layers of DenseNet121 have no weights to train, "
+            "BatchNorm apart; use 4 or more",
         ),
         (
             {**PHOTOS, "model_options": {"weights": "imagnet"}},

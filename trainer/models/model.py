@@ -37,6 +37,9 @@ class Model:
     def check_images(self, size: int, channels: int) -> None:
         """Raise InputError if images of `size` x `size` x `channels` can't be used."""
 
+    def check_fine_tuned(self, layers: int) -> None:
+        """Raise InputError if the backbone's last `layers` layers can't be fine-tuned."""
+
     def local_files(self) -> dict[str, str]:
         """Return the URIs of files among the options, by option."""
         return {}
@@ -57,7 +60,7 @@ class Model:
         raise NotImplementedError
 
     def unfreeze(self, model: keras.Model, layers: int) -> None:
-        """Make the last `layers` layers of the backbone trainable; raise InputError if none is."""
+        """Make the last `layers` layers of the backbone trainable."""
         raise NotImplementedError
 
 

@@ -9,12 +9,13 @@ millions of images, and updates from a small data set would damage the layers af
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.data import storage
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
-from trainer.fields import nearest, option
+from trainer.fields import build, nearest, option
+from trainer.models.catalog import CATALOG
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
@@ -25,16 +26,6 @@ IMAGENET, NO_WEIGHTS = "imagenet", "none"
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
 """Suffixes by which Keras recognizes weights files."""
 WEIGHTS_FILE = "backbone.weights.h5"
-_BACKBONES = """
-ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169
-DenseNet201 EfficientNetB0 EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4
-EfficientNetB5 EfficientNetB6 EfficientNetB7 EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2
-EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S InceptionResNetV2 InceptionV3
-MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile ResNet101
-ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
-"""
-BACKBONES = _BACKBONES.split()
-"""The networks of keras.applications, by name, so that a recipe is checked without Keras."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,11 +58,12 @@ class Transfer(Model):
     )
 
     def __post_init__(self) -> None:
-        if self.backbone not in BACKBONES:
+        if self.backbone not in CATALOG:
             raise InputError(
                 f"backbone={self.backbone!r} is not in keras.applications"
-                f"{nearest(self.backbone, BACKBONES)}"
+                f"{nearest(self.backbone, CATALOG)}"
             )
+        self.backbone_arguments()
         if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
             raise InputError(
                 f"weights={self.weights!r} is neither imagenet, none nor the URI of a weights file "
@@ -83,11 +75,41 @@ class Transfer(Model):
         """Return the URI of the backbone's weights file; empty: none."""
         return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
+    def backbone_arguments(self) -> dict[str, Any]:
+        """Return `backbone_options` with each value's type, since JSON has one type of number."""
+        cls: type[Any] = CATALOG[self.backbone].options
+        try:
+            read = build(cls, self.backbone_options, taker=self.backbone)
+        except InputError as error:
+            raise InputError(f"backbone_options: {error}") from None
+        return {name: getattr(read, name) for name in self.backbone_options}
+
     def check_images(self, size: int, channels: int) -> None:
         if channels != 3:
             raise InputError(
                 f"model='transfer' takes images of 3 channels, but channels={channels}; set "
                 "channels=3"
+            )
+        least = CATALOG[self.backbone].min_size
+        if (self.input_size or size) < least:
+            name = "input_size" if self.input_size else "image_size"
+            raise InputError(
+                f"{name}={self.input_size or size} is too small for backbone={self.backbone!r}, "
+                f"which takes {least} pixels or more; set input_size={least} or more in "
+                "model_options"
+            )
+
+    def check_fine_tuned(self, layers: int) -> None:
+        count, tail = CATALOG[self.backbone].layers, CATALOG[self.backbone].tail
+        if layers > count:
+            raise InputError(
+                f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use {count} at "
+                "most"
+            )
+        if layers <= tail:
+            raise InputError(
+                f"fine_tune_layers={layers}: the last {layers} layers of {self.backbone} have no "
+                f"weights to train, BatchNorm apart; use {tail + 1} or more"
             )
 
     @classmethod
@@ -143,16 +165,15 @@ class Transfer(Model):
 
         base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
         count = len(base.layers)
+        if layers > count:  # A minimalistic one has fewer than in the catalog.
+            raise InputError(
+                f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
+            )
         base.trainable = True
         for position, layer in enumerate(base.layers):
             for part in _parts(layer):
                 normalizes = isinstance(part, keras.layers.BatchNormalization)
                 part.trainable = position >= count - layers and not normalizes
-        if layers > count or not base.trainable_variables:
-            raise InputError(
-                f"fine_tune_layers={layers}: {self.backbone} has {count} layers, and of the last "
-                "ones only BatchNorm may have weights; use a number of layers with weights to train"
-            )
 
     def _shape(self, dataset: Dataset) -> tuple[int, int, int]:
         """Return height, width and channels of the backbone's input."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection
 
-from trainer.config import TrainingConfig, check_batch_size, phases
+from trainer.config import TrainingConfig, check_batch_size
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
@@ -46,17 +46,13 @@ def prepare(
     if not machines.ps_count:
         _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
     prepared = prepare_model(config.model, dataset, config.model_options, directory)
-    copy = ""
-    if start or prepared.has_backbone:
-        # Imported here, since it imports TensorFlow, which takes seconds.
-        from trainer.training import weights
+    if not start:
+        return ""
+    # Imported here, since it imports TensorFlow, which takes seconds.
+    from trainer.training import weights
 
-        model = prepared.build(dataset)
-        if start:
-            copy = weights.copy(start, directory)
-            weights.load(model, copy)
-        if len(phases(config)) > 1:
-            prepared.unfreeze(model, config.fine_tune_layers)
+    copy = weights.copy(start, directory)
+    weights.load(prepared.build(dataset), copy)
     return copy
 
 

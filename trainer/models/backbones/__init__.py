@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import inspect
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -13,15 +12,10 @@ import keras
 import tensorflow as tf
 
 from trainer.errors import InputError, first_line
-from trainer.fields import convert, nearest
 from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """Timeout of a silent server; without it a dead one blocks a download for minutes."""
-
-
-_FIXED = ("include_top", "include_preprocessing", "classes")
-"""Arguments of backbones that `Preprocessing` and the head of `Transfer` rely on."""
 
 
 @keras.saving.register_keras_serializable("trainer")
@@ -59,7 +53,7 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     """
     name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
     arguments = {
-        **_arguments(options),
+        **options.backbone_arguments(),
         "include_top": False,
         "input_shape": shape,
         "weights": weights,
@@ -76,31 +70,10 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
                 f"({reason}); download the file on a machine with a network, and give its URI, "
                 "gs:// or local, as weights"
             ) from None
-        raise InputError(
-            f"model_options: {name} can't be built: {reason}; change input_size or backbone_options"
-        ) from None
+        raise InputError(f"model_options: {name} can't be built: {reason}") from None
     if options.weights_file:
         _load(backbone, name, options.weights_file)
     return backbone
-
-
-def _arguments(options: Transfer) -> dict[str, Any]:
-    """Return `backbone_options` in the types that Keras expects: JSON has one type of number."""
-    taken = inspect.signature(getattr(keras.applications, options.backbone)).parameters
-    kinds = {
-        name: type(one.default)
-        for name, one in taken.items()
-        if isinstance(one.default, (bool, int, float)) and name not in _FIXED
-    }
-    for name in options.backbone_options.keys() - kinds.keys():
-        raise InputError(
-            f"model_options: {options.backbone} takes no {name!r} in backbone_options"
-            f"{nearest(name, kinds)}"
-        )
-    return {
-        name: convert(f"model_options: {name}", value, kinds[name])
-        for name, value in options.backbone_options.items()
-    }
 
 
 def _load(backbone: keras.Model, name: str, uri: str) -> None:
