@@ -20,5 +20,6 @@ def fingerprint_source(
         data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
     """
     found = fingerprint(source, data_dir)
-    print(f"Digest {found.digest}: {found.files:,} files, {found.bytes / 1e6:,.1f} MB of {source}")
+    size = f"{found.files:,} files, {found.bytes / 1e6:,.1f} MB of " if found.files else ""
+    print(f"Digest {found.digest}: {size}{source}")
     return (found.digest,)

@@ -29,6 +29,7 @@ def check(names: Sequence[str]) -> None:
 def _load(name: str) -> Any:
     """Import a step's module and return its component; raise InputError if that fails."""
     from kfp.dsl.base_component import BaseComponent
+    from kfp.dsl.graph_component import GraphComponent
 
     file = module_file("steps", name)
     module, _, attribute = name.partition(":")
@@ -38,7 +39,8 @@ def _load(name: str) -> Any:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"steps={name!r}: {file} can't be imported ({reason})") from None
     found = content.get(attribute)
-    if not isinstance(found, BaseComponent):
+    # KFP checks no references in a pipeline's texts, dicts and lists.
+    if not isinstance(found, BaseComponent) or isinstance(found, GraphComponent):
         known = [one for one, value in content.items() if isinstance(value, BaseComponent)]
         remedy = "; decorate its function with @dsl.component"
         hint = fields.nearest(attribute, known, remedy) if found is None else remedy

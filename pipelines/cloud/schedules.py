@@ -1,6 +1,7 @@
 """Schedules on Vertex AI, one for each recipe, kept as the recipe declares them."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -69,7 +70,7 @@ def update(
 def find(connection: Connection, recipe: str) -> list[Any]:
     """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
-    There is only one, unless two users applied at once; the next `apply` leaves one.
+    There is only one, unless two users replaced it at once; the next `apply` leaves one.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
         found = _find(connection, recipe)
@@ -135,22 +136,23 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
+    action, present = "unchanged", {one.name: one for one in _find(connection, recipe)}
+    create = functools.partial(
+        connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
+    )
+    made = None if present else create()
+    if made:
+        # If others create one at the same time, all keep the oldest.
+        action, present = "created", {one.name: one for one in [made, *_find(connection, recipe)]}
 
     def rank(one: Any) -> tuple[bool, float, str]:
-        return bool(_changed(one, wanted)), runs.seconds_of(one.create_time), one.name
+        return not made and bool(_changed(one, wanted)), runs.seconds_of(one.create_time), one.name
 
-    present = sorted(_find(connection, recipe), key=rank)
-    action, changed, kept = "created", [], None
-    if present:
-        changed = _changed(present[0], wanted)
-        action, kept = "unchanged", present[0]
-        if changed:
-            kept = _updated(connection, present[0], wanted, changed)
-            action = "updated" if kept else "recreated"
-    others = present[1:] if kept else present
-    kept = kept or connection.schedules.create_schedule(
-        parent=connection.settings.parent, schedule=wanted
-    )
+    kept, *others = sorted(present.values(), key=rank)
+    if changed := _changed(kept, wanted):
+        updated = _updated(connection, kept, wanted, changed)
+        action = "updated" if updated else "recreated"
+        kept, others = (updated, others) if updated else (create(), [kept, *others])
     if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
         connection.schedules.pause_schedule(name=kept.name)
     _delete(connection, others)

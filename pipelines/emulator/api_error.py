@@ -12,6 +12,8 @@ _HTTP_CODES = {
     "INTERNAL": 500,
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
+_KEPT = 300
+"""Characters kept at each end of a long message, up to 12 bytes each: gRPC allows 8 KB."""
 
 
 class ApiError(Exception):
@@ -23,6 +25,8 @@ class ApiError(Exception):
     """
 
     def __init__(self, status: str, message: str, code: int = 0) -> None:
+        if len(message) > 2 * _KEPT:
+            message = f"{message[:_KEPT]} … {message[-_KEPT:]}"
         super().__init__(message)
         self.status, self.code = status, code or _HTTP_CODES[status]
 

@@ -59,7 +59,9 @@ def check_machine_spec(pool: Any, path: str) -> None:
     where = f"{path}.machine_spec"
     refuse(not machine.machine_type, f"{where}.machine_type is required")
     pair = f"accelerator_type {kind.name} and accelerator_count {count}"
-    refuse(bool(kind) != (count > 0), f"{where} has {pair}; it must have both or neither")
+    refuse(
+        count < 0 or bool(kind) != bool(count), f"{where} has {pair}; it must have both or neither"
+    )
     name = kind.name if kind else ""
     check_machine(f"{where}.machine_type", machine.machine_type, name, count)
     refuse(

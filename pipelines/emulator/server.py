@@ -201,6 +201,7 @@ class Emulator:
                 if not context.peer().startswith("unix:"):
                     metadata = dict(context.invocation_metadata())
                     self._check_token(metadata.get("authorization", ""))
+                check_values(request)
                 return self.call(method.name, function, request)
             except Exception as error:
                 failure = api_error_of(error, method.name)
@@ -247,6 +248,16 @@ def api_error_of(error: Exception, request: str) -> ApiError:
         return invalid(str(error))
     logging.getLogger(__name__).error("%.200s failed", request, exc_info=error)
     return ApiError("INTERNAL", "Internal error encountered.")
+
+
+def check_values(message: Any) -> None:
+    """Refuse values that REST can't express, such as a time after the year 9999 or a NaN."""
+    from google.protobuf import json_format
+
+    try:
+        json_format.MessageToDict(getattr(message, "_pb", message))
+    except (json_format.Error, ValueError) as error:
+        raise invalid(str(error)) from None
 
 
 def _serialized(message: Any) -> bytes:

@@ -52,6 +52,9 @@ def test_a_local_folder_is_listed_and_told(tmp_path, capsys):
     assert capsys.readouterr().out == f"Digest {found}: 1 files, 1.5 MB of images:{tmp_path}\n"
     (tmp_path / "rose" / "b.jpg").write_bytes(b"x")
     assert digest(f"images:{tmp_path}") != found
+    capsys.readouterr()
+    found = digest("digits")
+    assert capsys.readouterr().out == f"Digest {found}: digits\n"
 
 
 def test_the_digest_follows_each_change_of_the_objects_and_no_copy(bucket):

@@ -1,5 +1,6 @@
 """A step of the user's own gets what it names, and a mistake in it is one line before a run."""
 
+import importlib
 import sys
 
 import pytest
@@ -36,6 +37,15 @@ def brag(accuracy: float):
 
 def plain(model): ...
 '''
+
+PIPELINE = """
+from kfp import dsl
+
+
+@dsl.pipeline
+def build():
+    dsl.importer(artifact_uri="gs://bucket/model", artifact_class=dsl.Model)
+"""
 
 
 @pytest.fixture
@@ -78,6 +88,13 @@ def test_a_steps_own_image_is_not_taken_for_the_pipelines(folder):
     path = compilation.write(recipe.load("mine"), folder / "build", "p/training:1")
     assert "python:3.11-slim" in path.read_text()
     assert Package(path).image == "p/training:1"
+
+
+def test_a_pipeline_is_no_step(folder, refused):
+    (folder / "own_steps.py").write_text(PIPELINE)
+    write(folder, "own_steps:build")
+    importlib.import_module("own_steps")
+    assert "has no KFP component 'build'; decorate" in refused("run", "mine", "--local")
 
 
 @pytest.mark.parametrize(

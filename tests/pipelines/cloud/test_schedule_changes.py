@@ -1,4 +1,4 @@
-"""Applying a schedule ends with one as declared, whatever was there."""
+"""Applying a schedule ends with one as declared, whatever was there and whoever else applies."""
 
 import pytest
 from google.cloud.aiplatform_v1 import types
@@ -114,6 +114,16 @@ def test_what_the_service_fills_in_by_itself_is_no_difference(vertex, apply, dec
     job.service_account = "123456-compute@developer.gserviceaccount.com"
     job.labels["vertex-ai-pipelines-run-billing-id"] = "1"
     job.runtime_config.failure_policy = types.PipelineFailurePolicy(1)
+    assert apply()[0].startswith("unchanged")
+
+
+def test_of_two_who_apply_at_once_one_schedule_is_left(vertex, command, apply, declared):
+    other = []
+    vertex.before("CreateSchedule", lambda: other.append(command("schedule", "apply", "digits")))
+    out, schedule = apply()
+    assert other[0][0] == 0
+    assert f": {schedule.name}\n" in other[0][1] and f": {schedule.name}\n" in out
+    assert vertex.names().count("CreateSchedule") == 2
     assert apply()[0].startswith("unchanged")
 
 

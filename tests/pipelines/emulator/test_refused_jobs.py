@@ -74,6 +74,7 @@ def environment(*variables):
         (machine(machine_type=""), r"\[0\].machine_spec.machine_type is required"),
         (machine(accelerator_type="NVIDIA_TESLA_T4"), "T4 and accelerator_count 0; it must have"),
         (machine(accelerator_count=1), "and accelerator_count 1; it must have both or neither"),
+        (machine(accelerator_count=-1), "accelerator_count -1; it must have both or neither"),
         (
             machine(machine_type="n1-standard-2"),
             "machine_spec.machine_type='n1-standard-2' is not a machine type of training",

@@ -9,9 +9,12 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 from google.api_core import exceptions
-from google.cloud.aiplatform_v1 import ModelServiceClient
+from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
 from components.vertex_client import local_credentials, service
+from pipelines.emulator.clock import Clock
+from pipelines.emulator.operations import Operations
+from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
 from tests.pipelines.emulator.conftest import ROOT
 
@@ -49,6 +52,22 @@ def test_an_unexpected_error_is_internal_and_logged(caplog):
         assert caught.value.grpc_status_code is grpc.StatusCode.INTERNAL
         assert "not for clients" not in str(caught.value)
     assert [one.exc_info[0] for one in caplog.records] == [ZeroDivisionError] * 3
+
+
+def test_what_rest_can_not_express_is_refused_over_grpc():
+    parent = "projects/p/locations/l"
+    with Emulator(ScheduleService(None, Operations(), Clock())) as emulator:
+        credentials = local_credentials(emulator.environment)
+        client = service(
+            ScheduleServiceClient, emulator.endpoint, transport="grpc", credentials=credentials
+        )
+        late = types.CreateScheduleRequest(parent=parent, schedule={"display_name": "s"})
+        late._pb.schedule.end_time.seconds = 10**13
+        with pytest.raises(exceptions.InvalidArgument, match=r"end_time.* not valid"):
+            client.create_schedule(late, retry=None)
+        long = {"parent": parent, "filter": "é" * 3000}
+        with pytest.raises(exceptions.InvalidArgument, match=r"filter 'é+ … é+' is not a comparis"):
+            client.list_schedules(long, retry=None)
 
 
 def test_required_fields_are_known_without_docstrings():
