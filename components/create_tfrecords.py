@@ -36,7 +36,7 @@ def create_tfrecords(
     """
     # Imported here, so that compiling needs no library that reads images.
     from trainer.data.write import writer
-    from trainer.data.write.beam import open_engine
+    from trainer.data.write.beam_engine import open_engine
 
     check_engine(options, engine)
     opened = open_engine(

@@ -59,10 +59,10 @@ def plan(
     from trainer.machines.worker_pools import worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
-    if parameters.machines.accelerator_count or recipe.operation.evaluation_accelerator:
+    if parameters.machines.accelerator_count or recipe.run_options.evaluation_accelerator:
         settings.load({}, os.environ).check_gpu_images(recipe, parameters.machines)
-    minutes = minutes or recipe.operation.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.operation)
+    minutes = minutes or recipe.run_options.expected_minutes
+    planning.show(parameters, minutes, rates, recipe.run_options)
     return worker_pool_specs(parameters.machines)
 
 
@@ -120,7 +120,7 @@ def run(
     given = {name: parameters.values()[name] for name in values or {}}
     given |= sources.on_this_machine(parameters, in_containers=in_containers)
     given["labels"] = parameters.job.labels
-    evaluation = recipe.operation.evaluation_accelerator
+    evaluation = recipe.run_options.evaluation_accelerator
     for line in accelerators.substitutes(parameters.machines, evaluation):
         say(line)
     options = {"cache": cache, "in_containers": in_containers, "root": root}

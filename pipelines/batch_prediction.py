@@ -6,21 +6,21 @@ from google_cloud_pipeline_components.v1.batch_predict_job import ModelBatchPred
 from kfp import dsl
 
 from components.plan_prediction import plan_prediction
-from pipelines.operation import Operation
 from pipelines.parameters import with_parameters
 from pipelines.prediction_values import PARAMETERS, TOPICS
+from pipelines.run_options import RunOptions
 from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, notified, step
 
 
-def pipeline(operation: Operation) -> Any:
+def pipeline(run_options: RunOptions) -> Any:
     """Return the pipeline of a recipe's batch prediction."""
-    function = with_parameters(batch_prediction, operation, known=PARAMETERS, topics=TOPICS)
+    function = with_parameters(batch_prediction, run_options, known=PARAMETERS, topics=TOPICS)
     return dsl.pipeline(name="batch-prediction")(function)
 
 
-def batch_prediction(parameters: dict[str, Any], operation: Operation) -> None:
+def batch_prediction(parameters: dict[str, Any], run_options: RunOptions) -> None:
     """Predict in a batch job, by the model that is the champion when the run starts."""
-    with notified(operation):
+    with notified(run_options):
         place: dict[str, Any] = {
             "project": PROJECT_ID_PLACEHOLDER,
             "location": LOCATION_PLACEHOLDER,

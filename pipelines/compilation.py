@@ -50,7 +50,7 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
-    function = pipeline(sorted(recipe.given), recipe.operation)
+    function = pipeline(sorted(recipe.given), recipe.run_options)
     text = _compiled(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")
@@ -60,7 +60,7 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 def compiled_batch(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
     own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
-    function = batch_prediction.pipeline(recipe.operation)
+    function = batch_prediction.pipeline(recipe.run_options)
     return _compiled(function, "prediction", recipe.name, own, image)
 
 

@@ -12,7 +12,7 @@ from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError
 from trainer.fields import default_of, nearest, type_of
 from trainer.models import MODELS
-from trainer.models.catalog import CATALOG
+from trainer.models.backbone_table import BACKBONES
 
 
 def show(word: str, console: Console) -> None:
@@ -59,12 +59,12 @@ def _show_model_options(console: Console) -> None:
     for model, options in MODELS.items():
         _show_options(console, f"with model={model}", options)
     by_options: dict[type, list[str]] = {}
-    for name, backbone in CATALOG.items():
+    for name, backbone in BACKBONES.items():
         by_options.setdefault(backbone.options, []).append(name)
     for options, names in by_options.items():
         if dataclasses.fields(options):
             _show_options(console, f"backbone_options of {', '.join(names)}", options)
-    console.print(Text(f"\nbackbones: {', '.join(CATALOG)}"))
+    console.print(Text(f"\nbackbones: {', '.join(BACKBONES)}"))
 
 
 def _show_options(console: Console, title: str, options: type, names: Collection[str] = ()) -> None:

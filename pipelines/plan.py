@@ -8,8 +8,8 @@ from typing import Any
 
 from pipelines.console import say, show_table
 from pipelines.machines import cost
-from pipelines.operation import Operation, StepMachine
 from pipelines.parameters import ParameterSet
+from pipelines.run_options import RunOptions, StepMachine
 from trainer.machines.price import UnknownPriceError, affordable_timeout
 from trainer.machines.worker_pools import worker_pool_specs
 
@@ -23,7 +23,7 @@ def check_affordable(parameters: ParameterSet) -> None:
 
 
 def show(
-    parameters: ParameterSet, minutes: float, rates: Sequence[str], operation: Operation
+    parameters: ParameterSet, minutes: float, rates: Sequence[str], run_options: RunOptions
 ) -> None:
     """Print machines, quota and price of a run.
 
@@ -33,7 +33,7 @@ def show(
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
-    lines = list(plan.lines(operation))
+    lines = list(plan.lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -94,7 +94,7 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def lines(self, operation: Operation) -> Iterator[Line]:
+    def lines(self, run_options: RunOptions) -> Iterator[Line]:
         """Yield the lines below the table: the quota, the price and its basis."""
         timeout = self.parameters.job.timeout
         try:
@@ -103,17 +103,17 @@ class _Plan:
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
-        needed = cost.quotas(self.pools, strategy, operation.evaluation_accelerator)
+        needed = cost.quotas(self.pools, strategy, run_options.evaluation_accelerator)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
         yield "", ""
         yield from priced
-        for step, size in vars(operation.step_machines).items():
+        for step, size in vars(run_options.step_machines).items():
             if size:
                 yield "step", f"{step}: {self._step(size)}"
         if self.parameters.pipeline.deploy_champion:
-            serving = operation.serving
+            serving = run_options.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
             yield (
                 "endpoint",

@@ -9,8 +9,8 @@ from typing import Any
 from components.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
-from pipelines.operation import Batch
 from pipelines.recipe import Recipe
+from pipelines.run_options import Batch
 from trainer import fields
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
@@ -37,7 +37,7 @@ def base_of(name: str) -> str:
 
 def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
     """Return every parameter's value, in the order of the pipeline's signature; see `checked`."""
-    own = {name: getattr(recipe.operation.batch or Batch(), name) for name in PARAMETERS}
+    own = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
     merged = {**own, **given}
     try:

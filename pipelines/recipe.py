@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.operation import FALLBACK, Operation, split
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
+from pipelines.run_options import FALLBACK, RunOptions, split
 from trainer import fields
 from trainer.errors import InputError
 from trainer.toml_reader import tomllib
@@ -35,7 +35,7 @@ class Recipe:
     given: dict[str, Any]  # values that it sets; model_name defaults to its name
     parameters: ParameterSet  # a value for every parameter; defaults for those not given
     # Options of its runs on Vertex AI, such as fallbacks and retraining.
-    operation: Operation = Operation()
+    run_options: RunOptions = RunOptions()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
         """Return the recipe's parameters with some changed; raise InputError as `checked` does."""
@@ -51,7 +51,7 @@ def schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe, with which editors complete and check its file."""
     groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
-    own = fields.schema(Operation)["properties"]
+    own = fields.schema(RunOptions)["properties"]
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {
@@ -77,16 +77,16 @@ def load(name: str, *folders: Path) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
-        given, operation = split({"model_name": name, **document})
+        given, run_options = split({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
     parameters = _checked({}, given, place=path.name)
-    for number, fallback in enumerate(operation.fallbacks, 1):
+    for number, fallback in enumerate(run_options.fallbacks, 1):
         _checked(given, fallback, place=f"{path.name}: fallbacks[{number}]")
-    if operation.retraining:
-        changed = operation.retraining.parameters
+    if run_options.retraining:
+        changed = run_options.retraining.parameters
         _checked(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
         raise InputError(
@@ -97,7 +97,7 @@ def load(name: str, *folders: Path) -> Recipe:
         summary=_SCHEMA.sub("", text).partition("\n")[0].removeprefix("#").strip(),
         given=given,
         parameters=parameters,
-        operation=operation,
+        run_options=run_options,
     )
 
 

@@ -21,8 +21,8 @@ from components.skip_training import skip_training
 from components.typed import RUNTIME
 from pipelines import own_steps
 from pipelines.machines import cost
-from pipelines.operation import EvaluationMachine, Operation, StepMachine
 from pipelines.parameters import with_parameters
+from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.fields import pick
 from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
@@ -63,29 +63,29 @@ def step(
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(recipe_sets: list[str], operation: Operation) -> Any:
+def pipeline(recipe_sets: list[str], run_options: RunOptions) -> Any:
     """Return the pipeline of a recipe that sets the parameters `recipe_sets`."""
-    function = with_parameters(training, recipe_sets, operation)
+    function = with_parameters(training, recipe_sets, run_options)
     return dsl.pipeline(name="training")(function)
 
 
-def training(parameters: dict[str, Any], recipe_sets: list[str], operation: Operation) -> None:
+def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
     """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
-    with notified(operation):
-        _add_steps(parameters, recipe_sets, operation)
+    with notified(run_options):
+        _add_steps(parameters, recipe_sets, run_options)
 
 
-def notified(operation: Operation) -> AbstractContextManager[Any]:
+def notified(run_options: RunOptions) -> AbstractContextManager[Any]:
     """Return a context that sends an e-mail when its steps end in any state, if `notify` is set."""
     # Not a parameter: KFP has no exit handler that a parameter can turn off.
-    if not operation.notify:
+    if not run_options.notify:
         return contextlib.nullcontext()
-    mail = VertexNotificationEmailOp(recipients=list(operation.notify))
+    mail = VertexNotificationEmailOp(recipients=list(run_options.notify))
     mail.set_display_name("Send an e-mail")
     return dsl.ExitHandler(mail, name="run")
 
 
-def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], operation: Operation) -> None:
+def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
     # Not cached: the content of a source may change under the same name.
     listed = step("List the source", fingerprint_source, parameters)
 
@@ -95,7 +95,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], operation: Op
         create_tfrecords,
         parameters,
         cached=True,
-        machine=operation.step_machines.records,
+        machine=run_options.step_machines.records,
         source_digest=listed.outputs["digest"],
         # Compilation replaces it with the image of the components.
         image=IMAGE,
@@ -134,7 +134,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], operation: Op
             .set_display_name("Train")
             .set_caching_options(False)
         )
-        _judge(parameters, records, plan, job, operation)
+        _judge(parameters, records, plan, job, run_options)
 
 
 def _judge(
@@ -142,7 +142,7 @@ def _judge(
     records: Any,
     plan: dsl.PipelineTask,
     job: dsl.PipelineTask,
-    operation: Operation,
+    run_options: RunOptions,
 ) -> None:
     """Add the steps after training: evaluation, the user's own, registration, deployment."""
     collected = step("Collect model and metrics", collect_training, plan.outputs)
@@ -155,13 +155,13 @@ def _judge(
         "Evaluate and compare with the champion",
         evaluate_model,
         parameters,
-        machine=operation.step_machines.evaluation,
+        machine=run_options.step_machines.evaluation,
         title=_RUN,
         **artifacts,
         **_PLACE,
     )
     available = {**parameters, **judged.outputs, **artifacts, **_PLACE, "run": _RUN}
-    for name in operation.steps:
+    for name in run_options.steps:
         own_steps.add(name, available)
 
     candidate = {**available, "configuration": plan.outputs["configuration"]}
@@ -172,7 +172,7 @@ def _judge(
             step(
                 "Deploy the champion",
                 deploy_champion,
-                {**candidate, **vars(operation.serving)},
+                {**candidate, **vars(run_options.serving)},
                 registered=champion.outputs["registered"],
             )
     with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):

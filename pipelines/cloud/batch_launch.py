@@ -40,7 +40,7 @@ def launch(
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:
     """Create or update the schedule of a recipe's batch prediction as [batch] declares it."""
-    batch = recipe.operation.batch
+    batch = recipe.run_options.batch
     if not batch or not batch.schedule:
         raise InputError(
             f"recipe {recipe.name!r} declares no schedule of batch predictions; add "

@@ -44,7 +44,7 @@ def launch(
     package = job_request.compiled(recipe, settings)
     # Check every fallback before anything is sent.
     plans = {}
-    for number, fallback in enumerate([{}, *recipe.operation.fallbacks]):
+    for number, fallback in enumerate([{}, *recipe.run_options.fallbacks]):
         run_id = f"{first_id[:60]}-{number + 1}" if number else first_id
         place = f"fallbacks[{number}]" if number else "--set"
         parameters = recipe.with_values({**values, **fallback}, place=place)

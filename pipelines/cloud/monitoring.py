@@ -32,10 +32,10 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
 
     if not endpoint.deployed_models:
         raise InputError(f"the endpoint of {recipe.name} serves no version; deploy one first")
-    parameters, notify = recipe.parameters, recipe.operation.notify
+    parameters, notify = recipe.parameters, recipe.run_options.notify
     model, key = parameters.registry.model_name, parameters.job.encryption_spec_key_name
     objective = _objective(recipe)
-    sampling = {"sample_rate": recipe.operation.monitoring.sampling_rate}
+    sampling = {"sample_rate": recipe.run_options.monitoring.sampling_rate}
     emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
     job = types.ModelDeploymentMonitoringJob(
         name=endpoint.model_deployment_monitoring_job,
@@ -91,7 +91,7 @@ def _training_uri(recipe: Recipe) -> str:
 
 def _objective(recipe: Recipe) -> dict[str, Any]:
     """Return the objective: skew from the training data, or drift from earlier requests."""
-    uri, threshold = _training_uri(recipe), {"value": recipe.operation.monitoring.threshold}
+    uri, threshold = _training_uri(recipe), {"value": recipe.run_options.monitoring.threshold}
     if not uri:
         return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
     place = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
@@ -120,9 +120,9 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
 
 def described(recipe: Recipe) -> list[str]:
     """Return lines that say what requests are compared with and who is notified."""
-    monitoring, uri = recipe.operation.monitoring, _training_uri(recipe)
+    monitoring, uri = recipe.run_options.monitoring, _training_uri(recipe)
     compared = f"with {uri}" if uri else "with earlier ones, as Vertex AI can't read the source"
-    emails = ", ".join(recipe.operation.notify)
+    emails = ", ".join(recipe.run_options.notify)
     return [
         f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared "
         f"{compared}, every 24 hours",

@@ -10,9 +10,9 @@ from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.registry.model_upload import MADE_BY
 from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
-from pipelines.operation import Schedule, time_of
 from pipelines.package import Package
 from pipelines.recipe import Recipe
+from pipelines.run_options import Schedule, time_of
 from trainer.errors import InputError
 
 _REFUSED = (400, 501)
@@ -37,7 +37,7 @@ class Applied:
 
 def apply(connection: Connection, recipe: Recipe) -> Applied:
     """Create or update a schedule as its recipe declares it; do nothing if it is up to date."""
-    declared = recipe.operation.retraining
+    declared = recipe.run_options.retraining
     if not declared:
         raise InputError(
             f"recipe {recipe.name!r} declares no schedule; add [retraining] with cron = ... to its "

@@ -100,7 +100,7 @@ class Settings:
             check_gpu_image(machines.accelerator_type, image, remedy)
         image = recipe.parameters.machines.gpu_image_uri or self.gpu_image
         remedy = f"write gpu_image_uri = ... into the recipe, {setting}"
-        check_gpu_image(recipe.operation.evaluation_accelerator, image, remedy)
+        check_gpu_image(recipe.run_options.evaluation_accelerator, image, remedy)
 
     def require(self, *names: str) -> "Settings":
         """Return itself; raise InputError for the first of `names` that has no value."""

@@ -43,7 +43,7 @@ def main(
     for loaded in [api.load(name) for name in recipes or recipe.names()]:
         if upload:
             own.check_gpu_images(loaded)
-        for batch in [False, True] if loaded.operation.batch else [False]:
+        for batch in [False, True] if loaded.run_options.batch else [False]:
             start = time.monotonic()
             path = api.compile(
                 loaded,

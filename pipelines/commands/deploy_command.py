@@ -58,7 +58,7 @@ def deploy(
             say(f"{model} is no longer served or billed")
             return
         else:
-            serving = loaded.operation.serving
+            serving = loaded.run_options.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, cost.table())
             say(f"{price}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name

@@ -142,7 +142,7 @@ def doctor(
         loaded = recipes.load(recipe)
         parameters = loaded.with_values(parse_settings(set_), place="--set")
         settings().require("project").check_gpu_images(loaded, parameters.machines)
-        accelerator = loaded.operation.evaluation_accelerator
+        accelerator = loaded.run_options.evaluation_accelerator
     worst = 0
     for finding in examination.examine(settings.connect(), parameters, accelerator):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]

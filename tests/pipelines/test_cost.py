@@ -105,7 +105,7 @@ def test_every_recipes_job_has_time_in_plenty_and_can_not_be_billed_for_a_day():
     for name in recipe.names():
         loaded = recipe.load(name)
         seconds = float(loaded.parameters.job.timeout.removesuffix("s"))
-        assert 4 <= seconds / 60 / loaded.operation.expected_minutes <= 10
+        assert 4 <= seconds / 60 / loaded.run_options.expected_minutes <= 10
 
 
 def test_the_page_names_every_machine_and_disk_without_a_price():

@@ -13,7 +13,7 @@ from pipelines.parameters import PARAMETERS, TOPICS
 from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross
 from trainer.models import MODELS
-from trainer.models.catalog import CATALOG
+from trainer.models.backbone_table import BACKBONES
 
 _POINTS_ELSEWHERE = re.compile(
     r"\b(this|these|those|the same)\b|\b(of|in|on|by|from|with|for|to) that\b|\bThat\b"
@@ -46,7 +46,7 @@ def test_a_description_names_all_choices(inputs):
 
 
 def test_no_description_leans_on_that_of_another(inputs):
-    options = [*MODELS.values(), *(backbone.options for backbone in CATALOG.values())]
+    options = [*MODELS.values(), *(backbone.options for backbone in BACKBONES.values())]
     of_models = [field.metadata["help"] for group in options for field in dataclasses.fields(group)]
     for text in [*(definition["description"] for definition in inputs.values()), *of_models]:
         assert not _POINTS_ELSEWHERE.search(text), text
@@ -73,9 +73,9 @@ def test_the_page_on_sources_has_every_type_of_column(tmp_path):
 def test_the_page_on_models_has_every_option_and_backbone():
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [row.replace("`", "") for row in page.splitlines() if row.startswith("| ")]
-    for name, backbone in CATALOG.items():
+    for name, backbone in BACKBONES.items():
         assert f"| {name} | {backbone.layers} | {backbone.tail} | {backbone.min_size} |" in rows
-    groups = [*MODELS.values(), *(backbone.options for backbone in CATALOG.values())]
+    groups = [*MODELS.values(), *(backbone.options for backbone in BACKBONES.values())]
     for group in groups:
         for field in dataclasses.fields(group):
             default = json.dumps(fields.default_of(field))

@@ -15,7 +15,7 @@ from trainer.data import storage
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.fields import build, nearest, option
-from trainer.models.catalog import CATALOG
+from trainer.models.backbone_table import BACKBONES
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class Transfer(Model):
     )
 
     def __post_init__(self) -> None:
-        if self.backbone not in CATALOG:
+        if self.backbone not in BACKBONES:
             raise InputError(
                 f"backbone={self.backbone!r} is not in keras.applications"
-                f"{nearest(self.backbone, CATALOG)}"
+                f"{nearest(self.backbone, BACKBONES)}"
             )
         self.backbone_arguments()
         if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
@@ -77,7 +77,7 @@ class Transfer(Model):
 
     def backbone_arguments(self) -> dict[str, Any]:
         """Return `backbone_options` with each value's type, since JSON has one type of number."""
-        cls: type[Any] = CATALOG[self.backbone].options
+        cls: type[Any] = BACKBONES[self.backbone].options
         try:
             read = build(cls, self.backbone_options, taker=self.backbone)
         except InputError as error:
@@ -90,7 +90,7 @@ class Transfer(Model):
                 f"model='transfer' takes images of 3 channels, but channels={channels}; set "
                 "channels=3"
             )
-        least = CATALOG[self.backbone].min_size
+        least = BACKBONES[self.backbone].min_size
         if (self.input_size or size) < least:
             name = "input_size" if self.input_size else "image_size"
             raise InputError(
@@ -100,7 +100,7 @@ class Transfer(Model):
             )
 
     def check_fine_tuned(self, layers: int) -> None:
-        count, tail = CATALOG[self.backbone].layers, CATALOG[self.backbone].tail
+        count, tail = BACKBONES[self.backbone].layers, BACKBONES[self.backbone].tail
         if layers > count:
             raise InputError(
                 f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use {count} at "
@@ -165,7 +165,7 @@ class Transfer(Model):
 
         base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
         count = len(base.layers)
-        if layers > count:  # A minimalistic one has fewer than in the catalog.
+        if layers > count:  # A minimalistic one has fewer than in the table.
             raise InputError(
                 f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
             )

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
-from trainer.data.read.stream import endless_batches
+from trainer.data.read.endless import endless_batches
 from trainer.data.schema import Dataset, load_to_train
 from trainer.training import evaluator, liveness, steps
 from trainer.training.cluster import Cluster

@@ -50,8 +50,8 @@ def compiled_once():
 
     def compiled(recipe, image, gpu_image=""):
         # The times at which runs start are not compiled in.
-        operation = dataclasses.replace(recipe.operation, retraining=None)
-        key = f"{dataclasses.replace(recipe, operation=operation)} {image} {gpu_image}"
+        run_options = dataclasses.replace(recipe.run_options, retraining=None)
+        key = f"{dataclasses.replace(recipe, run_options=run_options)} {image} {gpu_image}"
         if key not in known:
             known[key] = original(recipe, image, gpu_image)
         return known[key]

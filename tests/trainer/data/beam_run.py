@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import beam, spill, writer
+from trainer.data.write import beam_engine, spill, writer
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -44,10 +44,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             stack.enter_context(service.running())
             endpoint, project, given["jobs"] = service.endpoint, "my-project", service.jobs
         if workers := case.get("workers"):
-            stack.enter_context(mock.patch.object(beam, "WORKERS", workers))
+            stack.enter_context(mock.patch.object(beam_engine, "WORKERS", workers))
         kind = "local" if case["engine"] == "local" else "dataflow"
         try:
-            engine = beam.open_engine(
+            engine = beam_engine.open_engine(
                 build(EngineOptions, {"records_engine": kind, **case.get("engine_options", {})}),
                 project=project,
                 region="europe-west4",
@@ -55,7 +55,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 service_account="workers@my-project.iam.gserviceaccount.com",
                 network="projects/123456/global/networks/private",
                 encryption_key=case.get("encryption_key", ""),
-                environment={beam.ENDPOINT_VARIABLE: endpoint},
+                environment={beam_engine.ENDPOINT_VARIABLE: endpoint},
                 say=functools.partial(put, "line"),
             )
             options = build(RecordOptions, case["options"])

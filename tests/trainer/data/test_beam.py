@@ -16,7 +16,7 @@ from tests import tables
 from tests.trainer.data.beam_process import answers_of, interpreter, run, start
 from tests.trainer.data.folders import content, picture, two_classes, write_pictures
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.write import beam
+from trainer.data.write import beam_engine
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
@@ -233,8 +233,8 @@ def test_a_sigterm_cancels_the_job(python, sources, tmp_path):
     assert answer["jobs"][0]["currentState"] == "JOB_STATE_CANCELLED"
 
 
-def open_engine(**options: str) -> beam.BeamEngine | None:
-    return beam.open_engine(
+def open_engine(**options: str) -> beam_engine.BeamEngine | None:
+    return beam_engine.open_engine(
         EngineOptions(records_engine="dataflow"),
         **{
             "project": "my-project",

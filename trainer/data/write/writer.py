@@ -2,8 +2,8 @@
 
 A first pass lists and digests the source (split_plan.py); the second writes each shard as a task
 of its own (shards.py), on all cores if that pays off (process_pool.py), or an engine does all of
-it (beam.py). A run that is killed at any point and started again writes what is missing, with the
-same bytes in the end.
+it (beam_engine.py). A run that is killed at any point and started again writes what is missing,
+with the same bytes in the end.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.sources import open_source
 from trainer.data.write import checks, manifest, output
-from trainer.data.write.beam import BeamEngine
+from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
 from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import ShardResult, ShardWriter

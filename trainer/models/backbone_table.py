@@ -1,4 +1,4 @@
-"""Properties of the backbones of keras.applications, available without importing Keras.
+"""A table of the backbones of keras.applications, available without importing Keras.
 
 A test compares them with Keras itself.
 """
@@ -52,7 +52,7 @@ class Backbone(NamedTuple):
     options: type = NoOptions  # dataclass of its own arguments
 
 
-CATALOG = {
+BACKBONES = {
     "ConvNeXtBase": Backbone(259, tail=0),
     "ConvNeXtLarge": Backbone(259, tail=0),
     "ConvNeXtSmall": Backbone(259, tail=0),

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines import recipe
-from pipelines.operation import time_of
+from pipelines.run_options import time_of
 from trainer.errors import InputError
 
 
@@ -32,13 +32,13 @@ parameters = {epochs = 5}
     )
     assert loaded.parameters.training.epochs == 3
     assert loaded.parameters.training.schedule == "cosine"
-    operation = loaded.operation
-    assert operation.expected_minutes == 12
-    assert operation.fallbacks == [
+    run_options = loaded.run_options
+    assert run_options.expected_minutes == 12
+    assert run_options.fallbacks == [
         {"chief_machine_type": "n1-standard-8"},
         {"scheduling_strategy": "SPOT"},
     ]
-    retraining = operation.retraining
+    retraining = run_options.retraining
     assert (retraining.cron, retraining.time_zone) == ("*/90  3-4,5 * * MON-FRI", "Europe/Berlin")
     assert time_of(retraining.start).isoformat() == "2031-01-01T00:00:00+00:00"
     assert time_of(retraining.end) is None

@@ -6,7 +6,7 @@
     [retraining]     # not `schedule`, which is the learning rate's parameter
     cron = "0 3 * * 1"
 
-The fields of `Operation` are its keys and tables; docs/vertex.md shows each of them.
+The fields of `RunOptions` are its keys and tables; docs/vertex.md shows each of them.
 """
 
 import dataclasses
@@ -148,7 +148,7 @@ class Monitoring:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Operation:
+class RunOptions:
     """Options of a recipe's runs on Vertex AI; each field is a number, a list or a table."""
 
     expected_minutes: float = option(
@@ -210,12 +210,12 @@ FALLBACK += ["scheduling_strategy"]
 """Parameters that a fallback may set."""
 
 
-def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], Operation]:
-    """Split a recipe's TOML into values of the pipeline's parameters and its operation."""
-    own = fields.pick(Operation, document)
-    fields.check_typed(Operation, own)
+def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
+    """Split a recipe's TOML into values of the pipeline's parameters and its run options."""
+    own = fields.pick(RunOptions, document)
+    fields.check_typed(RunOptions, own)
     values = {name: value for name, value in document.items() if name not in own}
-    return values, fields.build(Operation, own)
+    return values, fields.build(RunOptions, own)
 
 
 def time_of(text: str) -> datetime.datetime | None:
