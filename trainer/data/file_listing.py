@@ -11,7 +11,7 @@ import binascii
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,15 +145,16 @@ def _unpacked(page: bytes) -> Iterator[File]:
         yield File(path, int(size), version, md5)
 
 
-def _below(folder: str, prefix: str) -> Iterator[File]:
+def _below(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File]:
+    above = (*above, folder)
     for path in sorted(f"{name}/" if inner else name for name, inner in storage.scan(folder)):
         if path.endswith("/"):
             inner = join(folder, path[:-1])
-            if Path(inner).is_symlink() and Path(folder).resolve().is_relative_to(
-                Path(inner).resolve()
-            ):
+            # A link below another link may lead back to where that one is.
+            real = Path(inner).resolve() if Path(inner).is_symlink() else None
+            if real and any(Path(one).resolve().is_relative_to(real) for one in above):
                 raise InputError(f"{inner} is a link to a folder that contains it; remove the link")
-            yield from _below(inner, f"{prefix}{path}")
+            yield from _below(inner, f"{prefix}{path}", above)
         else:
             yield _file(join(folder, path), f"{prefix}{path}")
 

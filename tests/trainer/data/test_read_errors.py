@@ -102,6 +102,11 @@ def test_a_link_to_a_folder_that_contains_it_is_refused(tmp_path):
     (source / "cat" / "all").symlink_to(source)
     message = refused(source, tmp_path / "out")
     assert message == f"{source}/cat/all is a link to a folder that contains it; remove the link"
+    (source / "cat" / "all").unlink()
+    (source / "cat" / "more").symlink_to("../dog")
+    assert write(source, tmp_path / "out").creation["accepted"]
+    (source / "dog" / "more").symlink_to("../cat")
+    assert "cat/more/more is a link to a folder that contains it" in refused(source, tmp_path / "o")
 
 
 def test_too_little_memory_rejects_no_picture(tmp_path):
