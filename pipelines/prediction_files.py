@@ -14,7 +14,6 @@ from trainer.errors import InputError
 from trainer.fields import nearest
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
-ENDINGS = (*IMAGES, ".csv", ".jsonl")
 
 
 def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:

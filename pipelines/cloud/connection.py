@@ -41,7 +41,6 @@ def _client(name: str) -> Any:
         host = f"{settings.region}-aiplatform.googleapis.com"
         # Report missing credentials before an unreachable server.
         credentials = self.credentials
-        _check_region(settings.region)
         if not settings.endpoint:
             advice = "check the network, HTTPS_PROXY if it needs one, and --region "
             self.check_answers(host, f"{advice}{settings.region}")
@@ -82,6 +81,7 @@ class Connection:
         if endpoint := self.settings.endpoint:
             advice = f"the setting endpoint is {endpoint}: check it, and that its server is running"
             self.check_answers(self._local_endpoint or endpoint, advice)
+        _check_region(self.settings.region)
 
     @property
     def _local_endpoint(self) -> str:

@@ -159,6 +159,7 @@ class Emulator:
         for method, function in self._started.result()[0]:
             request = method.parse(verb, url, body)
             if request is not None:
+                check_values(request)
                 return to_json(self.call(method.name, function, request))
         parts = urllib.parse.urlsplit(url)
         query = {key: values[-1] for key, values in urllib.parse.parse_qs(parts.query).items()}
@@ -251,7 +252,7 @@ def api_error_of(error: Exception, request: str) -> ApiError:
 
 
 def check_values(message: Any) -> None:
-    """Refuse values that REST can't express, such as a time after the year 9999 or a NaN."""
+    """Refuse values that JSON can't express, such as a time after the year 9999 or a NaN."""
     from google.protobuf import json_format
 
     try:

@@ -14,6 +14,7 @@ from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
 from tests.pipelines.cloud.conftest import IMAGE
 from tests.pipelines.cloud.servers import expired_sign_in
+from tests.pipelines.cloud.stores import RegistryServer
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
@@ -94,8 +95,11 @@ def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
         check_server(f"http://{nobody}", advice="")
 
 
-def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused):
-    err = refused("status", "--region", "us-centrall1")
+def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused, declared, monkeypatch):
+    with RegistryServer() as registry:
+        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", registry.repository)
+        err = refused("schedule", "apply", "digits", "--region", "us-centrall1")
+        assert not registry.packages
     assert "region='us-centrall1' is unknown to google-cloud-aiplatform; did you mean" in err
     assert vertex.requests == []
 

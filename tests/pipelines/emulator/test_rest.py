@@ -45,6 +45,7 @@ def ask(tmp_path_factory):
         ("POST", "/models:upload", '{"model":' * 100_000, "Invalid JSON payload"),
         ("DELETE", "/models/d@1", None, "models/d@1 names a version"),
         ("POST", "/schedules", {**SCHEDULE, "startTime": "9999-12-31T00:00:00Z"}, "never matches"),
+        ("POST", "/models:upload", '{"model": {"metadata": 1e999}}', "metadata"),
         ("POST", "/models:upload", [], "Root element must be a message"),
         ("POST", "/models:upload", {}, "model is required"),
         ("POST", "/endpoints/1:undeployModel", {}, "deployed_model_id is required"),

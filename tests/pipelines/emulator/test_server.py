@@ -54,7 +54,7 @@ def test_an_unexpected_error_is_internal_and_logged(caplog):
     assert [one.exc_info[0] for one in caplog.records] == [ZeroDivisionError] * 3
 
 
-def test_what_rest_can_not_express_is_refused_over_grpc():
+def test_what_json_can_not_express_is_refused_over_grpc():
     parent = "projects/p/locations/l"
     with Emulator(ScheduleService(None, Operations(), Clock())) as emulator:
         credentials = local_credentials(emulator.environment)
