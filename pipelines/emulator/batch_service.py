@@ -89,6 +89,7 @@ def check_input(job: Any) -> None:
     refuse(missing, f"instances_format {kind} is read from input_config.{source}")
     # Vertex AI takes some of its fields with other formats, too.
     refuse(instance and kind != "bigquery", f"instance_config is not supported here with {kind}")
+    check_choice("instance_type", instance.instance_type or "object", ("object", "array"))
     both = instance.included_fields and instance.excluded_fields
     refuse(both, "instance_config has both included_fields and excluded_fields")
     if kind == "bigquery":

@@ -67,6 +67,10 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
             "instance_config is not supported here with csv",
         ),
         (
+            {"instance_config": {"instance_type": "tuple"}, "input_config": TABLE},
+            "'tuple' is not one of object, array",
+        ),
+        (
             {
                 "instance_config": {"included_fields": ["a"], "excluded_fields": ["b"]},
                 "input_config": TABLE,
