@@ -95,6 +95,7 @@ def test_serving_bytes_takes_pictures_of_any_size_and_kind(trained):
     ("flag", "words"),
     [
         ("--epochs=0", "epochs=0 is out of range: it must be at least 1"),
+        ("--epochs", "'--epochs' has no value; give options of the config as --N"),
         ("--epoch=3", "unknown parameter 'epoch'; did you mean 'epochs'?"),
         ("--model=smal_cnn", "did you mean 'small_cnn'?"),
     ],

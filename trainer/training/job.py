@@ -60,8 +60,12 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         raise InputError(
             "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
-    flags = (flag.removeprefix("--").partition("=") for flag in others)
-    given = (_read(config) if config else {}) | {name: value for name, _, value in flags}
+    given = _read(config) if config else {}
+    for flag in others:
+        name, equals, value = flag.removeprefix("--").partition("=")
+        if not equals:
+            raise InputError(f"{flag!r} has no value; give options of the config as --NAME=VALUE")
+        given[name] = value
     return Job(config=fields.build(TrainingConfig, given), **own)
 
 
