@@ -95,22 +95,12 @@ class TaskExecutor:
     ) -> Mapping[str, Any] | None:
         """Return a task's outputs, from the cache or its process; None if it failed."""
         from google.protobuf import json_format
-        from kfp.local import executor_input_utils, executor_output_utils, importer_handler
+        from kfp.local import executor_input_utils, executor_output_utils
         from kfp.local.orchestrator.orchestrator_utils import OrchestratorUtils
 
         component = components[task_spec.component_ref.name]
-        executor = executors[component.executor_label]
+        container = executors[component.executor_label].container
         arguments = OrchestratorUtils.make_task_arguments(task_spec.inputs, io_store)
-        if executor.WhichOneof("spec") == "importer":
-            return importer_handler.run_importer(
-                pipeline_resource_name=self.run_name,
-                component_name=task_spec.component_ref.name,
-                component_spec=component,
-                executor_spec=executor,
-                arguments=arguments,
-                pipeline_root=pipeline_root,
-                unique_pipeline_id=unique_pipeline_id,
-            )[0]
         task = place.rpartition("/")[2]
         request = executor_input_utils.construct_executor_input(
             component, arguments, task_root=f"{pipeline_root}/{place}", block_input_artifact=False
@@ -118,7 +108,6 @@ class TaskExecutor:
         for artifacts in request.outputs.artifacts.values():
             for artifact in artifacts.artifacts:
                 artifact.uri = f"{self.artifacts}/{place}/{artifact.name}"
-        container = executor.container
         command = [*container.command, *container.args]
         variables = {one.name: one.value for one in container.env}
         entry = None
