@@ -80,7 +80,9 @@ def load(name: str, *folders: Path) -> Recipe:
         given, run_options = split({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
     parameters = _checked({}, given, place=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):

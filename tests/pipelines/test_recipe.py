@@ -79,6 +79,9 @@ def test_a_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
     (tmp_path / "mine.toml").write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match="write TOML in UTF-8"):
         recipe.load("mine", tmp_path)
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(InputError, match=r"folder\.toml can't be read: Is a directory$"):
+        recipe.load("folder", tmp_path)
 
 
 def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
