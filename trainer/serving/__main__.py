@@ -8,6 +8,7 @@ AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file 
 import argparse
 import gc
 import os
+import signal
 import socket
 import sys
 from typing import Any
@@ -83,6 +84,9 @@ def _serve(address: str) -> None:
             timeout_graceful_shutdown=int(DEADLINE),
         )
     )
+    # Also after uvicorn has drained, while the process ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
     server.run(sockets=[listener])
     if failure:
         raise failure[0]

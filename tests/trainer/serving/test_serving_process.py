@@ -1,5 +1,6 @@
 """The server's process as Vertex AI runs it: started, killed, started again, drained."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -88,6 +89,32 @@ def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model, ca
         assert server.process.wait(60) == 0
     # The second signal leaves no stack trace.
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_ctrl_c_twice_while_the_model_is_loaded_ends_the_server(image_model):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    settings = {"AIP_STORAGE_URI": image_model, "AIP_HTTP_PORT": str(address[1])}
+    command = [sys.executable, "-m", "trainer.serving"]
+    server = subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT | settings, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        answered = False
+        while not answered:
+            with contextlib.suppress(OSError), socket.create_connection(address, 60) as client:
+                client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                answered = bool(client.recv(1))
+        server.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):
+            while True:
+                socket.create_connection(address, 60).close()
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=60)
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0, errors
 
 
 @pytest.mark.parametrize(
