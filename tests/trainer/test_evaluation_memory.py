@@ -1,4 +1,4 @@
-"""Memory does not grow with the examples of the split, but for 10 bytes an example."""
+"""Ten times the examples of a split take less than a tenth more memory to evaluate."""
 
 import dataclasses
 import os

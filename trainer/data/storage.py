@@ -264,8 +264,7 @@ def writing(uri: str) -> Iterator[None]:
             raise
         if is_full:
             raise InputError(
-                f"no room to write to {uri} ({text}); free some space and run again: "
-                "complete shards are kept"
+                f"no room to write to {uri} ({text}); free some space and run again"
             ) from None
         raise InputError(f"can't write to {uri}: {text}") from None
 

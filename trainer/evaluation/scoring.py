@@ -84,7 +84,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
 
     Answers and columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8
     a column and example, and the keys. Memory holds 4 bytes an example while a class is ranked;
-    8 while a column of texts is ranked.
+    8 while a column is.
 
     Args:
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
