@@ -1,4 +1,4 @@
-"""What a training job has learned, read from files that were downloaded."""
+"""Read the weights that a training job has learned from downloaded files."""
 
 from pathlib import Path
 

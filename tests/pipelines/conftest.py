@@ -1,4 +1,4 @@
-"""What all tests of the command line use."""
+"""Fixtures of the tests of the command line."""
 
 import json
 

@@ -25,7 +25,7 @@ TOLERANCE = 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
 def answers(generator, hard, skill):
-    """What a model gets right: everything but hard examples, and of those a share."""
+    """Return the right answers of a model: all easy examples, and a share of the hard ones."""
     return np.where(hard, generator.random(len(hard)) < skill, True)
 
 

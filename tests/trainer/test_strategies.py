@@ -1,4 +1,4 @@
-"""Which strategy a replica trains under, and which it must not."""
+"""A replica trains under the strategy that its replicas call for, and refuses any other."""
 
 import pytest
 import tensorflow as tf

@@ -2,8 +2,8 @@
 
 Throughout, `labels` is int [n] (class indices), `probabilities` is float32 [n, classes], and
 the predicted class is the first of the most probable ones. Functions of single examples take a
-block of them at a time. An undefined metric, such as the
-recall of a class without an example, is None, never NaN.
+block of them at a time. An undefined metric, such as the recall of a class without an example, is
+None, never NaN.
 """
 
 import dataclasses

@@ -25,7 +25,7 @@ _BANDS = (10, 100, 1000, 10_000)
 
 
 _Cut = tuple[str, Callable[[np.ndarray], np.ndarray], list[str]]
-"""How a column is cut, a function from values to groups, and the groups' names."""
+"""The name of a column's cut, a function from values to groups, and the groups' names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

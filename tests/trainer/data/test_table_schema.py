@@ -1,4 +1,4 @@
-"""What a recipe says of a table is judged before anything is read; mistakes are named."""
+"""A recipe's description of a table is checked before anything is read; mistakes are named."""
 
 import gzip
 

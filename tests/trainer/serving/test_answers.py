@@ -1,4 +1,4 @@
-"""What is served is what evaluate_model judged, in every form that clients send."""
+"""A served model answers as evaluate_model judged it, in every form that clients send."""
 
 import threading
 import time
