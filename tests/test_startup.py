@@ -108,7 +108,7 @@ def test_a_step_imports_no_library_that_it_does_not_use(tmp_path, step):
     values = {
         field.name: default_of(field) for group in GROUPS for field in dataclasses.fields(group)
     }
-    values |= {"project": "local", "location": "local", "rates": {}, "rates_of": "", **plans.ALWAYS}
+    values |= {"project": "local", "location": "local", **plans.DEFAULTS}
     task = {
         "inputs": {
             "parameterValues": {**values, "source": "digits", "source_digest": "", "image": ""},

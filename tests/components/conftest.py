@@ -6,7 +6,7 @@ from tests.model_service import ModelService, registry_at
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    """A Model Registry, to which the environment leads."""
+    """Yield a Model Registry to which the environment points."""
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     with ModelService(tmp_path / "registry") as service:
         for name, value in service.environment.items():
@@ -21,7 +21,7 @@ def registry(service):
 
 @pytest.fixture
 def refused(capsys):
-    """Calls a step that must end with exit code 2; returns the line that it leaves."""
+    """Call a step that must end with exit code 2; return its one line of error."""
 
     def call(step, *arguments, **named):
         capsys.readouterr()

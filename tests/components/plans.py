@@ -1,4 +1,4 @@
-"""Runs of plan_training on records that are described and not there."""
+"""Run plan_training on records of which only the description exists."""
 
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
@@ -9,13 +9,13 @@ from pipelines.emulator import job_rules
 from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 
-ALWAYS = {"model_name": "digits", "project": "p", "location": "l"}
-ALWAYS |= {"serving_image": "", "run": "digits-1", "class_floors": {}}
-ALWAYS |= {"recipe_sets": []}
+DEFAULTS = {"model_name": "digits", "project": "p", "location": "l", "run": "digits-1"}
+DEFAULTS |= {"serving_image": "", "class_floors": {}, "recipe_sets": []}
+DEFAULTS |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
 
 
 def describe(folder, train=100, shape=(8, 8, 1)):
-    """Writes the dataset.json of made-up images, without the records."""
+    """Write the dataset.json of made-up images, without the records."""
     counts = {"train": train, "validation": 10, "test": 10}
     dataset = Dataset(
         uri=str(folder),
@@ -41,19 +41,18 @@ def describe(folder, train=100, shape=(8, 8, 1)):
 
 
 def planned(tmp_path, records="", **changes):
-    """The step's outputs by name, and the artifact of the job's directory."""
-    records = records or describe(tmp_path / "described")
+    """Return the step's outputs by name, and the artifact of the job's directory."""
+    records = dsl.Dataset(uri=str(records or describe(tmp_path / "described")))
     training = artifact(dsl.Artifact, tmp_path / "training")
-    values = {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
     outputs = plan_training.python_func(
-        records=dsl.Dataset(uri=str(records)), training=training, **{**values, **ALWAYS, **changes}
+        records=records, training=training, **{**DEFAULTS, **changes}
     )
     names = [name for name in plan_training.component_spec.outputs if name != "training"]
     return dict(zip(names, outputs, strict=True)), training
 
 
 def check_pools(pools):
-    """Raise where the launcher or Vertex AI would refuse `pools`, in its protos and their rules."""
+    """Raise if the launcher's protos or Vertex AI's rules refuse `pools`."""
     job = types.CustomJob(display_name="job")
     json_format.ParseDict({"worker_pool_specs": pools}, job.job_spec._pb)
     job_rules.check(job, "projects/p/locations/l")

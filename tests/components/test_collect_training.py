@@ -1,4 +1,4 @@
-"""Collect what the chief has written as a Model and Metrics; report what it has not as an error."""
+"""Test that collect_training turns the chief's output into a Model and Metrics."""
 
 import json
 
@@ -19,7 +19,7 @@ def artifacts(tmp_path):
     }
 
 
-def test_the_model_is_where_the_chief_exported_it_and_its_numbers_are_metrics(tmp_path, artifacts):
+def test_model_and_metrics_are_the_chiefs_output(tmp_path, artifacts):
     directory = tmp_path / "training"
     written = {"steps": 276, "validation": {"accuracy": 0.97}, "strategy": "MirroredStrategy"}
     (directory / "metrics.json").write_text(json.dumps(written))
@@ -30,6 +30,6 @@ def test_the_model_is_where_the_chief_exported_it_and_its_numbers_are_metrics(tm
     assert artifacts["metrics"].metadata == {"steps": 276, "validation_accuracy": 0.97}
 
 
-def test_a_job_that_left_no_metrics_is_named_with_its_file(tmp_path, artifacts, refused):
+def test_missing_metrics_are_reported_with_their_file(tmp_path, artifacts, refused):
     error = refused(collect_training.python_func, **artifacts)
     assert f"{tmp_path}/training/metrics.json is missing" in error

@@ -1,8 +1,9 @@
-"""The first step writes records at its artifact's URI and says how many."""
+"""Test the records that create_tfrecords writes, their metadata and its errors."""
 
 import dataclasses
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from kfp import dsl
@@ -14,22 +15,28 @@ from trainer.data.record_options import EngineOptions, RecordOptions
 
 
 def run(records, **options):
+    unset = ("source_digest", "image", "service_account", "network", "encryption_spec_key_name")
     values = {
         **dataclasses.asdict(RecordOptions(image_size=8, channels=1, encoding="raw")),
         **dataclasses.asdict(EngineOptions()),
-        **dict.fromkeys(
-            ("source_digest", "image", "service_account", "network", "encryption_spec_key_name"), ""
-        ),
+        **dict.fromkeys(unset, ""),
         **dict.fromkeys(("project", "location"), "local"),
     }
     create_tfrecords.python_func(records=records, **{**values, **options})
 
 
-def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path):
-    records = artifact(dsl.Dataset, tmp_path / "records")
+@pytest.fixture
+def records(tmp_path):
+    return artifact(dsl.Dataset, tmp_path / "records")
+
+
+def content_of(records):
+    return json.loads(Path(records.uri, "dataset.json").read_text())
+
+
+def test_records_have_their_counts_as_metadata(records):
     run(records)
-    content = json.loads((tmp_path / "records" / "dataset.json").read_text())
-    counts = {name: split["examples"] for name, split in content["splits"].items()}
+    counts = {name: one["examples"] for name, one in content_of(records)["splits"].items()}
     assert sum(counts.values()) == 1797
     assert records.metadata == {
         "classes": [str(digit) for digit in range(10)],
@@ -38,47 +45,36 @@ def test_records_lie_at_the_artifacts_uri_with_their_counts_as_metadata(tmp_path
     }
 
 
-@pytest.mark.parametrize(("letters", "kept"), [(10, True), (80, False)])
-def test_a_class_list_that_later_steps_could_not_take_is_left_to_dataset_json(
-    tmp_path, letters, kept
-):
+@pytest.mark.parametrize(("letters", "is_kept"), [(10, True), (80, False)])
+def test_long_class_list_is_only_in_dataset_json(tmp_path, records, letters, is_kept):
     names = [f"{number:04}".ljust(letters, "x") for number in range(500)]
-    for name in names:
+    for number, name in enumerate(names):
         folder = tmp_path / "in" / name
         folder.mkdir(parents=True)
         for shade in range(2):
-            Image.new("L", (8, 8), len(list((tmp_path / "in").iterdir())) % 251 + shade).save(
-                folder / f"{name[:4]}-{shade}.png"
-            )
-    records = artifact(dsl.Dataset, tmp_path / "records")
+            Image.new("L", (8, 8), number % 250 + shade).save(folder / f"{name[:4]}-{shade}.png")
     run(records, source=f"images:{tmp_path / 'in'}", split_fractions=[0.5, 0.25, 0.25])
-    content = json.loads((tmp_path / "records" / "dataset.json").read_text())
-    assert content["classes"] == names
-    assert records.metadata.get("classes") == (names if kept else None)
+    assert content_of(records)["classes"] == names
+    assert records.metadata.get("classes") == (names if is_kept else None)
 
 
-def test_a_mistake_ends_the_step_with_one_line_and_no_records(tmp_path, refused):
-    error = refused(run, artifact(dsl.Dataset, tmp_path / "records"), image_size=0)
-    assert error.startswith("image_size=0 is out of range")
-    assert not (tmp_path / "records" / "dataset.json").exists()
+def test_user_error_is_one_line_and_leaves_no_records(records, refused):
+    assert refused(run, records, image_size=0).startswith("image_size=0 is out of range")
+    assert not Path(records.uri, "dataset.json").exists()
 
 
-def test_names_of_files_can_not_write_on_the_terminal(tmp_path, refused):
+def test_control_characters_in_file_names_are_escaped(tmp_path, records, refused):
     for name in ("cat", "dog"):
         (tmp_path / "in" / name).mkdir(parents=True)
         (tmp_path / "in" / name / "\x1b[2J\nerror: \u202egpj.é.jpg").touch()
-    records = artifact(dsl.Dataset, tmp_path / "records")
     error = refused(run, records, source=f"images:{tmp_path / 'in'}")
     assert r"cat/\x1b[2J error: \u202egpj.é.jpg, dog/" in error
     assert r"dog/\x1b[2J error: \u202egpj.é.jpg: empty file" in error
 
 
-def test_an_engine_that_is_not_installed_ends_the_step_with_its_remedy(
-    tmp_path, refused, monkeypatch
-):
+def test_engine_that_is_not_installed_is_refused(tmp_path, records, refused, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    records = artifact(dsl.Dataset, tmp_path / "records")
     assert "install the extra [dataflow]" in refused(run, records, records_engine="dataflow")
     both = {"records_engine": "dataflow", "records_store": str(tmp_path / "store")}
     assert "is for records_engine='local'; Dataflow" in refused(run, records, **both)
-    assert not (tmp_path / "records").exists()
+    assert not Path(records.uri).exists()

@@ -1,4 +1,4 @@
-"""A champion gets traffic only once it has answered test records as it was judged."""
+"""Test that a champion gets traffic only after it answered test records as evaluated."""
 
 import contextlib
 
@@ -21,7 +21,7 @@ MACHINES = {"machine_type": "n1-standard-4", "min_replicas": 2, "max_replicas": 
 
 
 class ServersOfArtifacts(ModelServers):
-    """One server for each SavedModel, wherever it is deployed: each takes seconds to start."""
+    """Start one server for each SavedModel, not for each endpoint: a start takes seconds."""
 
     def is_ready(self, name, model, artifacts):
         return super().is_ready(artifacts, model, artifacts)
@@ -32,7 +32,7 @@ class ServersOfArtifacts(ModelServers):
 
 @pytest.fixture
 def vertex(tmp_path, monkeypatch):
-    """A registry and endpoints whose models answer."""
+    """Yield an emulator with a registry and endpoints whose models answer."""
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         operations = Operations()
@@ -66,41 +66,38 @@ def deploy(records, model, registered):
 
 
 def test_only_a_champion_that_answers_as_judged_gets_traffic(
-    vertex, digit_records, untrained_model, tmp_path, capsys
+    vertex, digit_records, untrained_model, tmp_path, capsys, refused
 ):
     first = register(vertex, untrained_model)
     deploy(digit_records, untrained_model, first)
     shown = capsys.readouterr().out
     assert "Its answers to 32 test records equal those of its SavedModel" in shown
     assert len(vertex.sent("Predict")) == 32
-    alone, own = vertex.sent("DeployModel")
-    assert alone.endpoint.endswith("/endpoints/digits-test-1")
-    assert alone.deployed_model.dedicated_resources.max_replica_count == 1
-    assert own.endpoint.endswith("/endpoints/digits")
-    assert own.deployed_model.dedicated_resources.machine_spec.machine_type == "n1-standard-4"
-    assert own.deployed_model.dedicated_resources.min_replica_count == 2
-    assert own.traffic_split == {"0": 100}
-    assert vertex.names().index("DeleteEndpoint") < vertex.requests.index(("DeployModel", own))
+    test, final = vertex.sent("DeployModel")
+    assert test.endpoint.endswith("/endpoints/digits-test-1")
+    assert test.deployed_model.dedicated_resources.max_replica_count == 1
+    assert final.endpoint.endswith("/endpoints/digits")
+    assert final.deployed_model.dedicated_resources.machine_spec.machine_type == "n1-standard-4"
+    assert final.deployed_model.dedicated_resources.min_replica_count == 2
+    assert final.traffic_split == {"0": 100}
+    assert vertex.names().index("DeleteEndpoint") < vertex.requests.index(("DeployModel", final))
 
-    # What was registered is not what was judged, as with an image that preprocesses otherwise.
+    # The registered model is not the evaluated one, as if the image preprocessed differently.
     other, copy = str(tmp_path / "other"), str(tmp_path / "copy")
     for place in (other, copy):
         model = check_model("small_cnn", digit_records, {"filters": [4]}).build(digit_records)
         export(model, digit_records, place)
     second = register(vertex, copy, first)
-    with pytest.raises(SystemExit) as ended:
-        deploy(digit_records, other, second)
-    error = capsys.readouterr().err
-    assert (ended.value.code, error.count("\n")) == (2, 1)
+    error = refused(deploy, digit_records, other, second)
     assert error.startswith(
-        "error: digits@2 gets no traffic, but stays champion; the endpoint of digits is unchanged: "
+        "digits@2 gets no traffic, but stays champion; the endpoint of digits is unchanged: "
     )
     assert find_champion("digits", "my-project", "us-central1").name == "digits@2"
     assert "; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}
 
-    # The step is run again, and finds what an earlier try has left.
+    # A retried step finds the endpoint that the first try could not delete.
     vertex.drop("DeleteEndpoint", times=1)
     deploy(digit_records, copy, second)
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}
@@ -108,12 +105,10 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     deploy(digit_records, untrained_model, first)
     assert "digits@2 is the champion: digits@1 is not deployed" in capsys.readouterr().out
 
-    # A container that does not start is one line, and what is deployed goes on.
+    # A container that does not start leaves the deployed model in place.
     third = register(vertex, str(tmp_path / "none"), second)
-    with pytest.raises(SystemExit):
-        deploy(digit_records, str(tmp_path / "none"), third)
-    error = capsys.readouterr().err
-    assert error.startswith("error: deploying digits@3: ") and error.count("\n") == 1
+    error = refused(deploy, digit_records, str(tmp_path / "none"), third)
+    assert error.startswith("deploying digits@3: ")
     assert "Model server terminated: exit code 2" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}

@@ -1,4 +1,4 @@
-"""The first step lists a source, objects of a bucket a thousand at a time."""
+"""Test the listing of a source and its digest, for folders and buckets."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.pipelines.cloud.stores import StorageServer
 
 
 class Bucket(StorageServer):
-    """One bucket. `generations` are those that are not 1; what is composed has no MD5."""
+    """One bucket; names in `.composed` have no MD5, and the default generation is 1."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ def digest(source="images:gs://bucket/photos"):
     return fingerprint_source.python_func(source=source, data_dir="")[0]
 
 
-def test_a_local_folder_is_listed_and_told(tmp_path, capsys):
+def test_local_folder_is_listed_and_printed(tmp_path, capsys):
     (tmp_path / "rose").mkdir()
     (tmp_path / "rose" / "a.jpg").write_bytes(b"x" * 1_500_000)
     found = digest(f"images:{tmp_path}")
@@ -57,80 +57,64 @@ def test_a_local_folder_is_listed_and_told(tmp_path, capsys):
     assert capsys.readouterr().out == f"Digest {found}: digits\n"
 
 
-def test_the_digest_follows_each_change_of_the_objects_and_no_copy(bucket):
-    bucket.objects = {"photos/rose/a.jpg": b"aaaa", "photos/tulip/b.composed": b"bbbb"}
+def test_digest_follows_each_change_of_the_objects(bucket):
+    bucket.objects = objects = {"photos/rose/a.jpg": b"aaaa", "photos/tulip/b.composed": b"bbbb"}
     digests = [digest()]
-
-    bucket.objects["photos/rose/c.jpg"] = b"cccc"
-    digests.append(digest())
-    bucket.objects["photos/rose/c.jpg"] = b"dddd"
-    digests.append(digest())
-    bucket.objects["photos/rose/d.jpg"] = bucket.objects.pop("photos/rose/c.jpg")
-    digests.append(digest())
-    del bucket.objects["photos/rose/a.jpg"]
-    digests.append(digest())
-    # The same checksum of four bytes may hide another content.
-    bucket.generations["photos/tulip/b.composed"] = 2
-    digests.append(digest())
-    assert len(set(digests)) == len(digests)
-    # Uploaded again, marked as a folder, or beside it: nothing that a source would read.
+    for change in (
+        lambda: objects.update({"photos/rose/c.jpg": b"cccc"}),
+        lambda: objects.update({"photos/rose/c.jpg": b"dddd"}),
+        lambda: objects.update({"photos/rose/d.jpg": objects.pop("photos/rose/c.jpg")}),
+        lambda: objects.pop("photos/rose/a.jpg"),
+        # Content that differs may have the same checksum of four bytes.
+        lambda: bucket.generations.update({"photos/tulip/b.composed": 2}),
+    ):
+        change()
+        digests.append(digest())
+    assert len(set(digests)) == 6
+    # The same content uploaded again, a folder's marker, an object outside of the folder.
     bucket.generations["photos/rose/d.jpg"] = 3
-    bucket.objects["photos/rose/"] = b""
-    bucket.objects["photos-old/e.jpg"] = b"eeee"
+    objects |= {"photos/rose/": b"", "photos-old/e.jpg": b"eeee"}
     assert digest() == digests[-1]
     assert digest("images:/gcs/bucket/photos/") == digests[-1]
 
 
-def test_braces_in_a_pattern_stand_for_themselves(bucket):
-    bucket.objects = {"trips{1,2}/a.csv": b"1", "trips{1,2}/b.csv": b"2"}
-    before = digest("csv:gs://bucket/trips{1,2}/*.csv")
-    assert "matchGlob" not in bucket.requests[-1][1]
-    bucket.objects["trips{1,2}/a.csv"] = b"3"
-    assert digest("csv:gs://bucket/trips{1,2}/*.csv") != before
+@pytest.mark.parametrize(
+    ("source", "changed", "follows"),
+    [
+        ("csv:gs://bucket/trips.csv", "trips.csv", True),
+        ("csv:gs://bucket/trips.csv", "trips.csv.bak", False),
+        ("csv:gs://bucket/trips", "trips/deep/2025.csv", True),
+        ("csv:gs://bucket/trips", "trips/readme", False),
+        ("csv:gs://bucket/trips/*.csv", "trips/2024.csv", True),
+        ("csv:gs://bucket/trips/*.csv", "trips/deep/2025.csv", False),
+        # Braces are no alternatives, and brackets in the name of a folder no pattern.
+        ("csv:gs://bucket/trips{1,2}/*.csv", "trips{1,2}/a.csv", True),
+        ("images:gs://bucket/photos[1]", "photos[1]/rose/a.jpg", True),
+        ("images:gs://bucket/photos[1]", "photos1/rose/a.jpg", False),
+    ],
+)
+def test_digest_follows_files_folders_and_patterns(bucket, source, changed, follows):
+    tables = ("trips.csv", "trips.csv.bak", "trips/2024.csv", "trips/readme", "trips/deep/2025.csv")
+    in_braces = ("trips{1,2}/a.csv", "trips{1,2}/b.csv")
+    photos = ("photos[1]/rose/a.jpg", "photos1/rose/a.jpg")
+    bucket.objects = {name: name.encode() for name in (*tables, *in_braces, *photos)}
+    before = digest(source)
+    # Cloud Storage would expand braces.
+    assert "matchGlob" not in bucket.requests[-1][1] or "{" not in source
+    bucket.objects[changed] += b"!"
+    assert (digest(source) != before) == follows
 
 
-def test_brackets_in_the_name_of_a_folder_of_images_are_no_pattern(bucket):
-    bucket.objects = {"photos[1]/rose/a.jpg": b"1", "photos1/rose/a.jpg": b"2"}
-    before = digest("images:gs://bucket/photos[1]")
-    bucket.objects["photos1/rose/a.jpg"] = b"3"
-    assert digest("images:gs://bucket/photos[1]") == before
-    bucket.objects["photos[1]/rose/a.jpg"] = b"4"
-    assert digest("images:gs://bucket/photos[1]") != before
-
-
-def test_thousands_of_objects_take_a_request_a_thousand(bucket):
+def test_a_request_lists_a_thousand_objects(bucket):
     bucket.objects = {f"photos/rose/{n:05}.jpg": b"%05d" % n for n in range(2500)}
     before = digest()
-    # Folders, what is before them, and their objects.
+    # Two for folders, one for objects before them, three for their objects.
     assert bucket.names().count("ListObjects") == 2 + 1 + 3
     bucket.objects["photos/rose/02400.jpg"] = b"other"
     assert digest() != before
 
 
-def test_a_table_is_one_object_a_folder_or_a_pattern(bucket):
-    bucket.objects = {
-        "trips.csv": b"1",
-        "trips.csv.bak": b"2",
-        "trips/2024.csv": b"3",
-        "trips/readme": b"4",
-        "trips/deep/2025.csv": b"5",
-    }
-
-    def follows(source, name):
-        before = digest(source)
-        bucket.objects[name] += b"!"
-        return digest(source) != before
-
-    single, folder, pattern = (f"csv:gs://bucket/trips{end}" for end in (".csv", "", "/*.csv"))
-    assert follows(single, "trips.csv")
-    assert not follows(single, "trips.csv.bak")
-    assert follows(folder, "trips/deep/2025.csv")
-    assert not follows(folder, "trips/readme")
-    assert follows(pattern, "trips/2024.csv")
-    assert not follows(pattern, "trips/deep/2025.csv")
-
-
-def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, refused):
+def test_failed_listing_is_one_line(bucket, refused):
     assert refused(digest) == (
         "source='images:gs://bucket/photos': there is no file at gs://bucket/photos\n"
     )
@@ -143,7 +127,7 @@ def test_a_failing_listing_is_one_line_that_says_what_is_missing(bucket, refused
     assert error.endswith("the account of the run needs roles/storage.objectViewer\n")
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again(bucket):
+def test_listing_is_retried_when_the_server_is_busy(bucket):
     bucket.objects = {"photos/rose/a.jpg": b"aaaa"}
     before = digest()
     bucket.fail("ListObjects", 503, "UNAVAILABLE")

@@ -1,4 +1,4 @@
-"""Versions and champions, asked of a server that speaks the official protos."""
+"""Test versions and champions against a server that speaks the official protos."""
 
 import os
 import pathlib
@@ -16,24 +16,22 @@ from tests import model_service
 from tests.model_service import NUMBER, ModelService, registry_at
 
 PARENT = "projects/my-project/locations/us-central1"
+METRICS = {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}}
+COMMIT = "commit-0123456789ab"
 
 
 def candidate(run, **changes):
     values = {
         "serving_image": "image:1",
         "description": f"{run}: better",
-        "labels": {
-            "recipe": "digits",
-            "made-by": "vertex-tensorflow-training",
-            "commit": "0123456789ab",
-        },
-        "metrics": {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}},
+        "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab"},
+        "metrics": METRICS,
     }
     return model_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
 
 
 def promote_each(registry, *runs):
-    """Registers candidates, each better than the one before."""
+    """Register candidates, each better than the one before."""
     compared_with = ""
     for run in runs:
         compared_with = registry.register("digits", candidate(run), "champion", compared_with).name
@@ -44,27 +42,28 @@ def aliases(registry):
     return {one.version: set(one.aliases) for one in registry.versions("digits")}
 
 
-def test_the_first_version_makes_the_model_and_brings_its_evaluation(registry, service):
+def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     version = registry.register("digits", candidate("one"), "champion", "")
     (upload,) = service.sent("UploadModel")
     assert (upload.parent, upload.model_id, upload.parent_model) == (PARENT, "digits", "")
     assert upload.model.display_name == "digits"
     assert upload.model.artifact_uri == "gs://bucket/one/model"
-    assert upload.model.container_spec.image_uri == "image:1"
+    spec = upload.model.container_spec
+    assert spec.image_uri == "image:1"
+    assert [port.container_port for port in spec.ports] == [8080]
+    assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
+    assert [(one.name, one.value) for one in spec.env] == [("MODEL_VERSION", "digits/digits-1")]
     assert upload.model.labels["recipe"] == "digits"
     assert upload.model.version_description == "one: better"
     (imported,) = service.sent("ImportModelEvaluation")
     assert imported.parent == f"projects/{NUMBER}/locations/us-central1/models/digits@1"
     assert imported.model_evaluation.metrics_schema_uri == METRICS_SCHEMA
-    assert json_format.MessageToDict(imported.model_evaluation._pb.metrics) == {
-        "auRoc": 0.5,
-        "confusionMatrix": {"rows": [[3, 1], [0, 4]]},
-    }
+    assert json_format.MessageToDict(imported.model_evaluation._pb.metrics) == METRICS
     assert version.name == "digits@1"
-    assert aliases(registry) == {"1": {"default", "champion", "champion-1", "commit-0123456789ab"}}
+    assert aliases(registry) == {"1": {"default", "champion", "champion-1", COMMIT}}
 
 
-def test_later_versions_join_that_model_and_the_old_champion_keeps_its_place(registry, service):
+def test_later_versions_join_the_model_and_take_the_alias(registry, service):
     promote_each(registry, "one", "two", "three")
     uploads = service.sent("UploadModel")
     parent = f"{PARENT}/models/digits"
@@ -73,17 +72,17 @@ def test_later_versions_join_that_model_and_the_old_champion_keeps_its_place(reg
     assert aliases(registry) == {
         "1": {"champion-1"},
         "2": {"champion-2"},
-        "3": {"default", "champion", "champion-3", "commit-0123456789ab"},
+        "3": {"default", "champion", "champion-3", COMMIT},
     }
     assert registry.champion("digits").artifact_uri == "gs://bucket/three/model"
 
 
-def test_a_challenger_leaves_the_champion_alone(registry, service):
+def test_challenger_leaves_the_champion_in_place(registry, service):
     promote_each(registry, "one")
     registry.register("digits", candidate("two"), "challenger", "digits@1")
     assert aliases(registry) == {
         "1": {"default", "champion", "champion-1"},
-        "2": {"challenger", "commit-0123456789ab"},
+        "2": {"challenger", COMMIT},
     }
     registry.promote("digits", "2")
     assert "challenger" not in aliases(registry)["2"]
@@ -93,11 +92,11 @@ def test_a_challenger_leaves_the_champion_alone(registry, service):
 @pytest.mark.parametrize(
     "name", ["UploadModel", "ImportModelEvaluation", "MergeVersionAliases", "GetModel"]
 )
-def test_a_step_that_lost_an_answer_and_is_retried_uploads_once(registry, service, role, name):
+def test_step_retried_after_a_lost_answer_uploads_once(registry, service, role, name):
     service.drop(name, after=True)
     try:
         registry.register("digits", candidate("one"), role, "")
-    except Exception as error:  # what a broken connection raises is the transport's business
+    except Exception as error:  # The transport chooses the type.
         assert "onnection" in f"{type(error).__name__} {error}"
     first = registry.register("digits", candidate("one"), role, "")
     again = registry.register("digits", candidate("one"), role, "")
@@ -108,23 +107,22 @@ def test_a_step_that_lost_an_answer_and_is_retried_uploads_once(registry, servic
     assert len(list(registry.client.list_model_evaluations(parent=again.resource))) == 1
 
 
-def test_a_champion_that_changed_since_the_comparison_is_not_displaced(registry, service):
+def test_champion_newer_than_the_comparison_is_kept(registry, service):
     promote_each(registry, "one", "two")
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
     assert "challenger" in late.aliases
     assert registry.champion("digits").name == "digits@2"
 
 
-def test_an_evaluation_whose_matrix_is_refused_goes_without_it(registry, service):
+def test_refused_confusion_matrix_is_left_out(registry, service):
     service.fail("ImportModelEvaluation", 400, "INVALID_ARGUMENT", "confusionMatrix.rows")
     version = registry.register("digits", candidate("one"), "champion", "")
-    sent = [json_format.MessageToDict(one.model_evaluation._pb.metrics)
-            for one in service.sent("ImportModelEvaluation")]  # fmt: skip
+    sent = [one.model_evaluation.metrics for one in service.sent("ImportModelEvaluation")]
     assert [sorted(one) for one in sent] == [["auRoc", "confusionMatrix"], ["auRoc"]]
     assert len(list(registry.client.list_model_evaluations(parent=version.resource))) == 1
 
 
-def test_an_evaluation_that_is_refused_fails_no_registration(registry, service, capsys):
+def test_version_is_registered_without_its_refused_evaluation(registry, service, capsys):
     service.fail("ImportModelEvaluation", 403, "PERMISSION_DENIED", "not for you")
     assert "champion" in registry.register("digits", candidate("one"), "champion", "").aliases
     assert "warning: the registry did not import the evaluation: 403" in capsys.readouterr().out
@@ -177,7 +175,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
         assert not any(alias.startswith("promoting-") for alias in version.aliases)
 
 
-def test_a_lock_that_a_crash_has_left_is_taken_away(registry, monkeypatch):
+def test_lock_left_by_a_crash_expires(registry, monkeypatch):
     monkeypatch.setattr("components.registry.promotion_lock.LEASE_SECONDS", 0.3)
     promote_each(registry, "one", "two")
     for number in ("1", "2"):
@@ -196,9 +194,7 @@ def other(service, tmp_path):
         yield registry_at(second.environment)
 
 
-def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
-    registry, service, other
-):
+def test_champion_promoted_during_an_upload_is_kept(registry, service, other):
     promote_each(registry, "one")
     better = candidate("other")
     service.before("GetOperation", lambda: other.register("digits", better, "champion", "digits@1"))
@@ -207,7 +203,7 @@ def test_a_champion_that_came_while_a_version_was_uploaded_is_not_displaced(
     assert registry.champion("digits").artifact_uri == "gs://bucket/other/model"
 
 
-def test_two_runs_that_register_the_first_version_at_once_both_do(registry, service, other):
+def test_two_first_versions_at_once_are_both_registered(registry, service, other):
     first = candidate("other")
     service.before("UploadModel", lambda: other.register("digits", first, "champion", ""))
     second = registry.register("digits", candidate("late"), "champion", "")
@@ -215,7 +211,7 @@ def test_two_runs_that_register_the_first_version_at_once_both_do(registry, serv
     assert registry.champion("digits").name == "digits@1"
 
 
-def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry, service, other):
+def test_model_of_an_abandoned_upload_is_not_uploaded_again(registry, service, other):
     one = candidate("one")
     service.before("UploadModel", lambda: other.register("digits", one, "challenger", ""))
     registry.register("digits", one, "champion", "")
@@ -224,46 +220,28 @@ def test_a_model_that_an_upload_given_up_has_made_is_not_uploaded_again(registry
 
 
 @pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (429, "RESOURCE_EXHAUSTED"),
-        (502, "UNKNOWN"),
-        (503, "UNAVAILABLE"),
-        (504, "DEADLINE_EXCEEDED"),
-    ],
+    "error", ["429 RESOURCE_EXHAUSTED", "502 UNKNOWN", "503 UNAVAILABLE", "504 DEADLINE_EXCEEDED"]
 )
-def test_what_passes_is_waited_for(registry, service, code, status):
+def test_transient_errors_are_retried(registry, service, error):
     promote_each(registry, "one")
-    service.fail("ListModelVersions", code, status, times=2)
+    code, status = error.split()
+    service.fail("ListModelVersions", int(code), status, times=2)
     service.drop("ListModelVersions")
     assert registry.champion("digits").name == "digits@1"
 
 
-def test_there_is_no_champion_of_a_model_that_nobody_has_made(service):
+def test_unknown_model_has_no_champion(service):
     assert find_champion("digits", "my-project", "us-central1") is None
     assert find_champion("", "my-project", "us-central1") is None
     assert service.names() == ["ListModelVersions"]
 
 
-def test_labels_are_brought_into_their_alphabet():
+def test_labels_are_mapped_to_their_alphabet():
     assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
 
 
-def served(service, registry, **changes):
-    """Return how the registry has the version of a candidate served."""
-    made = registry.register("digits", candidate("one", **changes), "champion", "")
-    return service.store.get_model(types.GetModelRequest(name=made.resource)).container_spec
-
-
-def test_a_version_names_how_the_serving_image_is_asked(service, registry):
-    spec = served(service, registry, labels={"run": "digits-1"})
-    assert spec.image_uri == "image:1"
-    assert [port.container_port for port in spec.ports] == [8080]
-    assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
-    assert [(one.name, one.value) for one in spec.env] == [("MODEL_VERSION", "digits/digits-1")]
-
-
 @pytest.mark.parametrize("image", ["", model_upload.PREBUILT])
-def test_google_s_own_image_knows_its_port_and_routes(service, registry, image):
-    spec = served(service, registry, serving_image=image)
-    assert spec == types.ModelContainerSpec(image_uri=model_upload.PREBUILT)
+def test_prebuilt_image_keeps_its_own_port_and_routes(service, registry, image):
+    registry.register("digits", candidate("one", serving_image=image), "champion", "")
+    (upload,) = service.sent("UploadModel")
+    assert upload.model.container_spec == types.ModelContainerSpec(image_uri=model_upload.PREBUILT)

@@ -1,4 +1,4 @@
-"""The plan is a whole list of worker pools whose replicas can read their command line."""
+"""Test the worker pools that plan_training builds, what it refuses and when it skips training."""
 
 import dataclasses
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.registry.trained_versions import dataset_digest, training_labels
+from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.model_service import candidate, registry_at
 from trainer.config import TrainingConfig
@@ -15,20 +16,21 @@ from trainer.data import schema
 from trainer.training.job import parse
 
 
-def test_a_resumed_job_gets_the_directory_of_the_interrupted_one(tmp_path):
+def test_resumed_job_keeps_its_directory(tmp_path):
     interrupted = tmp_path / "interrupted"
     pools, base, training = plan(tmp_path, resume_from=f"{interrupted}/")
     assert (base, training.uri) == (str(interrupted), str(interrupted))
     assert f"--base_output_directory={interrupted}" in pools[0]["container_spec"]["args"]
 
 
-def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path):
-    changes = {"epochs": 3, "batch_size": 66, "model_options": {"units": 8}}
-    config = TrainingConfig(**changes)
-    floors = {"a": 0.5}
-    pools, directory, _ = plan(tmp_path, worker_count=2, class_floors=floors, **changes)
+def test_each_replica_gets_config_records_and_directory(tmp_path):
+    config = TrainingConfig(epochs=3, batch_size=66, model_options={"units": 8})
+    # KFP passes integers as floats.
+    changes = {**dataclasses.asdict(config), "epochs": 3.0, "boot_disk_size_gb": 200.0}
+    pools, directory, _ = plan(tmp_path, worker_count=2.0, class_floors={"a": 0.5}, **changes)
     check_pools(pools)
     assert [pool["replica_count"] for pool in pools] == [1, 2]
+    assert pools[1]["disk_spec"]["boot_disk_size_gb"] == 200
     assert directory == str(tmp_path / "training")
     for pool in pools:
         job = parse(pool["container_spec"]["args"], {})
@@ -40,38 +42,30 @@ def test_each_replica_is_told_config_records_and_the_runs_own_directory(tmp_path
         assert tried.config == dataclasses.replace(config, learning_rate=0.5)
 
 
-def test_numbers_that_kfp_hands_over_as_floats_are_integers_in_the_plan(tmp_path):
-    pools, _, _ = plan(tmp_path, worker_count=1.0, boot_disk_size_gb=200.0, epochs=3.0)
-    check_pools(pools)
-    assert pools[1]["disk_spec"]["boot_disk_size_gb"] == 200
-
-
-def test_the_parameters_of_the_job_are_metadata_of_its_directory(tmp_path):
-    _, _, training = plan(tmp_path, epochs=3, worker_count=1)
-    assert training.metadata["epochs"] == 3
-    assert training.metadata["worker_count"] == 1
-    assert "timeout" not in training.metadata
-    _, _, training = plan(tmp_path, recipe_sets=["source", "timeout"], timeout="3600s")
-    assert training.metadata["timeout"] == "3600s"
+def test_changed_parameters_become_metadata_of_the_job(tmp_path):
+    changed = {
+        "epochs": 3,
+        "worker_count": 1,
+        "service_account": "me@project.iam.gserviceaccount.com",
+        "restart_job_on_worker_restart": False,
+        "dataflow_max_workers": 3,
+        "serving_image": "image:1",
+        "max_wait_duration": "60s",
+    }
+    _, _, training = plan(tmp_path, **changed, labels={"recipe": "digits"})
+    assert changed.items() <= training.metadata.items()
+    unchanged = ("network", "records_engine", "timeout", "labels")
+    assert training.metadata.keys().isdisjoint(unchanged)
+    in_recipe = {"network": "", "enable_web_access": False, "timeout": "3600s"}
+    _, _, training = plan(tmp_path, **in_recipe, recipe_sets=["source", *in_recipe])
+    assert in_recipe.items() <= training.metadata.items()
     assert "source" not in training.metadata
-
-
-def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
-    account = "me@project.iam.gserviceaccount.com"
-    asked = {"service_account": account, "restart_job_on_worker_restart": False}
-    asked |= {"dataflow_max_workers": 3, "serving_image": "image:1", "max_wait_duration": "60s"}
-    _, _, training = plan(tmp_path, **asked, labels={"recipe": "digits"})
-    assert asked.items() <= training.metadata.items()
-    assert training.metadata.keys().isdisjoint(("network", "records_engine", "timeout", "labels"))
-    unchanged = {"network": "", "enable_web_access": False}
-    _, _, training = plan(tmp_path, **unchanged, recipe_sets=list(unchanged))
-    assert unchanged.items() <= training.metadata.items()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        # A run of the console is held to the scheduler's rules, too.
+        # A run started in the console follows the scheduler's rules, too.
         ({"timeout": "518401s"}, "more than the 7 days that a pipeline's task lasts; set timeout"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides machines"),
@@ -94,18 +88,18 @@ def test_what_a_user_sets_for_the_job_is_metadata_too(tmp_path):
         ({"deploy_champion": True}, "serving_image='' is Google's, which accepts none; give"),
     ],
 )
-def test_what_can_not_be_trained_ends_the_step_with_one_line(tmp_path, refused, changes, message):
+def test_untrainable_configuration_is_refused(tmp_path, refused, changes, message):
     assert message in refused(plan, tmp_path, **changes)
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_records_that_are_gone_are_told_with_the_remedy(tmp_path, refused, skip):
+def test_missing_records_are_refused_with_the_remedy(tmp_path, refused, skip):
     error = refused(planned, tmp_path, records=tmp_path / "gone", skip_if_unchanged=skip)
     assert f"{tmp_path}/gone/dataset.json is missing: the cached records were deleted" in error
     assert "--no-cache" in error
 
 
-def test_a_batch_larger_than_the_training_split_is_warned_of(tmp_path, capsys):
+def test_batch_larger_than_the_training_split_is_warned_about(tmp_path, capsys):
     plan(tmp_path, batch_size=100)
     assert capsys.readouterr().out == ""
     plan(tmp_path, batch_size=400)
@@ -113,12 +107,12 @@ def test_a_batch_larger_than_the_training_split_is_warned_of(tmp_path, capsys):
         "warning: batch_size=400, but there are 100 training examples: 75% of each step is "
         "padding; set batch_size=100 or less\n"
     )
-    # Workers beside parameter servers read on from the start: no batch of theirs is padded.
+    # Workers with parameter servers repeat the split: no batch of theirs is padded.
     plan(tmp_path, batch_size=400, worker_count=1, ps_count=1)
     assert capsys.readouterr().out == ""
 
 
-def test_records_without_a_training_example_end_the_step(tmp_path, refused):
+def test_records_without_training_examples_are_refused(tmp_path, refused):
     error = refused(plan, tmp_path, records=describe(tmp_path / "empty", train=0))
     assert "has no example to train on" in error
 
@@ -133,7 +127,7 @@ def job_of(pools):
 
 
 def register(service, records, role, compared_with="", artifact_uri="", **changes):
-    """Registers a version as trained on `records` with what the plan makes of `changes`."""
+    """Register a version as trained on `records` with the configuration planned for `changes`."""
     configuration = planned(records.parent, **changes)[0]["configuration"]
     uri = artifact_uri or f"gs://bucket/{len(service.sent('UploadModel'))}"
     labels = {"team": "vision", **training_labels(dataset_digest(str(records)), configuration)}
@@ -141,43 +135,31 @@ def register(service, records, role, compared_with="", artifact_uri="", **change
     return registry.register("digits", candidate(uri, labels=labels), role, compared_with).name
 
 
-def decided(records, folder=None, **changes):
-    """Return the plan's decision to train, and its reason."""
-    outputs, _ = planned(
-        folder or records.parent, records, **{"skip_if_unchanged": True, **changes}
-    )
+def decided(records, folder=None, skip_if_unchanged=True, **changes):
+    """Return the plan's decision to train, the reason and the version that it names."""
+    changes["skip_if_unchanged"] = skip_if_unchanged
+    outputs, _ = planned(folder or records.parent, records, **changes)
     return outputs["trains"], outputs["reason"], outputs["version"]
 
 
-def test_what_a_version_was_trained_on_already_is_not_trained_on_again(service, records):
+def test_unchanged_data_and_configuration_are_not_trained_again(service, records):
     assert decided(records) == ("yes", "", "")
     register(service, records, "champion")
     assert decided(records) == ("no", "nothing changed since digits@1", "digits@1")
     assert decided(records, skip_if_unchanged=False) == ("yes", "", "")
+    describe(records, train=101)
+    assert decided(records)[0] == "yes"
 
 
-def trained_on(folder, records, class_counts):
-    """A model folder that says it was trained on records with other counts of classes."""
-    dataset = schema.load(str(records))
-    train = dataclasses.replace(dataset.splits["train"], class_counts=class_counts)
-    other = dataclasses.replace(dataset, splits={**dataset.splits, "train": train})
-    extra = folder / schema.EXTRA_ASSETS
-    extra.mkdir(parents=True)
-    (extra / schema.FILE_NAME).write_text(other.to_json())
-    return str(folder)
-
-
-def test_drift_since_the_champion_ends_a_run_or_is_what_it_trains_for(
-    service, records, tmp_path, refused
-):
+def test_drift_since_the_champion_starts_or_refuses_training(service, records, tmp_path, refused):
     counts = schema.load(str(records)).splits["train"].class_counts
-    same = trained_on(tmp_path / "same", records, counts)
+    same = write_training_counts(tmp_path / "same", records, counts)
     register(service, records, "champion", artifact_uri=same)
     new = {"epochs": 11, "skip_if_unchanged": False}
     assert decided(records, max_drift=0.1, **new)[0] == "yes"
     reason = "no drift of min_drift=0.1 since digits@1"
     assert decided(records, min_drift=0.1, **new) == ("no", reason, "digits@1")
-    other = trained_on(tmp_path / "other", records, [500, 500])
+    other = write_training_counts(tmp_path / "other", records, [500, 500])
     register(service, records, "champion", compared_with="digits@1", artifact_uri=other)
     assert decided(records, min_drift=0.1, **new)[0] == "yes"
     error = refused(decided, records, max_drift=0.1, **new)
@@ -190,20 +172,18 @@ def test_drift_since_the_champion_ends_a_run_or_is_what_it_trains_for(
         ({"epochs": 11}, "yes"),
         ({"model_options": {"dropout": 0.5}}, "yes"),
         ({"image_uri": "image:2"}, "yes"),
-        # Other machines make no other model.
+        # Machines and costs do not change the model.
         ({"chief_machine_type": "n1-standard-8"}, "no"),
         ({"worker_count": 3, "price_per_hour": 1.0}, "no"),
         ({"max_cost": 5.0, "rates": {}, "price_per_hour": 1.0}, "no"),
     ],
 )
-def test_another_configuration_is_trained(service, records, change, trains):
+def test_changed_configuration_is_trained(service, records, change, trains):
     register(service, records, "champion")
     assert decided(records, **change)[0] == trains
 
 
-def test_the_champions_weights_are_fetched_before_training(
-    service, tmp_path, digit_records, trained, capsys
-):
+def test_warm_start_copies_the_champions_weights(service, tmp_path, digit_records, trained, capsys):
     records, start = Path(digit_records.uri), {"warm_start": "champion"}
     pools, base, _ = plan(tmp_path, records=records, **start)
     assert job_of(pools).config.warm_start == ""
@@ -214,13 +194,11 @@ def test_the_champions_weights_are_fetched_before_training(
     assert copy == f"{base}/warm_start.keras"
     assert Path(copy).read_bytes() == (trained / "model.keras").read_bytes()
     assert training.metadata["warm_start"] == "champion"
-    # What the champion is now decides nothing: else no scheduled run was ever unchanged.
+    # The current champion is no part of the configuration: else every scheduled run would train.
     assert decided(records, tmp_path / "last", **start)[0] == "no"
 
 
-def test_a_resumed_job_keeps_its_start_whoever_is_champion(
-    service, tmp_path, digit_records, trained
-):
+def test_resumed_job_keeps_its_initial_weights(service, tmp_path, digit_records, trained):
     records = Path(digit_records.uri)
     register(service, records, "champion", artifact_uri=f"{trained}/model")
     begun = tmp_path / "begun" / "warm_start.keras"
@@ -235,9 +213,7 @@ def test_a_resumed_job_keeps_its_start_whoever_is_champion(
         assert job_of(pools).config.warm_start == start
 
 
-def test_a_champion_of_another_shape_is_refused_before_training(
-    service, tmp_path, digit_records, trained, refused
-):
+def test_champion_of_another_shape_is_refused(service, tmp_path, digit_records, trained, refused):
     records = Path(digit_records.uri)
     register(service, records, "champion", artifact_uri=f"{trained}/model")
     other = {"warm_start": "champion", "model_options": {"units": 64}}
@@ -245,13 +221,7 @@ def test_a_champion_of_another_shape_is_refused_before_training(
     assert error.startswith("the weights to start from do not fit the mo")
 
 
-def test_other_records_are_trained_on(service, records):
-    register(service, records, "champion")
-    describe(records, train=101)
-    assert decided(records)[0] == "yes"
-
-
-def test_the_champion_is_named_before_a_version_that_is_newer_or_was_withdrawn(service, records):
+def test_skip_names_the_champion_before_other_versions(service, records):
     first = register(service, records, "champion")
     register(service, records, "challenger", first)
     assert decided(records)[2] == "digits@1"
@@ -260,7 +230,7 @@ def test_the_champion_is_named_before_a_version_that_is_newer_or_was_withdrawn(s
     assert decided(records, epochs=3)[2] == "digits@3"
 
 
-def test_a_registry_that_refuses_ends_the_step_with_one_line(service, records, refused):
+def test_registry_error_ends_the_step_with_one_line(service, records, refused):
     service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
     error = refused(decided, records)
     assert error.startswith("looking for a version of 'digits' trained on the same data: 403")

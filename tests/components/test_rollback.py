@@ -1,4 +1,4 @@
-"""The champion's alias goes to a version by promotion, and back by a rollback."""
+"""Test promotion of a version to champion and its rollback."""
 
 import pytest
 from google.api_core import exceptions
@@ -8,7 +8,7 @@ from tests.model_service import NUMBER
 from trainer.errors import InputError
 
 
-def test_a_rollback_never_returns_to_the_version_that_it_withdraws(registry, service):
+def test_rollback_never_returns_to_the_withdrawn_version(registry, service):
     promote_each(registry, "one", "two")
     registry.promote("digits", "1")
     parent = f"projects/{NUMBER}/locations/us-central1/models/digits"
@@ -18,7 +18,7 @@ def test_a_rollback_never_returns_to_the_version_that_it_withdraws(registry, ser
     assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
 
 
-def test_rolling_back_walks_through_the_history_and_skips_what_was_withdrawn(registry):
+def test_rollback_walks_the_history_past_withdrawn_versions(registry):
     promote_each(registry, "one", "two")
     champion, withdrawn = registry.roll_back("digits")
     assert (champion.name, withdrawn.name) == ("digits@1", "digits@2")
@@ -33,9 +33,9 @@ def test_rolling_back_walks_through_the_history_and_skips_what_was_withdrawn(reg
         registry.roll_back("digits")
 
 
-def test_a_rollback_that_was_interrupted_ends_in_the_same_champion(registry, service):
+def test_interrupted_rollback_ends_at_the_same_champion(registry, service):
     promote_each(registry, "one", "two", "three")
-    # The second of its two changes is never made.
+    # The second of the two changes fails.
     service.fail("GetModel", 403, "PERMISSION_DENIED")
     with pytest.raises(exceptions.Forbidden):
         registry.roll_back("digits")
@@ -44,18 +44,17 @@ def test_a_rollback_that_was_interrupted_ends_in_the_same_champion(registry, ser
     assert registry.roll_back("digits")[0].name == "digits@1"
 
 
-def test_a_version_promoted_again_is_rolled_back_to_the_one_between(registry, service):
+def test_version_promoted_again_rolls_back_to_the_one_between(registry, service):
     promote_each(registry, "one", "two")
     registry.promote("digits", "1")
-    assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
-    # The champion's own promotion changes nothing.
+    # Promotion of the champion changes nothing.
     before = len(service.sent("MergeVersionAliases"))
     registry.promote("digits", "1")
     assert len(service.sent("MergeVersionAliases")) == before
     assert registry.roll_back("digits")[0].name == "digits@2"
 
 
-def test_an_unknown_version_is_refused_with_those_that_there_are(registry):
+def test_unknown_version_is_refused_with_the_known_ones(registry):
     with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
         registry.promote("digits", "7")
     promote_each(registry, "one")

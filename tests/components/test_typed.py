@@ -1,4 +1,4 @@
-"""Components as typed functions: their inputs, their command, and their code in the image."""
+"""Test components as typed functions: inputs, command, and code in the image."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from trainer.config import TrainingConfig
 COMPONENTS = Path(typed.__file__).parent
 
 
-def test_a_config_class_stands_for_an_input_a_field():
+def test_config_class_becomes_one_input_per_field():
     inputs = plan_training.component_spec.inputs
     assert inputs["epochs"].type == "Integer"
     assert inputs["epochs"].description.startswith("Passes over the training split.")
@@ -28,7 +28,7 @@ def test_a_config_class_stands_for_an_input_a_field():
     assert all(spec.description for spec in inputs.values())
 
 
-def test_a_compiled_component_holds_no_source(tmp_path):
+def test_compiled_component_holds_no_source(tmp_path):
     path = tmp_path / "component.yaml"
     compiler.Compiler().compile(create_tfrecords, str(path))
     (executor,) = yaml.safe_load(path.read_text())["deploymentSpec"]["executors"].values()
@@ -38,29 +38,23 @@ def test_a_compiled_component_holds_no_source(tmp_path):
     assert set(container) == {"image", "command", "args"}
 
 
-def test_the_image_finds_each_component_from_its_working_directory(tmp_path):
-    """In a folder like the image's /app, the executor runs a component that it is told by name."""
+def test_executor_finds_each_component_by_its_name(tmp_path):
+    # A working directory like the image's /app.
     (tmp_path / "components").symlink_to(COMPONENTS)
     (tmp_path / "trainer").symlink_to(COMPONENTS.parent / "trainer")
     (tmp_path / "kfp_config.ini").symlink_to(COMPONENTS / "kfp_config.ini")
-    decision = tmp_path / "out" / "decision"
+    decision = {
+        "name": "decision",
+        "type": {"schemaTitle": "system.Artifact"},
+        "uri": str(tmp_path / "decision"),
+        "metadata": {},
+    }
     inputs = {
         "inputs": {"parameterValues": {"reason": "nothing changed", "version": "digits@1"}},
         "outputs": {
-            "artifacts": {
-                "decision": {
-                    "artifacts": [
-                        {
-                            "name": "decision",
-                            "type": {"schemaTitle": "system.Artifact"},
-                            "uri": str(decision),
-                            "metadata": {},
-                        }
-                    ]
-                }
-            },
-            "parameters": {"verdict": {"outputFile": str(tmp_path / "out" / "verdict")}},
-            "outputFile": str(tmp_path / "out" / "output.json"),
+            "artifacts": {"decision": {"artifacts": [decision]}},
+            "parameters": {"verdict": {"outputFile": str(tmp_path / "verdict")}},
+            "outputFile": str(tmp_path / "output.json"),
         },
     }
     command = [sys.executable, "-m", "kfp.dsl.executor_main", "--executor_input"]
@@ -70,15 +64,14 @@ def test_the_image_finds_each_component_from_its_working_directory(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(decision.read_text())["reason"] == "nothing changed"
-    named = re.findall(
-        r"^(\w+) = components/\1.py$", (COMPONENTS / "kfp_config.ini").read_text(), re.MULTILINE
-    )
+    assert json.loads((tmp_path / "decision").read_text())["reason"] == "nothing changed"
+    index = (COMPONENTS / "kfp_config.ini").read_text()
+    named = re.findall(r"^(\w+) = components/\1.py$", index, re.MULTILINE)
     files = [file.stem for file in COMPONENTS.glob("*.py") if "\n@component\n" in file.read_text()]
     assert sorted(named) == sorted(files)
 
 
-def test_a_users_mistake_in_a_component_is_one_line_and_exit_code_2(refused):
+def test_user_error_in_a_component_is_one_line_and_exit_2(refused):
     seen = []
 
     @typed.component
