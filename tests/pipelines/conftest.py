@@ -1,6 +1,7 @@
 """Fixtures of the tests of the command line."""
 
 import json
+import shlex
 
 import pytest
 
@@ -9,10 +10,10 @@ from pipelines.commands import command_line
 
 @pytest.fixture
 def command(capfd):
-    """Runs a command line in this process: exit code, output, errors."""
+    """Run a command line, its first argument split as by a shell; return code, output, errors."""
 
-    def run(*arguments):
-        code = command_line.run(command_line.app, list(arguments))
+    def run(line, *more):
+        code = command_line.run(command_line.app, [*shlex.split(line), *more])
         shown = capfd.readouterr()
         return code, shown.out, shown.err
 
@@ -20,8 +21,20 @@ def command(capfd):
 
 
 @pytest.fixture
+def succeed(command):
+    """Run a command line that must end with exit code 0 and no errors; return its output."""
+
+    def run(*arguments):
+        code, output, errors = command(*arguments)
+        assert (code, errors) == (0, ""), (arguments, output, errors)
+        return output
+
+    return run
+
+
+@pytest.fixture
 def refused(command):
-    """Runs a command line that must end in one line, by default with exit code 2; returns it."""
+    """Run a command line that must end in one line, by default with exit code 2; return it."""
 
     def run(*arguments, code=2):
         *ended, error = command(*arguments)
@@ -34,7 +47,7 @@ def refused(command):
 
 @pytest.fixture
 def own_recipe(tmp_path, monkeypatch):
-    """Writes a recipe to recipes/ of the working folder."""
+    """Write a recipe to recipes/ of the working folder."""
     monkeypatch.chdir(tmp_path)
 
     def write(text, name="mine"):
@@ -46,7 +59,7 @@ def own_recipe(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trips_recipe(own_recipe):
-    """Writes the recipe `trips` of the table in tests/tables.py, with a source and more lines."""
+    """Write the recipe `trips` of the table in tests/tables.py, with a source and more lines."""
     from tests import tables  # which imports TensorFlow
 
     def inline(table):

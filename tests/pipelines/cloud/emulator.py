@@ -1,5 +1,6 @@
 """A Vertex AI on this machine whose pipeline jobs do not run: `outcomes` say how they end."""
 
+import dataclasses
 import datetime
 import json
 
@@ -20,37 +21,29 @@ from tests.emulator import NUMBER, ById, FaultyEmulator
 
 REGION = "us-central1"
 LOCATION = f"projects/{NUMBER}/locations/{REGION}"
+LABELS = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
 
 
 def now():
     return datetime.datetime.now(datetime.timezone.utc)
 
 
+@dataclasses.dataclass
 class Outcome:
-    """The end of a run, as a test sets it.
+    """The end of a run, as a test sets it."""
 
-    Attributes:
-        state: the final one.
-        job_error: of its CustomJob, if it fails there.
-        task_error: of the task that fails.
-        hours: that its CustomJob ran.
-        polls: answers before the final state.
-        decision: metadata of the gate's artifact.
-        launched: whether there came to be a CustomJob.
-        metrics: of its evaluation.
-    """
-
-    def __init__(
-        self, state="SUCCEEDED", job_error="", task_error="", hours=1.0, polls=1, decision=None,
-        launched=True, metrics=None,
-    ):  # fmt: skip
-        self.state, self.job_error, self.task_error = state, job_error, task_error
-        self.hours, self.polls, self.decision = hours, polls, decision or {}
-        self.launched, self.metrics = launched, metrics or {}
+    state: str = "SUCCEEDED"
+    job_error: str = ""  # of its CustomJob, if it fails there
+    task_error: str = ""  # of the task that fails
+    hours: float = 1.0  # that its CustomJob ran
+    polls: int = 1  # answers before the final state
+    decision: dict | None = None  # metadata of the gate's artifact
+    launched: bool = True  # False if it ended before its CustomJob was created
+    metrics: dict | None = None  # of its evaluation
 
 
 class CustomJobs(Resources):
-    """Those that a run would have left."""
+    """The custom jobs that runs would have left."""
 
     kind = "CustomJob"
 
@@ -102,20 +95,24 @@ class VertexEmulator(FaultyEmulator):
                 return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
         return super().call(name, function, request)
 
+    def sent_json(self, name):
+        """Return the requests of a name, as JSON."""
+        return [json_format.MessageToDict(request._pb) for request in self.sent(name)]
+
     @property
     def experiments(self):
         """IDs of the runs of each experiment, by the experiment's ID."""
         return {_id(name): [*map(_id, runs)] for name, runs in self._experiments.items()}
 
-    def put_version(self, model_id, version):
-        """Adds a version to a model as it is, whenever it was made."""
-        entry = self.models.get(model_id, {"last": 0, "versions": {}, "evaluations": {}})
-        entry["versions"][version.version_id] = version
+    def put_version(self, number, aliases=(), **fields):
+        """Add a version of the model digits."""
+        fields = {"display_name": "digits", "labels": LABELS, **fields}
+        name, number = f"{LOCATION}/models/digits", str(number)
+        version = types.Model(name=name, version_id=number, version_aliases=aliases, **fields)
+        entry = self.models.get("digits", {"last": 0, "versions": {}, "evaluations": {}})
+        entry["versions"][number] = version
         entry["last"] = max(map(int, entry["versions"]))
-        self.models[model_id] = entry
-
-    def version_numbers(self, model_id):
-        return list(self.models[model_id]["versions"])
+        self.models["digits"] = entry
 
     def start(self, job):
         outcome = self.outcomes.pop(0) if self.outcomes else Outcome()
@@ -138,7 +135,7 @@ class VertexEmulator(FaultyEmulator):
         self.update(job)
 
     def finish(self, run_id, outcome):
-        """Brings a run to its end, with the tasks and the CustomJob of one."""
+        """End a run, with the tasks and the CustomJob of an outcome."""
         self._polls.pop(run_id, None)
         job = self.pipeline_jobs[run_id]
         job.state = types.PipelineState[f"PIPELINE_STATE_{outcome.state}"]
@@ -146,41 +143,41 @@ class VertexEmulator(FaultyEmulator):
         times = {"start_time": end - datetime.timedelta(hours=outcome.hours), "end_time": end}
         custom_job = self._custom_job(job, run_id, outcome, times)
         root = f"{job.runtime_config.gcs_output_directory}/{NUMBER}/{run_id}"
-        details = job.job_detail.task_details
-        details.append(_task(1, "create-tfrecords", state="SUCCEEDED", **times))
-        details[-1].outputs["records"] = _output(f"{root}/create-tfrecords_1/records")
-        details.append(_task(2, "custom-training-job", state=outcome.state, **times))
+        records, training = f"{root}/create-tfrecords_1/records", f"{root}/plan-training_8/training"
+        details = [
+            _task(1, "create-tfrecords", "records", records, state="SUCCEEDED", **times),
+            _task(2, "custom-training-job", state=outcome.state, **times),
+        ]
         for number, detail in enumerate(details):
-            execution = f"{LOCATION}/metadataStores/default/executions/{run_id}-{number}"
-            self.executions.add(execution)
-            detail.execution.name = execution
+            detail.execution.name = (
+                f"{LOCATION}/metadataStores/default/executions/{run_id}-{number}"
+            )
+            self.executions.add(detail.execution.name)
+        trained = details[-1]
         resource = {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{custom_job.name}"}
         text = json.dumps({"resources": [resource] if outcome.launched else []})
-        metadata = details[-1].execution._pb.metadata
-        json_format.ParseDict({"output:gcp_resources": text}, metadata)
+        json_format.ParseDict({"output:gcp_resources": text}, trained.execution._pb.metadata)
         launcher = f"{LOCATION}/customJobs/{self._next()}"
-        details[-1].executor_detail.container_detail.main_job = launcher
+        trained.executor_detail.container_detail.main_job = launcher
         if outcome.state == "FAILED":
-            details[-1].error.message = outcome.task_error or "Job failed"
+            trained.error.message = outcome.task_error or "Job failed"
         if outcome.launched:
-            details.append(types.PipelineTaskDetail(task_id=8, task_name="plan-training"))
-            details[-1].outputs["training"] = _output(f"{root}/plan-training_8/training")
+            details.append(_task(8, "plan-training", "training", training))
         if outcome.metrics:
-            details.append(types.PipelineTaskDetail(task_id=7, task_name="evaluate-model"))
-            details[-1].outputs["metrics"] = _output("", outcome.metrics)
+            details.append(_task(7, "evaluate-model", "metrics", metadata=outcome.metrics))
         if outcome.decision:
-            details.append(types.PipelineTaskDetail(task_id=9, task_name="skip-training"))
-            output = _output(f"{root}/skip-training_1/decision", outcome.decision)
-            details[-1].outputs["decision"] = output
+            decision = f"{root}/skip-training_1/decision"
+            details.append(_task(9, "skip-training", "decision", decision, outcome.decision))
+        job.job_detail.task_details = details
 
     def _custom_job(self, job, run_id, outcome, times):
-        """The CustomJob of a run, kept where it was launched."""
+        """Make the CustomJob of a run; keep it if it was launched."""
         number = self._next()
         labels = json_format.MessageToDict(job._pb)["runtimeConfig"]["parameterValues"]["labels"]
-        custom_job = types.CustomJob(
-            name=f"{LOCATION}/customJobs/{number}", display_name=run_id, labels=labels,
-            create_time=times["start_time"], state=types.JobState.JOB_STATE_SUCCEEDED, **times,
-        )  # fmt: skip
+        custom_job = types.CustomJob(name=f"{LOCATION}/customJobs/{number}", display_name=run_id)
+        custom_job.labels, custom_job.state = labels, types.JobState.JOB_STATE_SUCCEEDED
+        custom_job.create_time = custom_job.start_time = times["start_time"]
+        custom_job.end_time = times["end_time"]
         json_format.ParseDict({"workerPoolSpecs": self.pools}, custom_job.job_spec._pb)
         if outcome.job_error:
             custom_job.state = types.JobState.JOB_STATE_FAILED
@@ -198,12 +195,10 @@ def _id(named):
     return getattr(named, "name", named).rpartition("/")[2]
 
 
-def _task(task_id, name, *, state, **times):
-    state = types.PipelineTaskDetail.State[state]
-    return types.PipelineTaskDetail(task_id=task_id, task_name=name, state=state, **times)
-
-
-def _output(uri, metadata=None):
-    artifact = types.Artifact(uri=uri)
-    json_format.ParseDict(metadata or {}, artifact._pb.metadata)
-    return types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
+def _task(task_id, name, output="", uri="", metadata=None, **fields):
+    detail = types.PipelineTaskDetail(task_id=task_id, task_name=name, **fields)
+    if output:
+        artifact = types.Artifact(uri=uri)
+        json_format.ParseDict(metadata or {}, artifact._pb.metadata)
+        detail.outputs[output] = types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
+    return detail

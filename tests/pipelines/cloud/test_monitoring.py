@@ -1,4 +1,4 @@
-"""python -m pipelines deploy --monitor: what Vertex AI is asked to watch, and to tell."""
+"""python -m pipelines deploy --monitor: the monitoring job that Vertex AI is asked for."""
 
 import pytest
 import yaml
@@ -17,13 +17,12 @@ sampling_rate = 0.5
 
 
 @pytest.fixture
-def trips(trips_recipe):
-    """Writes the recipe `trips` with a source."""
+def trips(trips_recipe, bucket):
+    """Write the recipe `trips` with a source."""
     return lambda source: trips_recipe(source, MONITORED)
 
 
-def expected(endpoint, objective, *versions):
-    """The job that is asked for, as a parsed proto."""
+def monitoring_job(endpoint, objective, *versions):
     return types.ModelDeploymentMonitoringJob(
         display_name="digits",
         endpoint=endpoint,
@@ -54,65 +53,55 @@ DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"valu
 
 
 @pytest.mark.parametrize(
-    ("source", "objective", "line"),
+    ("source", "objective", "compared_with"),
     [
-        ("csv:gs://data/trips", CSV, "kept in BigQuery and compared with gs://data/trips/*.csv"),
-        (
-            "bigquery:my-project.d.trips",
-            BIGQUERY,
-            "kept in BigQuery and compared with bq://my-project.d.trips",
-        ),
-        ("parquet:gs://data/trips", DRIFT, "kept in BigQuery and compared with earlier ones, as"),
+        ("csv:gs://data/trips", CSV, "gs://data/trips/*.csv"),
+        ("bigquery:my-project.d.trips", BIGQUERY, "bq://my-project.d.trips"),
+        ("parquet:gs://data/trips", DRIFT, "earlier ones, as"),
     ],
 )
-def test_an_endpoint_is_monitored_as_the_recipe_asks(
-    vertex, command, bucket, trips, source, objective, line
+def test_endpoint_is_monitored_as_the_recipe_declares(
+    vertex, succeed, bucket, trips, source, objective, compared_with
 ):
     trips(source)
     put_champion(vertex, 1)
-    assert command("deploy", "trips")[0] == 0
-    code, shown, errors = command("deploy", "trips", "--monitor")
-    assert (code, errors) == (0, "")
-    assert f"50% of the requests are {line}" in shown
-    assert "distances over 0.2 go to Cloud Logging and to team@example.com" in shown
-    endpoint = vertex.endpoints["digits"].name
+    succeed("deploy trips")
+    out = succeed("deploy trips --monitor")
+    kept = "50% of the requests are kept in BigQuery and compared with"
+    assert f"{kept} {compared_with}" in out
+    assert "distances over 0.2 go to Cloud Logging and to team@example.com" in out
     (sent,) = vertex.sent("CreateModelDeploymentMonitoringJob")
-    assert sent.model_deployment_monitoring_job == expected(endpoint, objective, "1")
-    schema = yaml.safe_load(bucket["runs/monitoring/digits.yaml"])
+    endpoint = vertex.endpoints["digits"].name
+    assert sent.model_deployment_monitoring_job == monitoring_job(endpoint, objective, "1")
     kinds = {"miles": "number", "hour": "integer", "payment": "string", "company": "string"}
-    kinds["Zone Id"] = "string"
-    assert schema == {
-        "type": "object",
-        "properties": {name: {"type": kind} for name, kind in kinds.items()},
-    }
+    properties = {name: {"type": kind} for name, kind in (*kinds.items(), ("Zone Id", "string"))}
+    schema = yaml.safe_load(bucket["runs/monitoring/digits.yaml"])
+    assert schema == {"type": "object", "properties": properties}
 
 
-def test_a_further_version_is_monitored_too_and_nothing_is_left(vertex, command, bucket, trips):
+def test_monitoring_covers_new_versions_and_ends_on_undeploy(vertex, succeed, trips):
     trips("csv:gs://data/trips")
-    put_champion(vertex, 1)
-    command("deploy", "trips")
-    command("deploy", "trips", "--monitor")
-    put_champion(vertex, 2)
-    command("deploy", "trips")
-    assert command("deploy", "trips", "--monitor")[0] == 0
+    for number in (1, 2):
+        put_champion(vertex, number)
+        succeed("deploy trips")
+        succeed("deploy trips --monitor")
     assert len(vertex.sent("CreateModelDeploymentMonitoringJob")) == 1
     (sent,) = vertex.sent("UpdateModelDeploymentMonitoringJob")
     (job,) = vertex.monitoring_jobs.values()
     assert sent.model_deployment_monitoring_job.name == job.name
     objectives = job.model_deployment_monitoring_objective_configs
     assert [one.deployed_model_id for one in objectives] == ["1", "2"]
-    assert command("deploy", "trips", "--undeploy")[0] == 0
+    succeed("deploy trips --undeploy")
     assert not vertex.monitoring_jobs
     assert not vertex.endpoints["digits"].deployed_models
 
 
-def test_what_can_not_be_monitored_is_one_line(vertex, refused, bucket, trips):
+def test_unmonitorable_endpoint_is_refused(vertex, refused, trips):
     trips("csv:gs://data/trips")
-    assert "--monitor is for models of tables, but digits is a" in refused(
-        "deploy", "digits", "--monitor"
-    )
-    assert "digits has no endpoint in projects/my-project/" in refused(
-        "deploy", "trips", "--monitor"
-    )
-    assert "exclude each other" in refused("deploy", "trips", "--monitor", "--traffic", "10")
+    for line, message in {
+        "deploy digits --monitor": "--monitor is for models of tables, but digits is a",
+        "deploy trips --monitor": "digits has no endpoint in projects/my-project/",
+        "deploy trips --monitor --traffic 10": "exclude each other",
+    }.items():
+        assert message in refused(line)
     assert not vertex.sent("CreateModelDeploymentMonitoringJob")

@@ -1,0 +1,172 @@
+"""Requests that start runs: what is sent, and what is refused before."""
+
+import pytest
+import yaml
+
+from tests.pipelines.cloud.conftest import GPU_IMAGE, IMAGE
+
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+NETWORK = "projects/1/global/networks/n"
+ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
+TENSORBOARDS = "projects/1/locations/us-central1/tensorboards"
+SERVING = "us-central1-docker.pkg.dev/my-project/images/serving@sha256:" + "1" * 64
+PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
+T4 = "--set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
+
+
+@pytest.fixture
+def evaluates_on_l4(own_recipe):
+    """Write the recipe `mine`, which evaluates on an accelerator."""
+    own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
+
+
+def only_job(vertex):
+    (request,) = vertex.sent_json("CreatePipelineJob")
+    return request["pipelineJob"]
+
+
+def test_run_is_sent_as_compiled_with_its_settings(vertex, succeed, tmp_path, monkeypatch):
+    monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
+    monkeypatch.setenv("VERTEX_LABELS", "team=vision")
+    monkeypatch.setenv("VERTEX_NETWORK", NETWORK)
+    monkeypatch.setenv("VERTEX_ENCRYPTION_KEY", KEY)
+    out = succeed("run digits --name first --detach --set epochs=3")
+    (request,) = vertex.sent_json("CreatePipelineJob")
+    assert request["parent"] == "projects/my-project/locations/us-central1"
+    assert request["pipelineJobId"] == "first"
+    job = request["pipelineJob"]
+    compiled = yaml.safe_load((tmp_path / "build" / "digits.yaml").read_text())
+    assert job["pipelineSpec"] == compiled
+    assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
+    values = job["runtimeConfig"]["parameterValues"]
+    labels = values.pop("labels")
+    assert values == {
+        "epochs": 3,
+        "service_account": ACCOUNT,
+        "network": NETWORK,
+        "encryption_spec_key_name": KEY,
+    }
+    assert (job["serviceAccount"], job["network"]) == (ACCOUNT, NETWORK)
+    assert job["encryptionSpec"] == {"kmsKeyName": KEY}
+    assert labels.pop("run") == "first"
+    assert job["labels"].pop("request")
+    assert labels == job["labels"]
+    common = {"made-by": "vertex-tensorflow-training", "recipe": "digits", "team": "vision"}
+    assert labels.items() >= common.items()
+    image = compiled["deploymentSpec"]["executors"]["exec-plan-training"]["container"]["image"]
+    assert image == IMAGE
+    assert "vertex-ai/pipelines/locations/us-central1/runs/first?project=my-project" in out
+    requests = ["CreatePipelineJob", "GetPipelineJob", "CreateContext", "AddContextChildren"]
+    assert vertex.names() == requests
+
+
+@pytest.mark.parametrize(
+    ("serving_image", "flags", "parameter", "sent"),
+    [
+        ("", T4, "gpu_image_uri", GPU_IMAGE),
+        ("", "", "serving_image", None),
+        (SERVING, "", "serving_image", SERVING),
+        (SERVING, f"--set serving_image={PREBUILT}", "serving_image", PREBUILT),
+    ],
+)
+def test_images_come_from_settings_or_the_run(
+    vertex, succeed, monkeypatch, serving_image, flags, parameter, sent
+):
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", serving_image)
+    succeed(f"run digits --detach {flags}")
+    assert only_job(vertex)["runtimeConfig"]["parameterValues"].get(parameter) == sent
+
+
+def test_serving_image_of_another_region_is_refused(vertex, refused, monkeypatch):
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", SERVING.replace("us-central1", "us"))
+    error = refused("run digits --detach")
+    assert "is not in the Artifact Registry of us-central1, the region of its models; push" in error
+    assert vertex.requests == []
+
+
+def test_evaluation_on_an_accelerator_gets_the_gpu_image(vertex, succeed, evaluates_on_l4):
+    succeed("run mine --detach")
+    executors = only_job(vertex)["pipelineSpec"]["deploymentSpec"]["executors"]
+    assert executors["exec-evaluate-model"]["container"]["image"] == GPU_IMAGE
+
+
+@pytest.mark.usefixtures("evaluates_on_l4")
+def test_accelerator_without_a_gpu_image_is_refused(vertex, refused, compile_py, monkeypatch):
+    monkeypatch.delenv("VERTEX_GPU_IMAGE")
+    monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
+    remedy = "set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n"
+    for name in ("run", "doctor"):
+        error = refused(f"{name} digits {T4}")
+        assert error.startswith("error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs")
+        assert error.endswith(remedy)
+    errors = [compile_py("mine", "--upload")]
+    for name in ("run", "doctor", "plan"):
+        errors.append((2, "", refused(f"{name} mine")))
+        # The image is compiled into the pipeline: a run's parameter can't set it.
+        errors.append((2, "", refused(f"{name} mine --set gpu_image_uri=image:gpu")))
+    for code, _, error in errors:
+        assert code == 2
+        assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TAR" in error
+    assert vertex.requests == []
+
+
+@pytest.mark.parametrize(("flag", "cached"), [("--cache", True), ("--no-cache", False)])
+def test_cache_flag_applies_to_every_task(vertex, succeed, flag, cached):
+    succeed(f"run digits --detach {flag}")
+    spec = only_job(vertex)["pipelineSpec"]
+    graphs = [one.get("dag", {}) for one in (spec["root"], *spec["components"].values())]
+    tasks = [task for graph in graphs for task in graph.get("tasks", {}).values()]
+    assert {task["cachingOptions"].get("enableCache", False) for task in tasks} == {cached}
+
+
+def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
+    far = TENSORBOARDS.replace("us-central1", "europe-west4")
+    balanced = "--set boot_disk_type=hyperdisk-balanced"
+    h200 = "--set chief_machine_type=a3-ultragpu-8g --set accelerator_count=8 --set"
+    wrong = {
+        "it must be at least 1": "--set epochs=0",
+        "did you mean 'epochs'": "--set epoch=3",
+        "is on this machine, where Vertex AI can't read it": "--set source=images:photos",
+        "records_store: 'store' is on this machine": "--set records_store=store",
+        "warm_start: 'runs/old' is on this machine": "--set warm_start=runs/old",
+        "is not a valid name of a run": "--name 'Not A Name'",
+        "is not a folder in Cloud Storage": "--pipeline-root bucket/runs",
+        "is not a region": "--region moon",
+        "it must be at least 0": "--set max_cost=-1",
+        # Integers that would change on their way.
+        f"seed={2**53 + 1} is out of range": f"--set seed={2**53 + 1}",
+        f"seed={-(2**60)} is out of range": f"--set seed={-(2**60)}",
+        "max_cost=0.0001 pays for 0 s": "--set max_cost=0.0001",
+        "no price is known for hyperdisk-balanced; give it as": (
+            f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {balanced}"
+        ),
+        "--set: network='default' is not projects/NUMBER/gl": "--set network=default",
+        "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": (
+            "--network projects/my-project/global/networks/n"
+        ),
+        "can't be peered with machines that have NVIDIA_H200_141GB": (
+            f"--network {NETWORK} {h200} accelerator_type=NVIDIA_H200_141GB {balanced}"
+        ),
+        "encryption_key='k' is not projects/PROJECT/locations/REGION": "--encryption-key k",
+        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run is in us-east1": (
+            f"--encryption-key {KEY} --region us-east1"
+        ),
+        "service_account='me@example.com' is not NAME@": "--service-account me@example.com",
+        "tensorboard='1' is not projects/PROJECT/locations": "--tensorboard 1",
+        "--set: tensorboard='1' is not projects/PROJECT/": "--set tensorboard=1",
+        "tensorboards/2' needs a service_account": f"--tensorboard {TENSORBOARDS}/2",
+        "tensorboards/3' is in europe-west4, but the run is in us-central1": (
+            f"--tensorboard {far}/3 --service-account 1-compute@developer.gserviceaccount.com"
+        ),
+        "endpoint='http://a b' is not a server's address": "--endpoint 'http://a b'",
+        "image='My Image' is not an image's name": "--image 'My Image'",
+        "--runs-directory 'here' is for runs on this machine": "--runs-directory here",
+        "--name '' is empty": "--name ''",
+        "--region '' is empty": "--region ''",
+        "source='tfds:mnist' needs a data_dir that Vertex AI can read": "--set source=tfds:mnist",
+    }
+    for message, arguments in wrong.items():
+        assert message in refused(f"run digits {arguments}")
+    monkeypatch.delenv("VERTEX_IMAGE")
+    assert "no image: give --image" in refused("run flowers")
+    assert vertex.requests == []

@@ -1,0 +1,159 @@
+"""Starting a run: refusals, lost answers, retries, and the recipe's fallbacks."""
+
+import pytest
+
+from components import vertex_client
+from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
+from tests.pipelines.cloud.emulator import Outcome
+
+
+@pytest.fixture
+def fallbacks(own_recipe):
+    """The recipe `mine` on a T4, with an L4 and then no accelerator to fall back on."""
+    own_recipe("""
+        source = "digits"
+        accelerator_type = "NVIDIA_TESLA_T4"
+        accelerator_count = 1
+        [[fallbacks]]
+        chief_machine_type = "g2-standard-8"
+        accelerator_type = "NVIDIA_L4"
+        [[fallbacks]]
+        accelerator_type = ""
+        accelerator_count = 0
+    """)
+
+
+def test_lost_answer_to_a_start_starts_one_run(vertex, command):
+    vertex.drop("CreatePipelineJob", after=True)
+    assert command("run digits --name one --detach")[0] == 0
+    assert vertex.names()[:3] == ["CreatePipelineJob", "CreatePipelineJob", "GetPipelineJob"]
+    assert list(vertex.pipeline_jobs) == ["one"]
+
+
+def test_existing_run_of_the_name_is_not_taken_over(vertex, command, succeed):
+    succeed("run digits --name old --detach")
+    for faults in (0, 1):
+        vertex.fail("CreatePipelineJob", 503, "UNAVAILABLE", times=faults)
+        code, _, err = command("run digits --name old --detach")
+        assert (code, err) == (2, "error: a run 'old' already exists; give another --name\n")
+
+
+def test_faults_of_servers_and_connections_are_retried(vertex, succeed):
+    vertex.outcomes = [Outcome(polls=3)]
+    vertex.fail("CreatePipelineJob", 409, "ABORTED", "The operation was aborted.")
+    vertex.fail("CreatePipelineJob", 503, "UNAVAILABLE", times=2)
+    vertex.fail("GetPipelineJob", 500, "INTERNAL", times=2)
+    message = "Resource has been exhausted (e.g. check quota)."
+    vertex.fail("GetPipelineJob", 429, "RESOURCE_EXHAUSTED", message, times=3)
+    vertex.drop("GetPipelineJob", times=2)
+    assert f"no answer: 429 {message}; trying again" in succeed("run digits --name one")
+    assert len(vertex.sent("CreatePipelineJob")) == 4
+    assert list(vertex.pipeline_jobs) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "message", "code", "shown"),
+    [
+        (401, "UNAUTHENTICATED", "Request had invalid credentials", 1, "gcloud auth"),
+        (403, "PERMISSION_DENIED", "Permission 'x' denied", 1, "pipelines doctor"),
+        (404, "NOT_FOUND", "Project not found", 1, "404 Project not found"),
+        (400, "INVALID_ARGUMENT", "Bad pipeline", 2, "Bad pipeline"),
+        (412, "FAILED_PRECONDITION", "Not now", 1, "412 Not now"),
+        (429, "RESOURCE_EXHAUSTED", QUOTA_EXCEEDED, 1, "nvidia_t4_gpus"),
+    ],
+)
+def test_refusal_is_one_line_without_a_retry(vertex, refused, status, name, message, code, shown):
+    vertex.fail("CreatePipelineJob", status, name, message, times=9)
+    err = refused("run digits --name one", code=code)
+    assert err.startswith("error: starting the run 'one': ")
+    assert shown in err
+    assert len(vertex.requests) == 1
+
+
+def test_start_without_any_answer_may_have_succeeded(vertex, command, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
+    vertex.drop("CreatePipelineJob", times=99)
+    code, _, err = command("run digits --name one")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("error: starting the run 'one': no connection (")
+    assert err.endswith("; it may have started: python -m pipelines status one\n")
+
+
+def test_run_deleted_while_waiting_is_one_line(vertex, command):
+    vertex.fail("GetPipelineJob", 404, "NOT_FOUND", "no such run", times=9)
+    code, _, err = command("run digits --name one")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("error: the run 'one' was started, but somebody has deleted it since")
+
+
+@pytest.mark.parametrize(("status", "name"), [(404, "NOT_FOUND"), (403, "PERMISSION_DENIED")])
+def test_unreadable_training_job_does_not_fail_the_run(vertex, command, status, name):
+    vertex.outcomes = [Outcome(decision={"verdict": "champion", "reason": "better"})]
+    vertex.fail("GetCustomJob", status, name, "no such job", times=9)
+    code, out, _ = command("run digits --name one")
+    assert (code, "verdict   champion: better" in out) == (0, True)
+    code, out, _ = command("status one")
+    assert (code, "Create TFRecords" in out) == (0, True)
+    assert command("logs one")[0] == 0
+
+
+def test_lost_answer_to_a_cancellation_is_a_success(vertex, command, succeed):
+    vertex.outcomes = [Outcome(polls=99)]
+    succeed("run digits --name one --detach")
+    vertex.drop("CancelPipelineJob", after=True)
+    assert command("cancel one")[:2] == (0, "one is being cancelled\n")
+
+
+@pytest.mark.usefixtures("fallbacks")
+@pytest.mark.parametrize(
+    "quota",
+    [
+        QUOTA_EXCEEDED,
+        "The following quotas are exceeded: CustomModelTrainingT4GPUsPerProjectPerRegion",
+    ],
+)
+def test_lack_of_machines_restarts_the_run_on_fallbacks(vertex, command, quota):
+    stock_out = "Resources are insufficient in region: us-central1. Please try a different region."
+    vertex.fail("CreatePipelineJob", 429, "RESOURCE_EXHAUSTED", quota)
+    vertex.outcomes = [Outcome("FAILED", stock_out), Outcome()]
+    code, out, _ = command("run mine --name one --no-cache")
+    assert code == 0, out
+    # The first was refused before it was read.
+    second, third = vertex.sent_json("CreatePipelineJob")[1:]
+    assert [second["pipelineJobId"], third["pipelineJobId"]] == ["one-2", "one-3"]
+    for request, accelerator in ((second, "NVIDIA_L4"), (third, "")):
+        values = request["pipelineJob"]["runtimeConfig"]["parameterValues"]
+        assert values["accelerator_type"] == accelerator
+    # --no-cache applies to the fallbacks, too.
+    tasks = third["pipelineJob"]["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert not tasks["create-tfrecords"]["cachingOptions"].get("enableCache")
+    assert "fallbacks" in out
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_exceeded_quota_is_found_in_the_launchers_log(vertex, command):
+    def entry(launcher, text):
+        return {
+            "resource": {"type": "ml_job", "labels": {"job_id": launcher}},
+            "textPayload": text,
+        }
+
+    vertex.log_entries = [
+        entry("1002", "Traceback (most recent call last):"),
+        entry("1002", f"google.api_core.exceptions.ResourceExhausted: 429 {QUOTA_EXCEEDED}"),
+        entry("1004", "google.api_core.exceptions.InvalidArgument: 400 Unknown image"),
+    ]
+    failed = "The replica workerpool0-0 exited with status 1."
+    vertex.outcomes = [Outcome("FAILED", task_error=failed, launched=False)] * 2
+    code, out, _ = command("run mine --name one")
+    assert code == 1
+    assert list(vertex.pipeline_jobs) == ["one", "one-2"]
+    assert out.count("trying the next of the recipe's fallbacks") == 1
+    assert "400 Unknown image" in out
+
+
+@pytest.mark.usefixtures("fallbacks")
+def test_other_failure_is_not_repeated_on_fallbacks(vertex, command):
+    vertex.outcomes = [Outcome("FAILED", "The replica workerpool0-0 exited with status 1.")]
+    assert command("run mine --name one")[0] == 1
+    assert len(vertex.sent("CreatePipelineJob")) == 1
