@@ -59,15 +59,15 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     if storage.is_object(place):
         remedy = "the account of the run needs roles/storage.objectViewer"
         with google_errors_as_input(f"{place} can't be listed", remedy):
-            listed = matching_objects if matching else _in_bucket
+            listed = matching_objects if matching else _list_bucket
             yield from listed(open_client(), place)
     elif matching:
         for path in sorted(storage.matching(location)):
-            yield _file(path, path)
+            yield _stat_file(path, path)
     elif storage.is_folder(location):
-        yield from _below(location, "")
+        yield from _walk_folder(location, "")
     else:
-        yield _file(location, "")
+        yield _stat_file(location, "")
 
 
 def open_client() -> Any:
@@ -86,33 +86,33 @@ def matching_objects(client: Any, place: str) -> Iterator[File]:
     pattern = {} if "{" in name else {"match_glob": name}
     prefix = re.split(r"[*?\[]", name)[0]
     for page in client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **pattern).pages:
-        yield from _unpacked(_packed(page, ""))
+        yield from _unpack_page(_pack_page(page, ""))
 
 
-def _in_bucket(client: Any, place: str) -> Iterator[File]:
+def _list_bucket(client: Any, place: str) -> Iterator[File]:
     bucket, _, name = place.removeprefix("gs://").partition("/")
     listed = functools.partial(client.list_blobs, bucket, fields=_FIELDS)
     folder = f"{name.rstrip('/')}/" if name.strip("/") else ""
-    bounds = [None, *_bounds(listed, folder), None]
+    bounds = [None, *_list_bounds(listed, folder), None]
 
     def part(number: int) -> list[bytes]:
         begin, end = bounds[number : number + 2]
         pages = listed(prefix=folder, start_offset=begin, end_offset=end).pages
-        return [_packed(page, folder) for page in pages]
+        return [_pack_page(page, folder) for page in pages]
 
     empty = True
     for pages in storage.read_ahead(part, range(len(bounds) - 1), threads=LISTERS):
         for page in pages:
             empty = empty and not page
-            yield from _unpacked(page)
+            yield from _unpack_page(page)
     if empty:
         # A single file: its name sorts first among the names that begin with it.
         for blob in listed(prefix=name, max_results=1):
             if blob.name == name:
-                yield from _unpacked(_packed([blob], name))
+                yield from _unpack_page(_pack_page([blob], name))
 
 
-def _bounds(listed: Callable[..., Any], folder: str) -> list[str]:
+def _list_bounds(listed: Callable[..., Any], folder: str) -> list[str]:
     """Return sorted names that cut the listing into ranges to list in parallel."""
 
     def folders(prefix: str) -> list[str]:
@@ -125,7 +125,7 @@ def _bounds(listed: Callable[..., Any], folder: str) -> list[str]:
     return sorted([*first, *inner])
 
 
-def _packed(page: Iterable[Any], folder: str) -> bytes:
+def _pack_page(page: Iterable[Any], folder: str) -> bytes:
     """Return a page of a listing as text, in a tenth of the memory of its objects."""
     lines = []
     for blob in page:
@@ -138,14 +138,14 @@ def _packed(page: Iterable[Any], folder: str) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _unpacked(page: bytes) -> Iterator[File]:
+def _unpack_page(page: bytes) -> Iterator[File]:
     lines = iter(page.decode().split("\n"))
     for path, size, version in zip(lines, lines, lines, strict=False):
         md5 = b"" if " " in version else binascii.a2b_base64(version)
         yield File(path, int(size), version, md5)
 
 
-def _below(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File]:
+def _walk_folder(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File]:
     above = (*above, folder)
     for path in sorted(f"{name}/" if inner else name for name, inner in storage.scan(folder)):
         if path.endswith("/"):
@@ -154,12 +154,12 @@ def _below(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File
             real = Path(inner).resolve() if Path(inner).is_symlink() else None
             if real and any(Path(one).resolve().is_relative_to(real) for one in above):
                 raise InputError(f"{inner} is a link to a folder that contains it; remove the link")
-            yield from _below(inner, f"{prefix}{path}", above)
+            yield from _walk_folder(inner, f"{prefix}{path}", above)
         else:
-            yield _file(join(folder, path), f"{prefix}{path}")
+            yield _stat_file(join(folder, path), f"{prefix}{path}")
 
 
-def _file(uri: str, path: str) -> File:
+def _stat_file(uri: str, path: str) -> File:
     if storage.is_remote(uri):
         return File(path, storage.size(uri), "")
     # A broken link gives its own status.

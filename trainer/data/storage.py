@@ -58,9 +58,9 @@ def is_object(uri: str) -> bool:
 def open_file(uri: str, mode: str) -> BinaryIO:
     """Open `uri` for "rb" or "wb"; raise as `read` for "rb"."""
     if is_remote(uri):
-        return _gfile().GFile(uri, mode)
+        return _import_gfile().GFile(uri, mode)
     if mode == "rb":
-        return _tried(uri, lambda path: Path(path).open("rb"))
+        return _call_with_retries(uri, lambda path: Path(path).open("rb"))
     return Path(uri).open(mode)  # type: ignore
 
 
@@ -74,7 +74,7 @@ def read(uri: str) -> bytes:
     if is_remote(uri):
         with reading(uri), open_file(uri, "rb") as file:
             return file.read()
-    return _tried(uri, _read)
+    return _call_with_retries(uri, _read)
 
 
 def size(uri: str) -> int:
@@ -86,8 +86,8 @@ def size(uri: str) -> int:
     """
     if is_remote(uri):
         with reading(uri):
-            return _gfile().stat(uri).length
-    status = _tried(uri, os.stat)
+            return _import_gfile().stat(uri).length
+    status = _call_with_retries(uri, os.stat)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     return status.st_size
@@ -99,7 +99,7 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _tried(path: str, function: Callable[[str], R]) -> R:
+def _call_with_retries(path: str, function: Callable[[str], R]) -> R:
     """Call `function` with a local path; retry errors that may be temporary, then InputError."""
     for pause in (*_PAUSES, None):
         try:
@@ -119,7 +119,7 @@ def _tried(path: str, function: Callable[[str], R]) -> R:
 def sha256(uri: str) -> str:
     """Return the sha256 (hex) of a file's content; raise as `read`."""
     if not is_remote(uri):
-        return _tried(uri, _sha256)
+        return _call_with_retries(uri, _sha256)
     with reading(uri):
         return _sha256(uri)
 
@@ -156,9 +156,9 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
 def scan(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
-        return _tried(uri, lambda path: sorted(entries(path)))
+        return _call_with_retries(uri, lambda path: sorted(entries(path)))
     with reading(uri):
-        names = [name for name in _gfile().listdir(uri) if name.strip("/")]
+        names = [name for name in _import_gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
         # Folders end in a slash; is_folder would cost a request per entry.
         return sorted((name.rstrip("/"), name.endswith("/")) for name in names)
@@ -181,7 +181,7 @@ def matching(pattern: str) -> list[str]:
     if not is_remote(pattern):
         return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
     with contextlib.suppress(FileNotFoundError), reading(pattern):
-        return _gfile().glob(pattern)
+        return _import_gfile().glob(pattern)
     return []
 
 
@@ -189,16 +189,16 @@ def exists(uri: str) -> bool:
     if not is_remote(uri):
         return Path(uri).exists()
     with reading(uri):
-        return _gfile().exists(uri)
+        return _import_gfile().exists(uri)
 
 
 def is_folder(uri: str) -> bool:
-    return _gfile().isdir(uri) if is_remote(uri) else Path(uri).is_dir()
+    return _import_gfile().isdir(uri) if is_remote(uri) else Path(uri).is_dir()
 
 
 def make_folder(uri: str) -> None:
     if is_remote(uri):
-        _gfile().makedirs(uri)
+        _import_gfile().makedirs(uri)
     else:
         Path(uri).mkdir(parents=True, exist_ok=True)
 
@@ -208,7 +208,7 @@ def remove(uri: str) -> None:
     if not is_remote(uri):
         Path(uri).unlink(missing_ok=True)
     elif exists(uri):
-        _gfile().remove(uri)
+        _import_gfile().remove(uri)
 
 
 def remove_folder(uri: str) -> None:
@@ -216,13 +216,13 @@ def remove_folder(uri: str) -> None:
     if not is_remote(uri):
         shutil.rmtree(uri, ignore_errors=True)
     elif is_folder(uri):
-        _gfile().rmtree(uri)
+        _import_gfile().rmtree(uri)
 
 
 def replace(source: str, target: str) -> None:
     """Rename a file, replacing an older one."""
     if is_remote(target):
-        _gfile().rename(source, target, overwrite=True)
+        _import_gfile().rename(source, target, overwrite=True)
     else:
         Path(source).replace(target)
 
@@ -291,7 +291,7 @@ def _is_tensorflow(error: Exception) -> bool:
     return type(error).__module__.startswith("tensorflow")
 
 
-def _gfile() -> Any:
+def _import_gfile() -> Any:
     import tensorflow as tf
 
     return tf.io.gfile

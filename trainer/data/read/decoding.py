@@ -24,7 +24,7 @@ def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.dat
         serialized: of (tf.Examples, string [n]; weights, float32 [n]) of a `reader.InputShare`.
     """
     size, parts = share.replica_batch_size, share.local_replicas
-    piece = _piece(dataset, size)
+    piece = _piece_size(dataset, size)
     cuts = parts * size // piece
     if cuts > 1:
         shape = [cuts, piece]
@@ -36,21 +36,21 @@ def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.dat
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     if piece < size:
-        batches = batches.batch(size // piece, drop_remainder=True).map(plain(_joined))
+        batches = batches.batch(size // piece, drop_remainder=True).map(plain(_join_pieces))
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _piece(dataset: Dataset, size: int) -> int:
+def _piece_size(dataset: Dataset, size: int) -> int:
     """Return the number of examples that one call decodes, a divisor of `size`."""
     if dataset.is_table or dataset.feature("image").encoding != "jpeg":
         return size
     return max(piece for piece in range(1, _PIECE + 1) if size % piece == 0)
 
 
-def _joined(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def _join_pieces(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Return tensors [pieces, n, ...] as [pieces * n, ...]."""
     return tuple(tf.reshape(one, [one.shape[0] * one.shape[1], *one.shape[2:]]) for one in pieces)
 
@@ -63,7 +63,7 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
     """
     if dataset.is_table:
         described = repr(dataset.features)
-        parser = _parsers[described] = _parsers.get(described) or _table_parser(dataset)
+        parser = _parsers[described] = _parsers.get(described) or _build_table_parser(dataset)
         return parser(serialized)
     image, label = dataset.feature("image"), dataset.feature("label").name
     features = tf.io.parse_example(
@@ -80,7 +80,7 @@ _parsers: dict[str, Any] = {}
 """`parse` of tables by their features, traced once: each epoch would trace its operations again."""
 
 
-def _table_parser(dataset: Dataset) -> Any:
+def _build_table_parser(dataset: Dataset) -> Any:
     encode = Encoder(dataset)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])

@@ -101,7 +101,7 @@ def training_batches(
     lanes = share.lanes // share.workers
     fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
-    serialized = _serialized_batches(dataset, split, share, order).skip(first_step)
+    serialized = _read_batches(dataset, split, share, order).skip(first_step)
     return decoded(serialized, dataset, share)
 
 
@@ -110,7 +110,7 @@ def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.da
 
     Returns and raises as `training_batches`.
     """
-    return decoded(_serialized_batches(dataset, split, share, None), dataset, share)
+    return decoded(_read_batches(dataset, split, share, None), dataset, share)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class _Segment:
     take: int
 
 
-def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_Segment]]:
+def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_Segment]]:
     """Return this worker's lanes by number: the segments that each reads in turn."""
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
@@ -152,7 +152,7 @@ def _lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_S
     return lanes
 
 
-def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
+def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
     """Return the serialized records of the lanes in turn, each lane shuffled by its order.
 
     Lanes are data, so that their pipeline is traced once, not once per lane.
@@ -186,12 +186,14 @@ def _records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.da
     return tf.data.Dataset.from_tensor_slices(table).interleave(read, cycle_length=len(lanes))
 
 
-def _serialized_batches(
+def _read_batches(
     dataset: Dataset, split: str, share: InputShare, order: _Order | None
 ) -> tf.data.Dataset:
     """Return one epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
     size = share.worker_batch_size
-    lanes = {n: segments for n, segments in _lanes(dataset, split, share).items() if segments}
+    lanes = {
+        n: segments for n, segments in _assign_lanes(dataset, split, share).items() if segments
+    }
     mine = {segment.file for segments in lanes.values() for segment in segments}
     shards = dataset.splits[split].shards
     check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in mine])
@@ -200,7 +202,9 @@ def _serialized_batches(
     batches = []
     if lanes:
         batches.append(
-            _records(lanes, order).batch(size).map(plain(lambda batch: _padded(batch, size)))
+            _read_records(lanes, order)
+            .batch(size)
+            .map(plain(lambda batch: _pad_batch(batch, size)))
         )
     if missing:  # The others have a last batch where this worker has none.
         uris = [dataset.shard_uri(shard) for shard in shards]
@@ -210,7 +214,7 @@ def _serialized_batches(
     return first.concatenate(rest[0]) if rest else first
 
 
-def _padded(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _pad_batch(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Fill up a batch (string [n <= size]) with its own examples, at weight 0."""
     present = tf.shape(batch)[0]
     position = tf.range(size)

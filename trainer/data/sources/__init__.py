@@ -221,27 +221,33 @@ def kind_of(source: str) -> tuple[type[SourceKind], str]:
             form.
     """
     name, _, place = source.partition(":")
-    kind = kinds().get(name) or _own(name)
+    kind = kinds().get(name) or _import_source(name)
     if not kind:
-        forms = ", ".join(_form(name, kind) for name, kind in kinds().items())
+        forms = ", ".join(_format_source(name, kind) for name, kind in kinds().items())
         hint = nearest(name, kinds(), f"; use one of {forms}")
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
-        raise InputError(f"source={source!r} does not fit; use {_form(name, kind)}, {kind.help}")
+        raise InputError(
+            f"source={source!r} does not fit; use {_format_source(name, kind)}, {kind.help}"
+        )
     return kind, place
 
 
 def table_forms() -> str:
     """Return the forms of sources that are tables: `csv:URI or parquet:URI`."""
-    return " or ".join(_form(name, kind) for name, kind in kinds().items() if kind.is_table)
+    return " or ".join(
+        _format_source(name, kind) for name, kind in kinds().items() if kind.is_table
+    )
 
 
 def described() -> str:
     """Return the help text on all sources."""
-    return "; ".join(f"{_form(name, kind)} ({kind.help})" for name, kind in kinds().items())
+    return "; ".join(
+        f"{_format_source(name, kind)} ({kind.help})" for name, kind in kinds().items()
+    )
 
 
-def _form(name: str, kind: type[SourceKind]) -> str:
+def _format_source(name: str, kind: type[SourceKind]) -> str:
     return f"{name}:{kind.place}" if kind.place else name
 
 
@@ -251,7 +257,7 @@ def open_source(options: RecordOptions) -> Source:
     return kind.open(place, options)
 
 
-def _own(name: str) -> type[SourceKind] | None:
+def _import_source(name: str) -> type[SourceKind] | None:
     """Return the source that the user's own module declares."""
     module = plugins.installed(ENTRY_POINTS).get(name, name if "." in name else "")
     if not module:

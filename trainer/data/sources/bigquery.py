@@ -39,7 +39,7 @@ class BigQueryReader(TableKind):
         import pyarrow as pa
 
         is_query = bool(_QUERY.fullmatch(place))
-        table = _result_of(place) if is_query else place
+        table = _run_query(place) if is_query else place
         owner, dataset, name = table.rsplit(".", 2)
         self.name = "query" if is_query else name
         self.details = {"query" if is_query else "table": place}
@@ -47,7 +47,7 @@ class BigQueryReader(TableKind):
         self._place = f"projects/{owner}/datasets/{dataset}/tables/{name}"
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             session = open_client().create_read_session(
-                parent=f"projects/{_own_project() or owner}",
+                parent=f"projects/{_find_project() or owner}",
                 read_session={"table": self._place, "data_format": "ARROW"},
                 max_stream_count=STREAMS,
             )
@@ -90,15 +90,15 @@ def open_query_client(project: str) -> Any:
     return bigquery.Client(project=project)
 
 
-def _own_project() -> str:
+def _find_project() -> str:
     """Return the project that the process runs in, as Vertex AI's containers or gcloud set it."""
     names = ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
     return next(filter(None, map(os.environ.get, names)), "")
 
 
-def _result_of(query: str) -> str:
+def _run_query(query: str) -> str:
     """Run a query; return PROJECT.DATASET.TABLE of its temporary table."""
-    project = _own_project()
+    project = _find_project()
     if not project:
         raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
     with google_errors_as_input("source: the query failed", _QUERY_REMEDY):

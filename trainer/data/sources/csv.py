@@ -16,7 +16,7 @@ class CsvReader(FileReader):
     help = "a table as a CSV file, a folder of them or a pattern"
     endings = (".csv", ".csv.gz")
 
-    def _header(self, uri: str) -> tuple[str, ...]:
+    def _read_header(self, uri: str) -> tuple[str, ...]:
         from trainer.data.tables.rows import read_header
 
         return tuple(read_header(uri))

@@ -53,11 +53,11 @@ class ImageFolder(ImageSource):
         if not storage.is_folder(self.location):
             what = "is not a folder" if storage.exists(self.location) else "does not exist"
             raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
-        folders = _folders(self.location)
+        folders = _list_folders(self.location)
         self._splits = {name: split_named(name) for name in folders}
         if not all(self._splits.values()) or "train" not in self._splits.values():
             self._splits = {}
-        named = {part: _folders(join(self.location, part)) for part in self._splits}
+        named = {part: _list_folders(join(self.location, part)) for part in self._splits}
         named = named or {"": folders}
         self._class_folders = {
             f"{part}/{name}".lstrip("/"): name for part, names in named.items() for name in names
@@ -85,7 +85,7 @@ class ImageFolder(ImageSource):
         Raises:
             InputError: the folder can't be listed, or a class has no file.
         """
-        return mapped(self._listed, self._files())
+        return mapped(self._examine_file, self._list_files())
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the content of a file; raise as `storage.read`."""
@@ -95,7 +95,7 @@ class ImageFolder(ImageSource):
         """Return the MD5, which Cloud Storage reports without reading the file."""
         return hashlib.md5(fetched, usedforsecurity=False).digest()
 
-    def _files(self) -> Iterator[File]:
+    def _list_files(self) -> Iterator[File]:
         empty = dict(self._class_folders)
         for file in list_files(self.location):
             folder, _, name = file.path.rpartition("/")
@@ -104,7 +104,7 @@ class ImageFolder(ImageSource):
             yield file
         self._check_folders(empty)
 
-    def _placed(self, path: str) -> tuple[int, str]:
+    def _parse_path(self, path: str) -> tuple[int, str]:
         """Return a file's label, or -1 if it has none, and its split."""
         split, inner = "", path
         if self._splits:
@@ -133,15 +133,15 @@ class ImageFolder(ImageSource):
         if held:
             found = ", ".join(f"{one}/" for one in self._class_folders)
             raise InputError(
-                f"source=images:{self.location} has {_shortened(found)} for classes, but {path}/ "
-                f"holds only folders ({_shortened(', '.join(sorted(held)))}); {_LAYOUTS}"
+                f"source=images:{self.location} has {_shorten(found)} for classes, but {path}/ "
+                f"holds only folders ({_shorten(', '.join(sorted(held)))}); {_LAYOUTS}"
             )
         raise InputError(
             f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "
             "remove the folder"
         )
 
-    def _listed(self, file: File) -> Example | Rejection:
+    def _examine_file(self, file: File) -> Example | Rejection:
         path = file.path
         if any(_is_hidden(part) for part in path.split("/")):
             return Rejection(path, "hidden or system file", tolerated=True)
@@ -149,7 +149,7 @@ class ImageFolder(ImageSource):
             path.encode()
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
-        label, split = self._placed(path)
+        label, split = self._parse_path(path)
         is_named = path.lower().endswith(_READ + _NOT_READ)
         if is_named and label < 0:
             return Rejection(path, "outside the folders of classes")
@@ -174,7 +174,7 @@ class ImageFolder(ImageSource):
         return Example(Reference(path, 0), label, content_digest, split)
 
 
-def _folders(uri: str) -> list[str]:
+def _list_folders(uri: str) -> list[str]:
     """Return the names of the visible folders in a folder."""
     return [name for name, folder in storage.scan(uri) if folder and not _is_hidden(name)]
 
@@ -183,5 +183,5 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in _SYSTEM_FILES
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."

@@ -18,7 +18,7 @@ class ParquetReader(FileReader):
     help = "a table as a Parquet file, a folder of them or a pattern"
     endings = (".parquet",)
 
-    def _header(self, uri: str) -> tuple[str, ...]:
+    def _read_header(self, uri: str) -> tuple[str, ...]:
         with _opened(uri) as file:
             return tuple(file.schema_arrow.names)
 

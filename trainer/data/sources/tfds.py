@@ -36,7 +36,7 @@ class PreparedDataset(ImageSource):
         info = load_info(place, options.data_dir)
         self.name = info.full_name
         self.location = str(info.data_dir)
-        self._image, self._label = _feature_names(info, options.source)
+        self._image, self._label = _find_features(info, options.source)
         self.classes = list(info.features[self._label].names)
         self._check_classes(options.source)
         self._files = [
@@ -78,7 +78,7 @@ class PreparedDataset(ImageSource):
                     for number, (offset, record) in enumerate(records.read_records(file)):
                         key = f"{stem}__{number}"
                         place = index << FILE_BITS | offset
-                        yield self._listed(key, place, split, records.parse(record))
+                        yield self._examine_record(key, place, split, records.parse(record))
             except (records.DamagedFileError, FileNotFoundError) as error:
                 gone = isinstance(error, FileNotFoundError)
                 problem = "missing" if gone else "damaged or cut off"
@@ -95,7 +95,9 @@ class PreparedDataset(ImageSource):
         assert record is not None
         return records.parse(record)[self._image][0]
 
-    def _listed(self, key: str, position: int, split: str, example: Any) -> Example | Rejection:
+    def _examine_record(
+        self, key: str, position: int, split: str, example: Any
+    ) -> Example | Rejection:
         if not split:
             return Rejection(key, "in a split that is neither train, validation nor test", True)
         image, label = example.get(self._image), example.get(self._label)
@@ -135,7 +137,7 @@ def load_info(name: str, data_dir: str) -> Any:
     return info
 
 
-def _feature_names(info: Any, source: str) -> tuple[str, str]:
+def _find_features(info: Any, source: str) -> tuple[str, str]:
     """Return the names of image and label: supervised_keys, else the only features that fit."""
     from tensorflow_datasets.core import features as kinds
 

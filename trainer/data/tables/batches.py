@@ -37,10 +37,13 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     Raises:
         InputError: one of these holds neither numbers nor text.
     """
-    columns = {name: _flat(batch.rows.column(name)) for name in sorted(batch.rows.schema.names)}
-    chosen = {name: _scalars(name, columns[name]) for name in wanted}
+    columns = {
+        name: _decode_dictionary(batch.rows.column(name))
+        for name in sorted(batch.rows.schema.names)
+    }
+    chosen = {name: _to_numbers_or_text(name, columns[name]) for name in wanted}
     texts = [
-        _text(one)
+        _to_bytes(one)
         for one in columns.values()
         if not (pa.types.is_nested(one.type) or pa.types.is_interval(one.type))
     ]
@@ -53,12 +56,12 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     return Rows(numbers, digests, chosen, [])
 
 
-def _flat(column: pa.Array) -> pa.Array:
+def _decode_dictionary(column: pa.Array) -> pa.Array:
     """Return a column without dictionary encoding."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _scalars(name: str, column: pa.Array) -> pa.Array:
+def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:
     """Return a column of numbers as it is, and any other as text."""
     kind = column.type
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -73,7 +76,7 @@ def _scalars(name: str, column: pa.Array) -> pa.Array:
         ) from None
 
 
-def _text(column: pa.Array) -> pa.Array:
+def _to_bytes(column: pa.Array) -> pa.Array:
     if "binary" not in str(column.type):  # It need not be text, and has four types.
         column = column.cast(pa.string())
     return pc.fill_null(column.cast(pa.binary()), b"")

@@ -186,15 +186,15 @@ def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> T
             'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
             '"fare", "type": "numeric"}'
         )
-    read = [_column(f"columns[{index}]", given) for index, given in enumerate(columns)]
+    read = [_parse_column(f"columns[{index}]", given) for index, given in enumerate(columns)]
     _check_names("columns", [column.name for column in read])
     by_name = {column.name: column for column in read}
-    crossed = [_cross(f"crosses[{i}]", given, by_name) for i, given in enumerate(crosses)]
+    crossed = [_parse_cross(f"crosses[{i}]", given, by_name) for i, given in enumerate(crosses)]
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])
-    return TableSchema(columns=read, crosses=crossed, label=_label(label, by_name))
+    return TableSchema(columns=read, crosses=crossed, label=_parse_label(label, by_name))
 
 
-def _column(place: str, given: Mapping[str, Any]) -> Column:
+def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
     if not given.get("name"):
         raise InputError(f"{place}: 'name' is missing in {given}")
     place, kind = f"{place} ({given['name']!r})", str(given.get("type", ""))
@@ -204,7 +204,7 @@ def _column(place: str, given: Mapping[str, Any]) -> Column:
     for key in given:
         if key not in known:
             raise InputError(f"{place}: a {kind} column takes no {key!r}{nearest(key, known)}")
-    column = _built(Column, place, given)
+    column = _build(Column, place, given)
     if column.name in _RESERVED:
         raise InputError(f"{place}: records keep a feature of that name; rename the column")
     if column.boundaries and column.quantiles:
@@ -221,8 +221,8 @@ def _column(place: str, given: Mapping[str, Any]) -> Column:
     return column
 
 
-def _cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
-    cross = _built(Cross, place, given, taker="a cross")
+def _parse_cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
+    cross = _build(Cross, place, given, taker="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
         raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
     for name in cross.columns:
@@ -236,8 +236,8 @@ def _cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) 
     return cross
 
 
-def _label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
-    label = _built(Label, "label", given, taker="a label")
+def _parse_label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
+    label = _build(Label, "label", given, taker="a label")
     if not label.column:
         raise InputError(
             f'label={given} names no column; use {{"column": "class"}}, or a comparison such as '
@@ -272,7 +272,7 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise InputError(f"{what}: {name!r} is {problem}; list each name once")
 
 
-def _built(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:
+def _build(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:
     try:
         return fields.build(cls, given, taker=taker)
     except InputError as error:

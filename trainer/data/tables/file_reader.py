@@ -63,14 +63,14 @@ class FileReader(TableKind):
     place = "URI"
 
     def __init__(self, location: str, schema: TableSchema, files: int | None = None) -> None:
-        self._uris = self._files(location)[:files]
+        self._uris = self._list_files(location)[:files]
         self._wanted = schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
         # A remote table is not read again.
         self.location = "" if storage.is_remote(location) else location.partition("*")[0]
         self.details: dict[str, Any] = {"files": len(self._uris)}
-        self._headers = [self._header(uri) for uri in self._uris]
+        self._headers = [self._read_header(uri) for uri in self._uris]
         for uri, header in zip(self._uris, self._headers, strict=True):
             check_header(uri, header, schema)
 
@@ -79,11 +79,11 @@ class FileReader(TableKind):
         cls(place, read_schema(options.columns, options.crosses, options.label), files=1)
         return []
 
-    def _header(self, uri: str) -> tuple[str, ...]:
+    def _read_header(self, uri: str) -> tuple[str, ...]:
         """Return the names of a file's columns."""
         raise NotImplementedError
 
-    def _files(self, location: str) -> list[str]:
+    def _list_files(self, location: str) -> list[str]:
         """Return the files that `location` means, sorted."""
         if is_pattern(location):
             found = [uri for uri in storage.matching(location) if not storage.is_folder(uri)]

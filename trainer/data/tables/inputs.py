@@ -111,7 +111,7 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 
 def categories(dataset: Dataset) -> list[Category]:
     """Return the categories in the order of `ids`; raise InputError as `columns_of`."""
-    sizes = {column.name: _size(column) for column in columns_of(dataset)}
+    sizes = {column.name: _id_count(column) for column in columns_of(dataset)}
     found = [
         Category(one.name, sizes[one.name], one.settings["embedding"], one.dtype != "float32")
         for one in columns_of(dataset)
@@ -133,7 +133,7 @@ def crosses_of(dataset: Dataset) -> list[Feature]:
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`; raise InputError as `columns_of`."""
     numbers = [column for column in columns_of(dataset) if column.dtype == "float32"]
-    return sum(len(_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in numbers)
+    return sum(len(_bucket_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in numbers)
 
 
 class Encoder:
@@ -142,9 +142,9 @@ class Encoder:
     def __init__(self, dataset: Dataset) -> None:
         self._columns = columns_of(dataset)
         self._crosses = crosses_of(dataset)
-        self._sizes = {column.name: _size(column) for column in self._columns}
+        self._sizes = {column.name: _id_count(column) for column in self._columns}
         self._vocabularies = {
-            column.name: _vocabulary(column.settings["values"])
+            column.name: _hash_vocabulary(column.settings["values"])
             for column in self._columns
             if column.kind == "vocabulary" and column.settings["values"]
         }
@@ -154,17 +154,17 @@ class Encoder:
         for column in self._columns:
             raw = columns[column.name]
             if column.dtype == "float32":
-                numbers.append(_numbers(raw, column))
+                numbers.append(_encode_numbers(raw, column))
             if self._sizes[column.name]:
-                ids[column.name] = self._ids(raw, column)
-        found = [*ids.values(), *(self._crossed(ids, cross) for cross in self._crosses)]
+                ids[column.name] = self._encode_ids(raw, column)
+        found = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
         none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
             "numbers": tf.concat(numbers or [none], axis=1),
             "ids": tf.cast(tf.stack(found, axis=1) if found else none, tf.int32),
         }
 
-    def _ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
+    def _encode_ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
         """Return a column's ids, int64 [n]; 0 is missing."""
         settings = column.settings
         if column.dtype == "float32":
@@ -178,10 +178,10 @@ class Encoder:
         if column.kind == "hashed":
             ids = tf.strings.to_hash_bucket_fast(text, settings["buckets"]) + 1
         else:
-            ids = self._looked_up(text, column.name)
+            ids = self._look_up(text, column.name)
         return tf.where(tf.not_equal(text, ""), ids, 0)
 
-    def _looked_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
+    def _look_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
         """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the place in it."""
         if name not in self._vocabularies:
             return tf.ones_like(text, tf.int64)
@@ -190,7 +190,7 @@ class Encoder:
         at = tf.minimum(tf.searchsorted(hashes, wanted), len(hashes) - 1)
         return tf.where(tf.gather(hashes, at) == wanted, tf.gather(places, at) + 2, 1)
 
-    def _crossed(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
+    def _cross_ids(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
         """Return an id for each combination if they fit the buckets, else hashes of them."""
         combined, combinations, buckets = 0, 1, cross.settings["buckets"]
         for name in cross.settings["columns"]:
@@ -201,14 +201,14 @@ class Encoder:
         return tf.strings.to_hash_bucket_fast(tf.strings.as_string(combined), buckets)
 
 
-def _numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
+def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     """Return a column's part of `numbers`, 0 in place of what is missing.
 
     The places in buckets are the piecewise linear encoding of Gorishniy et al. (2022), "On
     Embeddings for Numerical Features in Tabular Deep Learning", arXiv:2203.05556.
     """
     # Half of each value: the distance between two of them may exceed float32.
-    edges, missing = _edges(column) / 2, tf.math.is_nan(raw)[:, None]
+    edges, missing = _bucket_edges(column) / 2, tf.math.is_nan(raw)[:, None]
     found = [tf.clip_by_value((raw[:, None] / 2 - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
     if column.kind == "numeric":
         scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
@@ -220,7 +220,7 @@ def _numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     return tf.concat([known, tf.cast(missing, tf.float32)], axis=1)
 
 
-def _edges(column: Feature) -> np.ndarray:
+def _bucket_edges(column: Feature) -> np.ndarray:
     """Return the rising edges of a column's buckets, float32 [buckets + 1]; empty: no buckets."""
     bounds = column.settings["boundaries"]
     ends = [column.statistics[end] for end in ("minimum", "maximum")] if bounds else []
@@ -228,7 +228,7 @@ def _edges(column: Feature) -> np.ndarray:
     return edges[np.diff(edges.astype(np.float64), prepend=-np.inf) > _LEAST]
 
 
-def _size(column: Feature) -> int:
+def _id_count(column: Feature) -> int:
     """Return the number of a column's ids, including the one for missing values; 0: no ids."""
     settings = column.settings
     if column.kind == "vocabulary":
@@ -239,7 +239,7 @@ def _size(column: Feature) -> int:
     return len(settings["boundaries"]) + 2 if bucketized else 0
 
 
-def _vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _hash_vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted hashes of the values, and the place of each in `values`; both int64."""
     with tf.init_scope():
         hashes = tf.strings.to_hash_bucket_fast(values, _HASHES).numpy()

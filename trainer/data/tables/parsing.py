@@ -56,8 +56,8 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
     """
     bad: dict[int, str] = {}
     columns = schema.columns
-    values = {one.name: _values(one, found.columns[one.name], bad) for one in columns}
-    labels, codes = _labels(schema.label, found.columns, bad)
+    values = {one.name: _parse_values(one, found.columns[one.name], bad) for one in columns}
+    labels, codes = _parse_labels(schema.label, found.columns, bad)
     rejected = found.rejections + [(int(found.numbers[at]), bad[at]) for at in bad]
     kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
     if bad:
@@ -96,14 +96,14 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
     return ParsedBlock(rows, totals)
 
 
-def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
+def _parse_values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
     Adds rows whose value does not fit to `bad`, by index.
     """
     if column.dtype == "string":
-        return _texts(given)
-    numbers = _numbers(column.name, given, bad)
+        return _to_texts(given)
+    numbers = _parse_numbers(column.name, given, bad)
 
     def shown(index: int) -> str:
         return repr(str(given[index].as_py())[:_SHOWN])
@@ -119,13 +119,13 @@ def _values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
     return numbers
 
 
-def _texts(given: pa.Array) -> pa.Array:
+def _to_texts(given: pa.Array) -> pa.Array:
     """Return values as text without surrounding whitespace, "" where missing."""
     text = given.cast(pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
 
 
-def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
+def _parse_numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Return values as float64 [n]; missing ones and "nan" are NaN."""
     empty = given
     if pa.types.is_string(given.type):
@@ -152,12 +152,12 @@ def _numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
     return numbers
 
 
-def _labels(
+def _parse_labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
     """Return classes, and rows' indices into them, int64 [n]; add rows without one to `bad`."""
     if not label.comparisons:
-        found = _texts(columns[label.column])
+        found = _to_texts(columns[label.column])
         if label.classes:
             encoded = pc.fill_null(pc.index_in(found, pa.array(label.classes, pa.string())), -1)
             names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
@@ -172,7 +172,7 @@ def _labels(
                 index, f"no label, {label.column} is missing" if missing[index] else wrong
             )
         return names, codes
-    sides = {name: _numbers(name, columns[name], bad) for name in label.columns}
+    sides = {name: _parse_numbers(name, columns[name], bad) for name in label.columns}
     for name, side in sides.items():
         for index in np.flatnonzero(np.isnan(side)).tolist():
             bad.setdefault(index, f"no label, {name} is missing")

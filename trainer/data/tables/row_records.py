@@ -38,32 +38,34 @@ def entries(
     )
     features = []
     if texts:
-        features.append(("bytes", _BYTES, _items(texts)))
+        features.append(("bytes", _BYTES, _encode_list(texts)))
     if floats:
         packed = np.stack([one.astype("<f4") for one in floats], axis=1)
-        features.append(("floats", _FLOATS, _wrapped(1, ([_fixed(packed)], 4 * len(floats)))))
+        features.append(
+            ("floats", _FLOATS, _encode_field(1, ([_to_binary(packed)], 4 * len(floats))))
+        )
     if ints:
         numbers = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
-        data = _varints(numbers)
-        features.append(("ints", _INTS, _wrapped(1, ([data], _lengths(data)))))
-    features.append(("key", _BYTES, _items([keys])))
+        data = _encode_varints(numbers)
+        features.append(("ints", _INTS, _encode_field(1, ([data], _lengths(data)))))
+    features.append(("key", _BYTES, _encode_list([keys])))
     parts: list[Any] = []
     for name, kind, values_list in features:
-        parts += _entry(name, kind, values_list)[0]
-    return _joined(parts)
+        parts += _encode_entry(name, kind, values_list)[0]
+    return _join_parts(parts)
 
 
 def packed(columns: Sequence[pa.Array]) -> pa.Array:
     """Return the values of each row, each with its length, as bytes: binary [n]."""
-    return _joined(_items(columns)[0])
+    return _join_parts(_encode_list(columns)[0])
 
 
 def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     """Return records in the file's format, binary [n], from `entries` and labels (int [n])."""
-    data = _varints(labels.astype(np.uint64)[:, None])
-    label, size = _entry("label", _INTS, _wrapped(1, ([data], _lengths(data))))
-    parts, _ = _wrapped(1, ([entries, *label], _lengths(entries) + size))
-    examples = _joined(parts)
+    data = _encode_varints(labels.astype(np.uint64)[:, None])
+    label, size = _encode_entry("label", _INTS, _encode_field(1, ([data], _lengths(data))))
+    parts, _ = _encode_field(1, ([entries, *label], _lengths(entries) + size))
+    examples = _join_parts(parts)
     offsets = np.frombuffer(examples.buffers()[1], np.int32, len(examples) + 1, examples.offset * 4)
     content = examples.buffers()[2].to_pybytes() if len(examples) else b""
     ends = offsets.tolist()
@@ -75,40 +77,40 @@ def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     heads["length"] = different
     heads["checksum"] = mask(np.array([crc(one.tobytes()) for one in different], np.uint64))
     tails = mask(np.array(sums, np.uint64)).astype("<u4")
-    return _joined([_fixed(heads[places]), examples, _fixed(tails)])
+    return _join_parts([_to_binary(heads[places]), examples, _to_binary(tails)])
 
 
-def _entry(name: str, kind: int, values: _Sized) -> _Sized:
+def _encode_entry(name: str, kind: int, values: _Sized) -> _Sized:
     """Return an entry of tensorflow.Features: a feature's name and values."""
-    feature, size = _wrapped(2, _wrapped(kind, values))
+    feature, size = _encode_field(2, _encode_field(kind, values))
     key = b"\x0a%c%s" % (len(name), name.encode())
-    return _wrapped(1, ([key, *feature], size + len(key)))
+    return _encode_field(1, ([key, *feature], size + len(key)))
 
 
-def _wrapped(field: int, content: _Sized) -> _Sized:
+def _encode_field(field: int, content: _Sized) -> _Sized:
     """Return a field of a protocol buffer's message, of wire type 2: tag, length, content."""
     parts, size = content
     tag = bytes([field << 3 | 2])
     if isinstance(size, int):
-        head = tag + _varints(np.array([[size]], np.uint64))[0].as_py()
+        head = tag + _encode_varints(np.array([[size]], np.uint64))[0].as_py()
         return [head, *parts], len(head) + size
-    length = _varints(size.astype(np.uint64)[:, None])
+    length = _encode_varints(size.astype(np.uint64)[:, None])
     return [tag, length, *parts], 1 + _lengths(length) + size
 
 
-def _items(columns: Sequence[pa.Array]) -> _Sized:
+def _encode_list(columns: Sequence[pa.Array]) -> _Sized:
     """Return a list of bytes, the value of each column."""
     parts: list[Any] = []
     total = 0
     for column in columns:
         column = column.cast(pa.binary())
-        wrapped, size = _wrapped(1, ([column], _lengths(column)))
+        wrapped, size = _encode_field(1, ([column], _lengths(column)))
         parts += wrapped
         total = total + size
     return parts, total
 
 
-def _joined(parts: Iterable[Any]) -> pa.Array:
+def _join_parts(parts: Iterable[Any]) -> pa.Array:
     """Return each row's parts, concatenated, binary [n]."""
     merged: list[Any] = []
     for part in parts:
@@ -125,7 +127,7 @@ def _lengths(column: pa.Array) -> np.ndarray:
     return pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _fixed(rows: np.ndarray) -> pa.Array:
+def _to_binary(rows: np.ndarray) -> pa.Array:
     """Return the bytes of each row of an array, binary [n]."""
     width = rows.nbytes // max(1, len(rows))
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
@@ -133,7 +135,7 @@ def _fixed(rows: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
-def _varints(values: np.ndarray) -> pa.Array:
+def _encode_varints(values: np.ndarray) -> pa.Array:
     """Return each row's numbers (uint64 [n, k]) as varints, concatenated, binary [n]."""
     flat = values.reshape(-1)
     most = int(flat.max(initial=0))

@@ -75,7 +75,7 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
                 text = carry + chunk
                 if line == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
-                if end := _end_of_rows(text):
+                if end := _find_last_row_end(text):
                     yield Block(file, line, text[:end])
                     line += text.count(b"\n", 0, end)
                 carry = text[end:]
@@ -92,17 +92,17 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
 
 def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
     """Parse a block of rows; return the `wanted` columns, without the header."""
-    rows = _parsed(block, header, wanted) or _parsed_singly(block, header, wanted)
+    rows = _parse_at_once(block, header, wanted) or _parse_row_by_row(block, header, wanted)
     if block.first_line > 1:
         return rows
     columns = {name: column[1:] for name, column in rows.columns.items()}
     return Rows(rows.numbers[1:], rows.digests[DIGEST_BYTES:], columns, rows.rejections)
 
 
-def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
+def _parse_at_once(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
     """Parse a block at once; return None if it must be parsed row by row."""
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
-    ends = _row_ends(text)
+    ends = _find_row_ends(text)
     if ends is None or not len(ends) or ends[-1] != len(text):
         return None
     if text.count(b"\r") != text.count(b"\r\n") or b"\0" in text:
@@ -128,7 +128,7 @@ def _parsed(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows 
         lines[whole],
         b"".join(digest(text[start:stop]) for start, stop in spans),
         {name: table.column(str(header.index(name))).combine_chunks() for name in wanted},
-        [(int(lines[row]), f"row {_ragged(ragged[row], len(header))}") for row in ragged],
+        [(int(lines[row]), f"row {_describe_ragged(ragged[row], len(header))}") for row in ragged],
     )
 
 
@@ -167,14 +167,14 @@ def _read_csv(
     return table, ragged
 
 
-def _parsed_singly(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
+def _parse_row_by_row(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
     lines, raw, fields, rejections = [], [], [], []
     for offset, row in split_rows(block.text):
         line = block.first_line + offset
         try:
             found = split_fields(row)
             if len(found) != len(header):
-                raise BadRowError(_ragged(len(found), len(header)))
+                raise BadRowError(_describe_ragged(len(found), len(header)))
         except BadRowError as error:
             rejections.append((line, f"row {error}"))
             continue
@@ -188,11 +188,11 @@ def _parsed_singly(block: Block, header: Sequence[str], wanted: Sequence[str]) -
     return Rows(np.array(lines, np.int64), b"".join(map(digest, raw)), columns, rejections)
 
 
-def _ragged(fields: int, width: int) -> str:
+def _describe_ragged(fields: int, width: int) -> str:
     return f"is ragged: {fields} fields, the header has {width}"
 
 
-def _row_ends(text: bytes) -> np.ndarray | None:
+def _find_row_ends(text: bytes) -> np.ndarray | None:
     """Return the ends of rows, int64 [n]; None if a quote before them is misplaced.
 
     An opening quote follows a comma, a line end or, doubled, a quote; a closing one precedes one
@@ -211,7 +211,7 @@ def _row_ends(text: bytes) -> np.ndarray | None:
     return ends if fits and np.isin(after, (_COMMA, _LINE_END, _RETURN, _QUOTE)).all() else None
 
 
-def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
+def _find_row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of every row of `text`; if more text follows, of those sure to end in it.
 
     A line with a quote that is never closed is a row of its own.
@@ -219,11 +219,11 @@ def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
     start = 0
     while start < len(text):
         line_end = end = text.find(b"\n", start) + 1
-        error = _quote_error(text[start : end or len(text)])
+        error = _find_quote_error(text[start : end or len(text)])
         while error == _UNCLOSED and 0 < end <= start + MAX_ROW_BYTES:
             begin, end = end, text.find(b"\n", end) + 1
             if text.find(b'"', begin, end or len(text)) >= 0:
-                error = _quote_error(text[start : end or len(text)])
+                error = _find_quote_error(text[start : end or len(text)])
         if not end and not is_whole:
             return
         end = (line_end if error else end) or len(text)
@@ -231,20 +231,20 @@ def _row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _end_of_rows(text: bytes) -> int:
+def _find_last_row_end(text: bytes) -> int:
     """Return the end of the last row that is sure to end in `text`."""
     if b'"' not in text:
         return text.rfind(b"\n") + 1
-    ends = _row_ends(text)
+    ends = _find_row_ends(text)
     if ends is not None and len(text) - (end := int(ends[-1]) if len(ends) else 0) < MAX_ROW_BYTES:
         return end
-    return max((end for _, end in _row_spans(text, is_whole=False)), default=0)
+    return max((end for _, end in _find_row_spans(text, is_whole=False)), default=0)
 
 
 def split_rows(text: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield every row that is not empty: (lines before it, its bytes without the line end)."""
     line = 0
-    for start, end in _row_spans(text, is_whole=True):
+    for start, end in _find_row_spans(text, is_whole=True):
         if row := text[start:end].rstrip(b"\r\n"):
             yield line, row
         line += text.count(b"\n", start, end)
@@ -273,7 +273,7 @@ def split_fields(row: bytes) -> list[str]:
         raise BadRowError(f"is quoted wrongly: {error}") from None
 
 
-def _quote_error(row: bytes) -> str:
+def _find_quote_error(row: bytes) -> str:
     """Return what is wrong with the quotes of a row that may have several lines, or no text."""
     if row.count(b'"') % 2 == 0 and row.count(b"\n") <= 1:
         return ""

@@ -92,7 +92,7 @@ class Table:
     def conclude(self, totals: Totals) -> None:
         """Set the classes and features of the whole table; raise InputError as `plan` does."""
         counted_names = {name for _, name in totals.counts}
-        self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural)
+        self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural_key)
         self._check_classes(totals)
         self.features = [
             Feature(
@@ -159,7 +159,7 @@ def _is_continuous(values: list[str], rows: int) -> bool:
     return rows < FEW_ROWS * len(numbers) or not all(number.is_integer() for number in numbers)
 
 
-def _natural(name: str) -> tuple[bool, float, str]:
+def _natural_key(name: str) -> tuple[bool, float, str]:
     """Return a sort key: numbers by value, before other names."""
     try:
         return False, float(name), name

@@ -87,22 +87,24 @@ class RecordsPipeline:
         return pipeline.run()
 
     def _add_to(self, pipeline: Any) -> None:
-        parts, totals = (self._tables if self.source.is_table else self._images)(pipeline)
-        totals = totals | "Totals" >> beam.CombineGlobally(self._merged)
-        plans = totals | "Plan" >> self._step(self._plan)
+        parts, totals = (self._add_tables if self.source.is_table else self._add_images)(pipeline)
+        totals = totals | "Totals" >> beam.CombineGlobally(self._merge)
+        plans = totals | "Plan" >> self._make_step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
-        files = plans | "Files" >> self._step(self._files)
-        placed = parts | "Place" >> self._step(self._placed, plan)
+        files = plans | "Files" >> self._make_step(self._list_shards)
+        placed = parts | "Place" >> self._make_step(self._group_by_shard, plan)
         results = (
             (files, placed)
             | "Shards" >> beam.Flatten()
             | "Group shards" >> beam.GroupByKey()
-            | "Write" >> self._step(self._written, plan)
+            | "Write" >> self._make_step(self._write_shard, plan)
         )
         every = beam.pvalue.AsIter(results)
-        _ = plans | "Finish" >> self._step(self._finished, beam.pvalue.AsSingleton(totals), every)
+        _ = plans | "Finish" >> self._make_step(
+            self._finish, beam.pvalue.AsSingleton(totals), every
+        )
 
-    def _merged(self, several: Iterable[Any]) -> Any:
+    def _merge(self, several: Iterable[Any]) -> Any:
         # Not typed as Totals: Beam takes types with known fields apart.
         merged = Totals()
         with _noting(self.folder):
@@ -112,7 +114,7 @@ class RecordsPipeline:
                     self.source.check(merged)
         return merged
 
-    def _step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
+    def _make_step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
         """Return a transform that yields what a function yields for an element and `beside`."""
 
         def noted(element: Any, *beside: Any) -> Iterator[Any]:
@@ -121,14 +123,14 @@ class RecordsPipeline:
 
         return beam.FlatMap(noted, *beside)
 
-    def _images(self, pipeline: Any) -> tuple[Any, Any]:
+    def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of examples as rows, and totals of parts."""
         listed = (
             pipeline
             | "Source" >> beam.Create([None])
-            | "List" >> self._step(self._listed)
+            | "List" >> self._make_step(self._list_chunks)
             | "Spread" >> beam.Reshuffle()
-            | "Digest" >> self._step(self._digested)
+            | "Digest" >> self._make_step(self._digest_chunk)
         )
         examples = listed | "Examples" >> beam.Filter(lambda one: isinstance(one, Example))
         rejections = (
@@ -141,26 +143,26 @@ class RecordsPipeline:
             examples
             | "By content" >> beam.Map(lambda one: (one.digest[:2], one))
             | "Equal content" >> beam.GroupByKey()
-            | "Judge" >> self._step(self._judged, beam.pvalue.AsIter(splits))
+            | "Judge" >> self._make_step(self._assign_splits, beam.pvalue.AsIter(splits))
         )
         rows = judged | "Kept" >> beam.Map(lambda one: one[0])
         found = judged | "Found" >> beam.Map(lambda one: one[1])
         return rows, (found, rejections) | "All totals" >> beam.Flatten()
 
-    def _listed(self, _: None) -> Iterator[list[Any]]:
+    def _list_chunks(self, _: None) -> Iterator[list[Any]]:
         """Yield chunks of items to digest, or of examples if the source does not use `mapped`."""
         items = iter(self.source.examples(lambda function, items: items))
         while chunk := list(itertools.islice(items, LISTED_AT_ONCE)):
             yield chunk
 
-    def _digested(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
+    def _digest_chunk(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
         if isinstance(chunk[0], Example | Rejection):
             return chunk
         return self.source.examples(
             lambda function, _: storage.read_ahead(function, chunk, uri=self.source.location)
         )
 
-    def _judged(
+    def _assign_splits(
         self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
     ) -> Iterator[tuple[pa.RecordBatch, Totals]]:
         """Yield the rows that stay of a group of digests, and the group's totals."""
@@ -168,22 +170,22 @@ class RecordsPipeline:
         present = [SPLITS.index(split) for split in set(splits) if split]
         yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
 
-    def _tables(self, pipeline: Any) -> tuple[Any, Any]:
+    def _add_tables(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of rows, and totals of parts."""
         parsed = (
             pipeline
             | "Source" >> beam.Create(range(len(self.source.reader.names)))
             | "Spread files" >> beam.Reshuffle()
-            | "Read" >> self._step(self.source.reader.blocks)
+            | "Read" >> self._make_step(self.source.reader.blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Parse" >> self._step(lambda block: [self.source.parse(block)])
+            | "Parse" >> self._make_step(lambda block: [self.source.parse(block)])
         )
         rows = parsed | "Rows" >> beam.Map(lambda one: one.rows)
         return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan and make room for the data set; raise InputError if that is useless."""
-        source = self._concluded(totals)
+        source = self._conclude_source(totals)
         writer, dataset = manifest.begin(source, totals, self.options, self.output_uri)
         if dataset:
             yield Plan(writer, {})
@@ -192,18 +194,18 @@ class RecordsPipeline:
             mean, _ = totals.record_cost(source)
             yield Plan(writer, shard_counts(totals, mean, self.options))
 
-    def _concluded(self, totals: Totals) -> Any:
+    def _conclude_source(self, totals: Totals) -> Any:
         if self.source.is_table:
             self.source.conclude(totals)
         return self.source
 
-    def _files(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
+    def _list_shards(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
         """Yield every shard, even an empty one."""
         for split, count in plan.counts.items():
             for number in range(count):
                 yield (split, number), None
 
-    def _placed(
+    def _group_by_shard(
         self, rows: pa.RecordBatch, plan: Plan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
         """Yield the rows of a block by shard."""
@@ -216,7 +218,7 @@ class RecordsPipeline:
             for number in np.unique(numbers).tolist():
                 yield (split, number), rows.take(pa.array(places[numbers == number]))
 
-    def _written(
+    def _write_shard(
         self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: Plan
     ) -> Iterator[ShardResult]:
         """Write a shard, unless an earlier run did."""
@@ -226,12 +228,10 @@ class RecordsPipeline:
         task = ShardTask(split, number, plan.counts[split], variants(split, self.options), rows)
         yield plan.writer.write(task, lambda _: None)
 
-    def _finished(
-        self, plan: Plan, totals: Totals, results: Iterable[ShardResult]
-    ) -> Iterable[None]:
+    def _finish(self, plan: Plan, totals: Totals, results: Iterable[ShardResult]) -> Iterable[None]:
         """Write rejected.jsonl and dataset.json."""
         if plan.counts:
             self.check()
-            writer = dataclasses.replace(plan.writer, source=self._concluded(totals))
+            writer = dataclasses.replace(plan.writer, source=self._conclude_source(totals))
             manifest.finish(writer, totals, self.options, list(results))
         return ()

@@ -36,7 +36,7 @@ def check_rejections(
     Tolerated rejections count neither as rejected nor as given. The message names the first of
     the others.
     """
-    rejected, judged = _judged(rejections, given)
+    rejected, judged = _split_rejections(rejections, given)
     allowed = options.max_rejected_fraction * judged
     if len(rejected) <= allowed:
         return
@@ -55,11 +55,11 @@ def check_rejections(
 
 def has_too_many(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
     """Return whether `check_rejections` is sure to fail, with enough examples for its message."""
-    rejected, judged = _judged(rejections, given)
+    rejected, judged = _split_rejections(rejections, given)
     return len(rejected) >= MAX_NAMED and len(rejected) > options.max_rejected_fraction * judged
 
 
-def _judged(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:
+def _split_rejections(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:
     rejected = [rejection for rejection in rejections if not rejection.tolerated]
     return rejected, given - (len(rejections) - len(rejected))
 

@@ -115,7 +115,7 @@ class RunOnDataflow:
         self._runner.poll_for_job_completion(self._runner, self._result, None)
         reason = getattr(self._runner, "last_error_msg", None) or "no reason given"
         raise RuntimeError(
-            f"{self.name} ended as {self._state}: {_line(reason)}; {self.link}; run again: "
+            f"{self.name} ended as {self._state}: {_format_error(reason)}; {self.link}; run again: "
             "complete shards are kept"
         )
 
@@ -134,14 +134,14 @@ def _start_in_one_line() -> Iterator[None]:
         ours = not type(error).__module__.startswith(("google.", "apache_beam."))
         if ours and not isinstance(error, (OSError, ImportError)):
             raise
-        line = _line(error)
+        line = _format_error(error)
         remedy = _ACTIVE if "already" in line and "active job" in line else _REFUSED
         raise InputError(
             f"records_engine='dataflow': the job can't be started: {line}; {remedy}"
         ) from None
 
 
-def _line(error: object) -> str:
+def _format_error(error: object) -> str:
     """Return an error on one line; of a stack trace, only the exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):

@@ -33,7 +33,7 @@ def features(source: Source) -> list[Feature]:
 
 def conditions(source: Source, options: RecordOptions) -> list[Any]:
     """Return everything besides an example that determines its record; needs no listing."""
-    return [*_described(source), dataclasses.asdict(options), _versions()]
+    return [*_describe_source(source), dataclasses.asdict(options), _read_versions()]
 
 
 def creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
@@ -43,9 +43,9 @@ def creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str
         "given": totals.given,
         **source.details,
         "options": dataclasses.asdict(options),
-        "versions": _versions(),
+        "versions": _read_versions(),
     }
-    return {**made, "fingerprint": totals.fingerprint([*_described(source), made])}
+    return {**made, "fingerprint": totals.fingerprint([*_describe_source(source), made])}
 
 
 def begin(
@@ -63,16 +63,16 @@ def begin(
     return writer, output.finished(writer)
 
 
-def _described(source: Source) -> list[Any]:
+def _describe_source(source: Source) -> list[Any]:
     described = [dataclasses.asdict(feature) for feature in features(source)]
     return [LAYOUT_VERSION, source.name, source.classes, described]
 
 
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in _PACKAGES}
+def _read_versions() -> dict[str, str]:
+    return {name: _read_version(name) for name in _PACKAGES}
 
 
-def _version(package: str) -> str:
+def _read_version(package: str) -> str:
     """Return the installed package's version; tensorflow may be installed as tensorflow-cpu."""
     try:
         return importlib.metadata.version(package)

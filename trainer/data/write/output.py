@@ -68,33 +68,33 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
             storage.write_whole(note, own)
 
         try:
-            yield functools.partial(_check, uri, note, own)
+            yield functools.partial(_check_holder, uri, note, own)
         finally:
             with contextlib.suppress(InputError):  # Another error may be on its way.
-                if _content(note) == own:
+                if _read_note(note) == own:
                     storage.remove(note)
 
 
-def _check(uri: str, note: str, own: bytes) -> None:
+def _check_holder(uri: str, note: str, own: bytes) -> None:
     """Raise InputError if writer.json is no longer `own`."""
-    if _content(note) != own:
+    if _read_note(note) != own:
         raise InputError(
-            f"{uri} is now written by {_writer(note)}; only one can have the folder: let "
+            f"{uri} is now written by {_describe_holder(note)}; only one can have the folder: let "
             "that finish, or write to another one"
         )
 
 
-def _content(note: str) -> bytes:
+def _read_note(note: str) -> bytes:
     """Return the content of writer.json; empty if it is gone."""
     with contextlib.suppress(FileNotFoundError):
         return storage.read(note)
     return b""
 
 
-def _writer(note: str) -> str:
+def _describe_holder(note: str) -> str:
     """Describe the holder of a folder, from its writer.json."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        held = json.loads(_content(note))
+        held = json.loads(_read_note(note))
         return (
             f"process {held['process']} on {held['host']}, since {held['since']} "
             f"(source={held['source']!r})"
@@ -107,7 +107,7 @@ def _lock(folder: int, uri: str, note: str) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            f"{uri} is being written by {_writer(note)}; let that finish or end "
+            f"{uri} is being written by {_describe_holder(note)}; let that finish or end "
             "it, or write to another folder"
         ) from None
     except OSError:  # A file system without locks.

@@ -94,7 +94,7 @@ class PixelFormat:
                 warnings.simplefilter("ignore")  # About images that are odd but readable.
                 image = Image.open(io.BytesIO(data), formats=FORMATS)
                 _check_size(image)
-                return self._upright(image, data)
+                return self._rotate_upright(image, data)
         except RejectedError:
             raise
         except Image.UnidentifiedImageError:
@@ -151,21 +151,21 @@ class PixelFormat:
     def _target(self) -> tuple[int, int]:
         return self.options.image_size, self.options.image_size
 
-    def _upright(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray:
-        orientation = _orientation(image)
+    def _rotate_upright(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray:
+        orientation = _read_orientation(image)
         pixels = None
         if image.format in ("JPEG", "MPO") and self.options.resize_method != "nearest":
             # libjpeg scales by powers of 2 while it decodes, never below the size asked for.
             image.draft("L" if self.options.channels == 1 else None, self._target)
-            pixels = self._sampled_jpeg(image, data)
+            pixels = self._decode_sampled(image, data)
         if pixels is None:
             image.load()
-            pixels = self.resize(_opaque(image))
+            pixels = self.resize(_remove_alpha(image))
         turn = _UPRIGHT.get(orientation)
         # The target is square: turning it after resizing is the same, and cheaper.
-        return pixels if turn is None else _turned(pixels, turn)
+        return pixels if turn is None else _turn(pixels, turn)
 
-    def _sampled_jpeg(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
+    def _decode_sampled(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
         """Return the result of `resize` for most JPEGs, in two thirds of the time; else None."""
         if (
             self.options.resize_method != "bilinear"
@@ -204,7 +204,7 @@ def _is_out_of_memory(error: Exception, data: bytes) -> bool:
     return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
 
 
-def _orientation(image: Image.Image) -> Any:
+def _read_orientation(image: Image.Image) -> Any:
     if "exif" not in image.info:
         return 1
     try:
@@ -213,7 +213,7 @@ def _orientation(image: Image.Image) -> Any:
         return 1
 
 
-def _opaque(image: Image.Image) -> Image.Image:
+def _remove_alpha(image: Image.Image) -> Image.Image:
     """Return a loaded image as mode L or RGB, without alpha."""
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
@@ -241,10 +241,10 @@ def augmented(
         return []
     digest = hashlib.sha256(f"augment {key}".encode()).digest()
     turns = sorted(symmetries(operations), key=lambda turn: digest[turn])
-    return [_turned(pixels, turns[variant % len(turns)]) for variant in range(variants)]
+    return [_turn(pixels, turns[variant % len(turns)]) for variant in range(variants)]
 
 
-def _turned(pixels: np.ndarray, turn: Image.Transpose) -> np.ndarray:
+def _turn(pixels: np.ndarray, turn: Image.Transpose) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).transpose(turn))
 
 

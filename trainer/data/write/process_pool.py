@@ -99,7 +99,7 @@ class Processes:
                 self.start(cores, ("trainer.data.write.shards", function.__module__))
         if not self.ready:
             return
-        work, wanted = functools.partial(_mapped, function), 0
+        work, wanted = functools.partial(_map_chunk, function), 0
         early: dict[int, list[Result]] = {}
         with contextlib.closing(self.run(work, enumerate(pieces), lambda _: None)) as results:
             for number, done in results:
@@ -125,7 +125,7 @@ class Processes:
             for connection in self._workers:
                 connection.send((_WORK, work))
             for connection in self._workers:
-                if not _give(connection, waiting):
+                if not _send_task(connection, waiting):
                     busy.discard(connection)
             while busy:
                 for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
@@ -135,12 +135,12 @@ class Processes:
                     elif isinstance(message, Exception):
                         raise message
                     else:
-                        if not _give(connection, waiting):
+                        if not _send_task(connection, waiting):
                             busy.discard(connection)
                         yield message
         except (EOFError, ConnectionError):
             assert connection is not None
-            raise _death(self._workers[connection]) from None
+            raise _death_error(self._workers[connection]) from None
         finally:
             if busy:
                 self._end()
@@ -160,7 +160,7 @@ class Processes:
         self._workers = {}
 
 
-def _mapped(
+def _map_chunk(
     function: Callable[[Task], Result], task: tuple[int, list[Task]], _: Report
 ) -> tuple[int, list[Result]]:
     number, items = task
@@ -181,7 +181,7 @@ def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
     return ours, process
 
 
-def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
+def _send_task(connection: Connection, tasks: Iterator[Any]) -> bool:
     """Send the next task, if any; return whether there was one."""
     task = next(tasks, None)
     if task is not None:
@@ -189,7 +189,7 @@ def _give(connection: Connection, tasks: Iterator[Any]) -> bool:
     return task is not None
 
 
-def _death(process: subprocess.Popen) -> RuntimeError:
+def _death_error(process: subprocess.Popen) -> RuntimeError:
     code = process.wait()
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     memory = " (out of memory?)" if code == -signal.SIGKILL else ""

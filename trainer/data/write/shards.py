@@ -145,7 +145,7 @@ class ShardWriter:
         if self.rows and task.rows is None:
             rows = self.rows.shard(task.split, task.number, task.count)
         is_table = self.source.is_table
-        pieces = self.source.pieces(rows) if is_table else self._pieces(rows, task.variants)
+        pieces = self.source.pieces(rows) if is_table else self._make_pieces(rows, task.variants)
         with storage.open_file(partial, "wb") as file:
             for piece in pieces:
                 file.write(piece.content)
@@ -158,12 +158,12 @@ class ShardWriter:
         shard = Shard(file=task.file, examples=sum(counts), bytes=size, sha256=digest.hexdigest())
         return ShardResult(shard, counts, rejections)
 
-    def _pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
+    def _make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         """Yield each example's records."""
         examples = (one for part in rows for one in part.to_pylist())
         for one, content in storage.read_ahead(self._fetch, examples, uri=self.source.location):
             try:
-                records = self._records(one, content, variants)
+                records = self._encode_records(one, content, variants)
             except RejectedError as error:
                 yield Piece(b"", {}, [Rejection(one["key"], str(error))], 1)
             else:
@@ -181,7 +181,7 @@ class ShardWriter:
                 f"({error.strerror or error}); leave the source alone while it is read"
             ) from None
 
-    def _records(self, one: dict[str, Any], content: Any, variants: int) -> list[bytes]:
+    def _encode_records(self, one: dict[str, Any], content: Any, variants: int) -> list[bytes]:
         """Return the records of an example and its augmented copies, in the file's format.
 
         Raises InputError for content that changed since it was listed: its split may differ now.

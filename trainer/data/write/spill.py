@@ -57,14 +57,14 @@ class Spill:
         if self._folder:
             self._flush()
         elif self._waiting:
-            self._waiting = self._parted(in_order(self._table())).to_batches()
+            self._waiting = self._sort_by_partition(in_order(self._join_waiting())).to_batches()
         pa.default_memory_pool().release_unused()
 
     def read(self, split: int, partition: int) -> pa.Table:
         """Return the rows of a partition that is not empty, in order."""
         if not self._folder:
             begin = int(self.counts[:split].sum())
-            return self._table().slice(begin, int(self.counts[split, 0]))
+            return self._join_waiting().slice(begin, int(self.counts[split, 0]))
         with self._path(split, partition).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             parts = []
@@ -98,10 +98,10 @@ class Spill:
     def _path(self, split: int, partition: int) -> Path:
         return Path(self._folder, f"{split}-{partition:03}")
 
-    def _table(self) -> pa.Table:
+    def _join_waiting(self) -> pa.Table:
         return pa.Table.from_batches(self._waiting)
 
-    def _parted(self, rows: pa.Table) -> pa.Table:
+    def _sort_by_partition(self, rows: pa.Table) -> pa.Table:
         """Return rows sorted by partition, and count them."""
         partitions = self.counts.shape[1]
         first = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
@@ -120,7 +120,7 @@ class Spill:
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
         before, begin = self.counts.copy(), 0
-        table = self._parted(self._table())
+        table = self._sort_by_partition(self._join_waiting())
         with storage.writing(self._folder):
             for place, count in np.ndenumerate(self.counts - before):
                 if count:

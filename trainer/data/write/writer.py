@@ -62,7 +62,7 @@ def create_tfrecords(
             with Processes() as processes:
                 dataset = _create(source, options, output_uri, progress, processes, check)
         output.close_folder(output_uri)
-    progress(_summary(dataset, time.monotonic() - started, source.unit))
+    progress(_format_summary(dataset, time.monotonic() - started, source.unit))
     if found := dataset.creation.get("contradictions"):
         named = "; ".join(" = ".join(pair) for pair in found["first"])
         progress(f"warning: equal {source.unit} under two labels, {found['count']:,}: {named}")
@@ -141,7 +141,7 @@ def _write_shards(
     return results
 
 
-def _summary(dataset: Dataset, seconds: float, unit: str) -> str:
+def _format_summary(dataset: Dataset, seconds: float, unit: str) -> str:
     splits = ", ".join(f"{name} {split.examples:,}" for name, split in dataset.splits.items())
     shards = sum(len(split.shards) for split in dataset.splits.values())
     size = sum(split.bytes for split in dataset.splits.values())

@@ -33,9 +33,9 @@ class ProgressLines:
         self.done += count
         if self._clock() - self._last >= self._interval:
             self._last = self._clock()
-            self._emit(self._line())
+            self._emit(self._format_line())
 
-    def _line(self) -> str:
+    def _format_line(self) -> str:
         rate = self.done / max(self._clock() - self._started, 1e-3)
         speed = f"{rate:,.0f} {self._unit}/s"
         if self._total is None:
