@@ -119,7 +119,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     """Convert `value` to `kind`, or raise InputError with `name`, the value and the type."""
     from pydantic_core import SchemaValidator
 
-    return _validated(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
+    return _validate(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
 
 
 def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
@@ -133,7 +133,7 @@ def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") 
         if name not in known:
             unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
             raise InputError(unknown + (nearest(name, known) if known else ": it has no options"))
-        checked[name] = _validated(name, value, *_field_validator(cls, name))
+        checked[name] = _validate(name, value, *_field_validator(cls, name))
     return cls(**checked)
 
 
@@ -163,7 +163,7 @@ def schema(cls: type) -> dict[str, Any]:
 
     properties = {
         name: {
-            **GenerateJsonSchema().generate(_of_field(cls, name)),
+            **GenerateJsonSchema().generate(_field_schema(cls, name)),
             "description": field.metadata["help"],
             "default": vars(value) if dataclasses.is_dataclass(value) else value,
         }
@@ -190,10 +190,10 @@ def _field_validator(cls: Any, name: str) -> tuple[Any, SchemaValidator]:
     """Return the type of a field, and its validator."""
     from pydantic_core import SchemaValidator
 
-    return _hints(cls)[name], SchemaValidator(_of_field(cls, name))
+    return _hints(cls)[name], SchemaValidator(_field_schema(cls, name))
 
 
-def _of_field(cls: Any, name: str) -> CoreSchema:
+def _field_schema(cls: Any, name: str) -> CoreSchema:
     metadata = _fields(cls)[name].metadata
     return _core_schema(_hints(cls)[name], metadata["choices"], metadata["bounds"])
 
@@ -203,12 +203,12 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
     from pydantic_core import core_schema as core
 
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        table = functools.partial(_from_table, hint)
+        table = functools.partial(_build_from_table, hint)
         declared = {"pydantic_js_functions": [lambda *_: schema(hint)]}
         return core.no_info_plain_validator_function(table, metadata=declared)
     if get_origin(hint) is list:
         items = core.list_schema(_core_schema(get_args(hint)[0], choices, bounds))
-        return core.no_info_before_validator_function(_from_json, items)
+        return core.no_info_before_validator_function(_parse_json, items)
     extra = {"pydantic_js_extra": {"enum": list(choices)}} if choices else {}
     plain: dict[Any, Callable[..., CoreSchema]] = {
         int: functools.partial(core.int_schema, **{"ge": -_LARGEST, "le": _LARGEST, **bounds}),
@@ -220,7 +220,7 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
         Any: core.any_schema,
     }
     checks = plain[hint](metadata=extra)
-    before = {int: _number, float: _number, list: _from_json, dict: _from_json}.get(hint)
+    before = {int: _to_number, float: _to_number, list: _parse_json, dict: _parse_json}.get(hint)
     if before:
         checks = core.no_info_before_validator_function(before, checks)
     if choices:
@@ -229,7 +229,7 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
     return checks
 
 
-def _validated(name: str, value: Any, hint: Any, validator: SchemaValidator) -> Any:
+def _validate(name: str, value: Any, hint: Any, validator: SchemaValidator) -> Any:
     from pydantic_core import ValidationError
 
     try:
@@ -267,7 +267,7 @@ def _check_choice(choices: tuple[Any, ...], value: Any) -> Any:
     return value
 
 
-def _from_table(cls: Callable[..., Any], value: Any) -> Any:
+def _build_from_table(cls: Callable[..., Any], value: Any) -> Any:
     """Build a dataclass from a TOML table; dates become text."""
     if not isinstance(value, dict):
         raise ValueError
@@ -276,7 +276,7 @@ def _from_table(cls: Callable[..., Any], value: Any) -> Any:
     return build(cls, value | dates)
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     """Reject a boolean; convert text such as 1e3, for whole numbers too."""
     if isinstance(value, bool):
         raise ValueError
@@ -284,5 +284,5 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, str) and not is_digits else value
 
 
-def _from_json(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value

@@ -27,7 +27,7 @@ def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
     """
     try:
         dataset = schema.load(evaluation.dataset)
-        pairs = _pairs(uri, dataset, evaluation.answers)
+        pairs = _score_pairs(uri, dataset, evaluation.answers)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.
         return ChampionScores(name=name, problem=str(error).partition(" (")[0])
@@ -35,7 +35,7 @@ def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
     return ChampionScores(name=name, pairs=pairs)
 
 
-def _pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
+def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     """Score the SavedModel at `uri` on the examples of a candidate's answers."""
     model = ServedModel(uri)
     taken, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
@@ -52,7 +52,9 @@ def _pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
             start, end = end, end + len(names)
             predicted = np.array([places.get(name, -1) for name in names.tolist()])
             known |= bool((predicted >= 0).any())
-            scores = _scores(candidate.read("label", start, end), probabilities, predicted, places)
+            scores = _compute_scores(
+                candidate.read("label", start, end), probabilities, predicted, places
+            )
             pairs.add(candidate.scores(start, end), scores)
     except tf.errors.OpError:
         raise InputError("it can't read these records") from None
@@ -61,7 +63,7 @@ def _pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     return pairs
 
 
-def _scores(
+def _compute_scores(
     labels: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, places: dict[bytes, int]
 ) -> Scores:
     """Return scores of the classes that a champion names, int [n]; -1 for an unknown one."""

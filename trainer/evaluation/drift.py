@@ -85,13 +85,13 @@ def of_columns(
     earlier = {(feature.name, feature.kind): feature for feature in before.features}
     for feature in now:
         known = earlier.get((feature.name, feature.kind))
-        if known and (pair := _histograms(known, feature, rows)):
+        if known and (pair := _build_histograms(known, feature, rows)):
             compared[feature.name] = pair
-    found = [_drift(name, pair, len(compared)) for name, pair in compared.items()]
+    found = [_measure_drift(name, pair, len(compared)) for name, pair in compared.items()]
     return sorted(found, key=lambda drift: -drift.index)
 
 
-def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
+def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
     """Return the rows in each bin, before and now; empty without a stored distribution."""
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
@@ -109,7 +109,7 @@ def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[s
             shares = np.diff(below, prepend=0.0, append=1.0)
             pair.append(dict(zip(names, (shares * count).tolist(), strict=True)))
     elif "counts" in before.statistics and "counts" in now.statistics:
-        pair = _categories(before.statistics["counts"], now.statistics["counts"], present)
+        pair = _count_categories(before.statistics["counts"], now.statistics["counts"], present)
     else:
         return []
     for histogram, count, share in zip(pair, rows, missing, strict=True):
@@ -117,7 +117,7 @@ def _histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[s
     return pair
 
 
-def _categories(
+def _count_categories(
     before: Mapping[str, int], now: Mapping[str, int], present: list[float]
 ) -> list[dict[str, float]]:
     names = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
@@ -129,7 +129,7 @@ def _categories(
     return pair
 
 
-def _drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
+def _measure_drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
     # Imported here: takes half a second, which only a run with a champion needs.
     from scipy import stats
     from scipy.spatial.distance import jensenshannon

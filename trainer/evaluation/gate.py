@@ -80,7 +80,7 @@ def judge(
         registry: whether a model that passes is registered.
         champion: the champion's result; None without a champion.
     """
-    failures = _missed_floors(evaluation, options)
+    failures = _find_missed_floors(evaluation, options)
     if failures:
         listed = "; ".join(failures[:_LISTED])
         if len(failures) > _LISTED:
@@ -93,10 +93,10 @@ def judge(
             why += "; no champion yet" if champion is None else "; champion_rule is none"
         name = champion.name if champion else ""
         return Verdict(accepted=True, role=role, reason=why, champion=name)
-    return _against(champion, options)
+    return _judge_against(champion, options)
 
 
-def _against(champion: ChampionScores, options: GateOptions) -> Verdict:
+def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
     if pairs and pairs.gains is None and options.champion_metric == "log_loss":
         pairs = None
@@ -117,7 +117,7 @@ def _against(champion: ChampionScores, options: GateOptions) -> Verdict:
     return Verdict(
         accepted=passed,
         role=role,
-        reason=_sentence(passed, champion.name, result, options),
+        reason=_format_reason(passed, champion.name, result, options),
         champion=champion.name,
         rule=options.champion_rule,
         margin=options.margin,
@@ -125,7 +125,7 @@ def _against(champion: ChampionScores, options: GateOptions) -> Verdict:
     )
 
 
-def _sentence(passed: bool, champion: str, result: Comparison, options: GateOptions) -> str:
+def _format_reason(passed: bool, champion: str, result: Comparison, options: GateOptions) -> str:
     if options.champion_rule == "better":
         claim = f"better than the champion {champion}"
         claim = claim if passed else f"not {claim}"
@@ -141,7 +141,7 @@ def _sentence(passed: bool, champion: str, result: Comparison, options: GateOpti
     )
 
 
-def _missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
+def _find_missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
     missed = []
     if evaluation.accuracy < options.min_accuracy:
         missed.append(

@@ -31,7 +31,7 @@ def single_columns(values: ColumnValues, labels: DiskColumns) -> dict[str, float
         return {}
     sizes = halves.sum(axis=1)
     rates = np.where(sizes > 0, halves[:, 1] / np.maximum(sizes, 1), 0.5)
-    return {one.name: _area(one, values, labels, rates) for one in values.columns}
+    return {one.name: _compute_auc(one, values, labels, rates) for one in values.columns}
 
 
 def _cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
@@ -39,9 +39,11 @@ def _cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
     return np.arange(start, stop) % 2 * 2 + labels.read("label", start, stop)
 
 
-def _area(column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.ndarray) -> float:
+def _compute_auc(
+    column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.ndarray
+) -> float:
     """Return the ROC AUC of a column; `rates` are the shares of the second class by half."""
-    group_of = _bins(column, values)
+    group_of = _make_binning(column, values)
     order = np.empty(values.rows, np.uint64)
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop)).astype(np.uint64)
@@ -66,7 +68,7 @@ def _area(column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.
     return float(roc_auc_score(kinds, np.tile(scores, 2), sample_weight=weights))
 
 
-def _bins(column: Feature, values: ColumnValues) -> Callable[[np.ndarray], np.ndarray]:
+def _make_binning(column: Feature, values: ColumnValues) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from a column's values to their groups: the values or, of numbers, bins."""
     if column.dtype != "float32":
         return lambda found: found

@@ -177,7 +177,7 @@ def rank(order: np.ndarray) -> Ranking | None:
     recall = np.append(0.0, hit[gains] / hits)
     # The precision at which each recall is first reached, as average precision sums it.
     precision = np.append(1.0, hit[gains] / total[gains])
-    shown, drawn = _thin(roc[0], roc[1]), _thin(recall, precision)
+    shown, drawn = _thin_out(roc[0], roc[1]), _thin_out(recall, precision)
     return Ranking(
         roc_auc=area / (2 * hits * (taken - hits)),
         pr_auc=average / hits,
@@ -236,10 +236,10 @@ def curves(
     roc = [(name, one.roc_auc, one.roc[:2], one.grid_tpr) for name, one in defined]
     pr = [(name, one.pr_auc, one.precision_recall, one.grid_precision) for name, one in defined]
     is_many = len(classes) > CURVES_SHOWN and bool(defined)
-    return _drawn(roc, is_many), _drawn(pr, is_many)
+    return _make_curves(roc, is_many), _make_curves(pr, is_many)
 
 
-def _drawn(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> list[Curve]:
+def _make_curves(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> list[Curve]:
     drawn = []
     if is_many:
         _, areas, _, heights = zip(*found, strict=True)
@@ -249,7 +249,7 @@ def _drawn(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> 
     return drawn + [Curve(name=name, area=area, x=x, y=y) for name, area, (x, y), _ in found]
 
 
-def _thin(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _thin_out(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the indices of at most 200 points, spread evenly along the curve."""
     if len(x) <= CURVE_POINTS:
         return np.arange(len(x))

@@ -61,19 +61,19 @@ class MostConfident:
             row = row_values(example, columns_of(dataset)) if dataset.is_table else {}
             found.append(
                 Mistake(
-                    key=_text(keys[0]) if keys else "",
+                    key=_format_value(keys[0]) if keys else "",
                     label=dataset.classes[label],
                     predicted=dataset.classes[predicted],
                     confidence=confidence,
                     label_probability=label_probability,
                     picture=None if dataset.is_table else _decode(example, kinds["image"]),
-                    row={name: _text(value) for name, value in row.items()},
+                    row={name: _format_value(value) for name, value in row.items()},
                 )
             )
         return found
 
 
-def _text(value: bytes | float | int | None) -> str:
+def _format_value(value: bytes | float | int | None) -> str:
     """Format a value for the report; "" for a missing one."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")

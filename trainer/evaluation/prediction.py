@@ -119,7 +119,7 @@ def predict(
             start, end = end, end + int(batch.shape[0])
             if end > total:
                 break
-            labels, keys = _labels_and_keys(batch, dataset)
+            labels, keys = _parse_labels_and_keys(batch, dataset)
             probabilities = model.answer(batch, dataset)
             answers.add(labels, probabilities, keys)
             mistakes.add(batch, labels, probabilities)
@@ -142,7 +142,7 @@ def predict(
     return answers
 
 
-def _labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
+def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
     """Return labels, int64 [n], and keys of a batch of examples; b"" for a missing key."""
     label = dataset.feature("label").name
     key = next((feature.name for feature in dataset.features if feature.kind == "key"), None)

@@ -36,10 +36,12 @@ def load(directory: str) -> Results:
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
     rows = csv.DictReader(io.StringIO(_read(join(directory, "history.csv"))))
-    return Results(metrics, [{name: _number(text) for name, text in row.items()} for row in rows])
+    return Results(
+        metrics, [{name: _parse_number(text) for name, text in row.items()} for row in rows]
+    )
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     """Parse a field of history.csv; return None for an empty one, NaN and infinity."""
     value = float(text or "nan")
     return value if math.isfinite(value) else None

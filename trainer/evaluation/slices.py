@@ -51,11 +51,11 @@ class Slices:
 def slices(values: ColumnValues, answers: Answers) -> list[Slices]:
     """Slice the answers by the values of each vocabulary and identity column of a table."""
     kinds = ("vocabulary", "identity")
-    return [_slices(one, values, answers) for one in values.columns if one.kind in kinds]
+    return [_slice_column(one, values, answers) for one in values.columns if one.kind in kinds]
 
 
-def _slices(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
-    by, group_of, order = _cut(column)
+def _slice_column(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
+    by, group_of, order = _choose_cut(column)
     cells = np.zeros((len(order), 4), int)  # rows by second class and right answer
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop))
@@ -65,7 +65,11 @@ def _slices(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
         cells += np.bincount(found, minlength=cells.size).reshape(cells.shape)
     sizes = cells.sum(axis=1).tolist()
     binary = answers.classes == 2
-    areas = _areas(column.name, group_of, sizes, values, answers) if binary else [None] * len(order)
+    areas = (
+        _compute_aucs(column.name, group_of, sizes, values, answers)
+        if binary
+        else [None] * len(order)
+    )
     return Slices(
         column=column.name,
         by=by,
@@ -83,7 +87,7 @@ def _slices(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
     )
 
 
-def _areas(
+def _compute_aucs(
     name: str,
     group_of: Callable[[np.ndarray], np.ndarray],
     sizes: list[int],
@@ -106,14 +110,18 @@ def _areas(
     return [one.roc_auc if one else None for one in rankings]
 
 
-def _cut(column: Feature) -> _Cut:
+def _choose_cut(column: Feature) -> _Cut:
     buckets = column.settings.get("buckets", 0)
     if column.dtype == "int64" and buckets <= FEW_VALUES:
         order = [str(value) for value in range(buckets)] + [MISSING]
-        return "by value", lambda found: np.where(_outside(found, buckets), buckets, found), order
+        return (
+            "by value",
+            lambda found: np.where(_is_outside(found, buckets), buckets, found),
+            order,
+        )
     counts: dict[str, int] = column.statistics.get("counts", {})
     if len(counts) > FEW_VALUES:
-        by, places, rest = "by rows of the same value in training", _bands(counts), 0
+        by, places, rest = "by rows of the same value in training", _assign_bands(counts), 0
         order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
         order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
     else:
@@ -125,17 +133,17 @@ def _cut(column: Feature) -> _Cut:
 
     def group_of(found: np.ndarray) -> np.ndarray:
         if column.dtype == "int64":
-            found = np.where(_outside(found, buckets), -1, found)
+            found = np.where(_is_outside(found, buckets), -1, found)
         at = np.minimum(np.searchsorted(known, found), len(known) - 1)
         return np.where(known[at] == found, places[at], rest)
 
     return by, group_of, order
 
 
-def _outside(found: np.ndarray, buckets: int) -> np.ndarray:
+def _is_outside(found: np.ndarray, buckets: int) -> np.ndarray:
     return (found < 0) | (found >= buckets)
 
 
-def _bands(counts: dict[str, int]) -> np.ndarray:
+def _assign_bands(counts: dict[str, int]) -> np.ndarray:
     """Return the band of each value's frequency, from 1."""
     return np.searchsorted([0, *_BANDS], list(counts.values()), side="right")

@@ -56,7 +56,7 @@ def content() -> dict[str, Any]:
 @functools.cache
 def types() -> dict[str, MachineType]:
     """Return all documented machine types, by name."""
-    return {one.name: one for one in _types()}
+    return {one.name: one for one in _read_types()}
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def disk_types() -> tuple[str, ...]:
     return tuple(disk["name"] for disk in content()["disks"])
 
 
-def _types() -> Iterator[MachineType]:
+def _read_types() -> Iterator[MachineType]:
     attached = content()["attached"]
     for family in content()["families"]:
         of_all: dict[str, Any] = {
@@ -143,11 +143,12 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
         counts = found.attached[accelerator]
         if count not in counts:
             raise InputError(
-                f"{option}={name!r} can't have {given}; set accelerator_count to {_listed(counts)}"
+                f"{option}={name!r} can't have {given}; set accelerator_count to "
+                f"{_format_choices(counts)}"
             )
         return
     fitting = [one.name for one in types_with(accelerator, count)]
-    remedy = f"use {_listed(fitting[:4])}" if fitting else "set another accelerator_count"
+    remedy = f"use {_format_choices(fitting[:4])}" if fitting else "set another accelerator_count"
     raise InputError(f"{option}={name!r} can't have {given}; {remedy}")
 
 
@@ -162,13 +163,13 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
         if disk not in types()[name].disks:
             remedy = "all replicas have the same disk type; use machines that share one"
             if common:
-                remedy = f"use {_listed(common)}"
+                remedy = f"use {_format_choices(common)}"
             raise InputError(
                 f"boot_disk_type={disk!r} is not available on {name} ({option}); {remedy}"
             )
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _format_choices(names: Sequence[Any]) -> str:
     """Return a list for a message, such as `1, 2 or 4`."""
     *others, last = map(str, names)
     return f"{', '.join(others)} or {last}" if others else last

@@ -47,7 +47,7 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
         (
             pool["replica_count"] * amount * Decimal(str(rates[name]))
             for pool in pools
-            for name, amount in _parts(pool)
+            for name, amount in _list_parts(pool)
         ),
         Decimal(0),
     )
@@ -55,7 +55,7 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
 
 def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the machine types, accelerators and disk types of `pools`, each once."""
-    return list(dict.fromkeys(name for pool in pools for name, _ in _parts(pool)))
+    return list(dict.fromkeys(name for pool in pools for name, _ in _list_parts(pool)))
 
 
 def job_price(
@@ -127,7 +127,7 @@ def affordable_timeout(
     return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
 
 
-def _parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return the names and amounts of the priced resources of a replica."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]

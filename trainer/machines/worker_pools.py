@@ -150,7 +150,7 @@ def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> li
     """
     if machines.evaluator_count:
         flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
-    return [_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
+    return [_build_pool(machines, role, count, flags) for role, count in machines.replicas.items()]
 
 
 def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
@@ -196,7 +196,7 @@ def check_strategy(
         )
 
 
-def _pool(
+def _build_pool(
     machines: MachineOptions, role: str, replicas: int, flags: Sequence[str]
 ) -> dict[str, Any]:
     machine: dict[str, Any] = {"machine_type": machines.machine_type(role)}

@@ -59,7 +59,7 @@ def module_file(what: str, name: str) -> str:
 
 def model_class(name: str) -> type[Model]:
     """Return the class of a model whose options are the arguments of its function."""
-    members, required = _signature(name)
+    members, required = _parse_signature(name)
 
     def check(self: Any) -> None:
         for missing in required:
@@ -68,11 +68,11 @@ def model_class(name: str) -> type[Model]:
 
     def build(self: Any, dataset: Dataset) -> keras.Model:
         given = {one: value for one, value in vars(self).items() if value is not None}
-        return _call(name, dataset, given)
+        return _call_function(name, dataset, given)
 
     namespace = {
         "takes_rows": None,
-        "register_layers": staticmethod(lambda: _module(name)),
+        "register_layers": staticmethod(lambda: _import_module(name)),
         "__post_init__": check,
         "build": build,
     }
@@ -82,16 +82,16 @@ def model_class(name: str) -> type[Model]:
     )
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     module_file("model", name)
     return importlib.import_module(name.partition(":")[0])
 
 
-def _call(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
+def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
     """Call the model's function; raise InputError unless its model has logits of the classes."""
     import keras
 
-    model = getattr(_module(name), name.partition(":")[2])(dataset, **options)
+    model = getattr(_import_module(name), name.partition(":")[2])(dataset, **options)
     if not isinstance(model, keras.Model):
         raise InputError(
             f"model={name!r} returned {type(model).__name__}, not a keras.Model; return one"
@@ -105,7 +105,7 @@ def _call(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
     return model
 
 
-def _signature(name: str) -> tuple[dict[str, Any], set[str]]:
+def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
     """Return the types of the function's options, and the names of the required ones."""
     file = module_file("model", name)
     function = name.partition(":")[2]

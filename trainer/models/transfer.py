@@ -132,7 +132,7 @@ class Transfer(Model):
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):
             with files.uploaded(copy) as file:
-                backbones.create(self, self._shape(dataset)).save_weights(file)
+                backbones.create(self, self._input_shape(dataset)).save_weights(file)
         return dataclasses.replace(self, weights=copy)
 
     def build(self, dataset: Dataset) -> keras.Model:
@@ -141,7 +141,7 @@ class Transfer(Model):
         from trainer.models import backbones
 
         image = dataset.feature("image")
-        shape = self._shape(dataset)
+        shape = self._input_shape(dataset)
         base = backbones.create(self, shape)
         base.trainable = False
         inputs = features = keras.Input(image.shape, dtype=image.dtype, name=image.name)
@@ -171,17 +171,17 @@ class Transfer(Model):
             )
         base.trainable = True
         for position, layer in enumerate(base.layers):
-            for part in _parts(layer):
+            for part in _flatten_layers(layer):
                 normalizes = isinstance(part, keras.layers.BatchNormalization)
                 part.trainable = position >= count - layers and not normalizes
 
-    def _shape(self, dataset: Dataset) -> tuple[int, int, int]:
+    def _input_shape(self, dataset: Dataset) -> tuple[int, int, int]:
         """Return height, width and channels of the backbone's input."""
         height, width, channels = dataset.feature("image").shape
         return self.input_size or height, self.input_size or width, channels
 
 
-def _parts(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+def _flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Return the innermost layers of a nested layer, or the layer itself."""
     inner = getattr(layer, "layers", None)
-    return [part for one in inner for part in _parts(one)] if inner else [layer]
+    return [part for one in inner for part in _flatten_layers(one)] if inner else [layer]

@@ -65,7 +65,7 @@ class WideAndDeep(Model):
         found = inputs.categories(dataset)
         numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
         ids = keras.Input([len(found)], dtype="int32", name="ids")
-        deep = _deep_inputs(found, numbers, ids)
+        deep = _build_deep_inputs(found, numbers, ids)
         hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
         for number, size in enumerate(self._sizes(), 1):
             hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
@@ -78,7 +78,7 @@ class WideAndDeep(Model):
             hidden = keras.layers.Dropout(self.dropout)(hidden)
         logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
         if self.wide and found:
-            linear = _embedded(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
+            linear = _embed(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
             linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
             logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
@@ -93,7 +93,7 @@ class WideAndDeep(Model):
         ]
 
 
-def _deep_inputs(
+def _build_deep_inputs(
     found: list[inputs.Category], numbers: keras.KerasTensor, ids: keras.KerasTensor
 ) -> list[keras.KerasTensor]:
     """Return the inputs of the first hidden layer: numbers, indicators, embeddings; [n, k] each.
@@ -113,12 +113,12 @@ def _deep_inputs(
             )
             parts.append(indicator(ids[:, place : place + 1]))
     for dimension, places in sorted(by_dimension.items()):
-        embedded = _embedded(f"embedding_{dimension}", places, found, ids, dimension)
+        embedded = _embed(f"embedding_{dimension}", places, found, ids, dimension)
         parts.append(keras.layers.Reshape([len(places) * dimension])(embedded))
     return parts
 
 
-def _embedded(
+def _embed(
     name: str,
     places: range | list[int],
     found: list[inputs.Category],

@@ -55,8 +55,8 @@ def write_report(
         right=round(evaluation.accuracy * evaluation.examples),
         findings=findings(evaluation, dataset, training, history, drifts),
         training=training,
-        epochs=_epochs(training, history),
-        replicas=_replicas(training, details),
+        epochs=_describe_epochs(training, history),
+        replicas=_describe_replicas(training, details),
         drifts=drifts,
         price=price,
         on_vertex=on_vertex,
@@ -102,7 +102,7 @@ def outcome(verdict: Verdict) -> dict[str, str]:
     return {"reason": reason, "follows": follows}
 
 
-def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
+def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
     """Return the number of machines, parameter servers and evaluator included, and their roles."""
     counts = {role: int(details.get(f"{role}_count", 0)) for role in ("worker", "ps", "evaluator")}
     named = [count(n, role, role if role == "ps" else "") for role, n in counts.items() if n]
@@ -112,7 +112,7 @@ def _replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, s
     )
 
 
-def _epochs(training: dict[str, Any], history: Rows) -> str:
+def _describe_epochs(training: dict[str, Any], history: Rows) -> str:
     """Return the number of epochs and the best one in words."""
     epochs, best = training["epochs"], training["best_epoch"]
     found = f", the best is {best}{in_phase(best, history)}" if best and epochs > 1 else ""

@@ -50,19 +50,19 @@ def findings(
 ) -> list[Finding]:
     """Return at most six findings: warnings first, then in the order of weight."""
     found = [
-        *_of_single_columns(evaluation),
-        *_of_evaluation(evaluation),
-        *_of_slices(evaluation),
-        *_of_training(dataset, training, history),
-        *_of_columns(dataset),
-        *_of_drifts(drifts),
-        *_of_labels(dataset),
+        *_find_leaking_column(evaluation),
+        *_find_in_evaluation(evaluation),
+        *_find_weak_slice(evaluation),
+        *_find_in_training(dataset, training, history),
+        *_find_empty_columns(dataset),
+        *_find_drift(drifts),
+        *_find_contradictions(dataset),
     ]
     found.sort(key=lambda finding: not finding.warning)
     return found[:_MOST]
 
 
-def _of_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
+def _find_in_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
     low, high = evaluation.accuracy_interval
     commonest = max(evaluation.per_class, key=lambda row: row.support).name
     baseline = evaluation.baseline_accuracy
@@ -73,11 +73,11 @@ def _of_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
         yield Finding("wide_interval", True, values)
     if absent := [row.name for row in evaluation.per_class if not row.support]:
         yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
-    yield from _weakest(evaluation)
-    yield from _confidence(evaluation)
+    yield from _find_weak_classes(evaluation)
+    yield from _find_miscalibration(evaluation)
 
 
-def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
+def _find_weak_classes(evaluation: Evaluation) -> Iterator[Finding]:
     present = [row for row in evaluation.per_class if row.recall is not None]
     weakest = min(present, key=lambda row: row.recall or 0.0)
     if weakest.recall is None or weakest.recall == 1:
@@ -102,7 +102,7 @@ def _weakest(evaluation: Evaluation) -> Iterator[Finding]:
         yield Finding("least_reliable", False, values)
 
 
-def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
+def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
     """Yield the slice that is the most standard errors below the whole, if beyond chance."""
     whole = evaluation.accuracy
     error = math.sqrt(whole * (1 - whole))
@@ -121,7 +121,7 @@ def _of_slices(evaluation: Evaluation) -> Iterator[Finding]:
     yield Finding("weak_slice", True, {"column": column, "part": part, "constant": constant})
 
 
-def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
+def _find_leaking_column(evaluation: Evaluation) -> Iterator[Finding]:
     """Yield the column that separates the classes almost as well as the model does, if any."""
     areas = evaluation.column_areas
     if not areas or evaluation.roc_auc is None:
@@ -133,19 +133,19 @@ def _of_single_columns(evaluation: Evaluation) -> Iterator[Finding]:
     yield Finding("single_column", True, values)
 
 
-def _of_columns(dataset: Dataset) -> Iterator[Finding]:
+def _find_empty_columns(dataset: Dataset) -> Iterator[Finding]:
     for feature in dataset.features:
         missing = feature.statistics.get("missing", {}).get("train", 0.0)
         if missing > EMPTY:
             yield Finding("empty_column", True, {"name": feature.name, "missing": missing})
 
 
-def _of_labels(dataset: Dataset) -> Iterator[Finding]:
+def _find_contradictions(dataset: Dataset) -> Iterator[Finding]:
     if found := dataset.creation.get("contradictions"):
         yield Finding("contradictions", True, {"names": found["first"][0], "count": found["count"]})
 
 
-def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
+def _find_miscalibration(evaluation: Evaluation) -> Iterator[Finding]:
     accuracy, confidence = evaluation.accuracy, mean_confidence(evaluation)
     if evaluation.expected_calibration_error <= MISCALIBRATION:
         return
@@ -156,9 +156,11 @@ def _confidence(evaluation: Evaluation) -> Iterator[Finding]:
     yield Finding("miscalibrated", True, {"confidence": confidence, "accuracy": accuracy})
 
 
-def _of_training(dataset: Dataset, training: dict[str, Any], history: Rows) -> Iterator[Finding]:
+def _find_in_training(
+    dataset: Dataset, training: dict[str, Any], history: Rows
+) -> Iterator[Finding]:
     train, validation = training["train"]["accuracy"], training["validation"].get("accuracy")
-    if validation is not None and _overfits(dataset, train, validation):
+    if validation is not None and _is_overfitted(dataset, train, validation):
         yield Finding("overfitting", True, {"train": train, "validation": validation})
     losses = known(history, "validation_loss")
     last = column(history, "validation_loss")[-1:]
@@ -170,7 +172,7 @@ def _of_training(dataset: Dataset, training: dict[str, Any], history: Rows) -> I
         yield Finding("starved", True, {"share": share, "encoded": encoded})
 
 
-def _overfits(dataset: Dataset, train: float, validation: float) -> bool:
+def _is_overfitted(dataset: Dataset, train: float, validation: float) -> bool:
     """Return True if the gap is too large to be chance on the validation split."""
     split = dataset.splits.get("validation")
     best = validation
@@ -185,7 +187,7 @@ def mean_confidence(evaluation: Evaluation) -> float:
     return total / evaluation.examples
 
 
-def _of_drifts(drifts: Sequence[Drift]) -> Iterator[Finding]:
+def _find_drift(drifts: Sequence[Drift]) -> Iterator[Finding]:
     """Yield the largest drift since the champion's data, if any is beyond chance."""
     moved = [drift for drift in drifts if drift.is_drift]
     if moved:

@@ -13,7 +13,7 @@ Rows = list[dict[str, float | None]]
 
 def learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
     """Return the curves and the facts about the epochs that the section shows."""
-    best, starts = training["best_epoch"], _phase_starts(history)
+    best, starts = training["best_epoch"], _find_phase_starts(history)
     rates, scored = set(known(history, "learning_rate")), column(history, "validation_loss")
     drawn = len(history) > 1
     return {
@@ -22,24 +22,26 @@ def learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
         "best": f"{best}{in_phase(best, history)}" if drawn and best is not None else None,
         "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
-        "stopped": _stopped(training),
-        "only_epoch": [] if drawn else _figures(history[0]),
-        "figures": _curves(history, best, starts) if drawn else [],
+        "stopped": _find_early_stops(training),
+        "only_epoch": [] if drawn else _format_epoch(history[0]),
+        "figures": _draw_curves(history, best, starts) if drawn else [],
     }
 
 
-def _curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:
+def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:
     """Draw one figure per metric, and one of the learning rate unless it is constant."""
     drawn = []
     for metric in ("loss", "accuracy"):
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
-        drawn.append(_figure(history, metric, lines, best=best, phase_starts=starts))
+        drawn.append(_draw_figure(history, metric, lines, best=best, phase_starts=starts))
     if len(set(known(history, "learning_rate"))) > 1:
-        drawn.append(_figure(history, "learning rate", {3: ("learning rate", "learning_rate")}))
+        drawn.append(
+            _draw_figure(history, "learning rate", {3: ("learning rate", "learning_rate")})
+        )
     return drawn
 
 
-def _figure(
+def _draw_figure(
     history: Rows, what: str, lines: dict[int, tuple[str, str]], **marks: Any
 ) -> dict[str, Any]:
     """Draw the columns that have values; `lines` are (label, column) by number of series."""
@@ -58,21 +60,21 @@ def _figure(
     return {"drawing": drawing, "caption": what.capitalize(), "legend": legend}
 
 
-def _figures(row: dict[str, float | None]) -> list[tuple[str, str]]:
+def _format_epoch(row: dict[str, float | None]) -> list[tuple[str, str]]:
     """Return loss and accuracy of a single epoch, for which no curve is drawn."""
     names = ("loss", "validation_loss", "accuracy", "validation_accuracy")
     values = [(name.replace("_", " ").capitalize(), row.get(name)) for name in names]
     return [(name, f"{value:.4g}") for name, value in values if value is not None]
 
 
-def _stopped(training: dict[str, Any]) -> list[tuple[int, str]]:
+def _find_early_stops(training: dict[str, Any]) -> list[tuple[int, str]]:
     """Return the reasons why phases stopped early, with their number; 0 if there is one phase."""
     phases = training["stopped_phases"]
     first = 1 if len(phases) > 1 else 0
     return [(number, text) for number, text in enumerate(phases, start=first) if text]
 
 
-def _phase_starts(history: Rows) -> list[float]:
+def _find_phase_starts(history: Rows) -> list[float]:
     """Return the first epoch of each phase but the first."""
     pairs = itertools.pairwise(history)
     return [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]

@@ -32,11 +32,11 @@ _FILTERS = (
 
 def render(template: str, **context: Any) -> str:
     """Render a template of this folder; raise jinja2.UndefinedError for an undefined name."""
-    return _environment().get_template(template).render(context)
+    return _create_environment().get_template(template).render(context)
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _create_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("trainer.report", ""),
         autoescape=True,

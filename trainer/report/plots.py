@@ -40,11 +40,11 @@ def line_style(series: int) -> dict[str, Any]:
     return {"color": color, "linestyle": "-" if series <= len(_COLORS) else (0, (4, 2))}
 
 
-def _figure(width: float, height: float) -> Figure:
+def _create_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _inline(figure: Figure, description: str) -> Markup:
+def _to_svg(figure: Figure, description: str) -> Markup:
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
     svg = text.getvalue()
@@ -82,7 +82,7 @@ def lines(
 
     Vertical lines mark `best` and the start of each phase.
     """
-    figure = _figure(4.2, 2.9)
+    figure = _create_figure(4.2, 2.9)
     axes = figure.add_subplot()
     for start in phase_starts:
         axes.axvline(start - 0.5, color=MUTED, linewidth=1)
@@ -94,7 +94,7 @@ def lines(
         axes.plot(*zip(*known, strict=True), **line_style(number), marker=marker, markersize=3.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     axes.set(xlabel="epoch", ylabel=y_label)
-    return _inline(figure, description)
+    return _to_svg(figure, description)
 
 
 @mpl.rc_context(fname=_STYLE)
@@ -102,21 +102,21 @@ def curves(
     curves: Sequence[Curve], x_label: str, y_label: str, description: str, *, steps: bool = False
 ) -> Markup:
     """Draw curves between 0 and 1: smooth ones with the diagonal of chance, or steps."""
-    figure = _figure(4.8, 3.9)
+    figure = _create_figure(4.8, 3.9)
     axes = figure.add_subplot()
     if not steps:
         axes.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
     style = "steps-pre" if steps else "default"
     for number, curve in enumerate(curves, start=1):
         axes.plot(curve.x, curve.y, drawstyle=style, **line_style(number), clip_on=False)
-    _unit_square(axes, x_label, y_label)
-    return _inline(figure, description)
+    _set_unit_square(axes, x_label, y_label)
+    return _to_svg(figure, description)
 
 
 @mpl.rc_context(fname=_STYLE)
 def reliability(bins: Sequence[Bin], description: str) -> Markup:
     """Draw accuracy over confidence with 95% intervals, above a histogram of confidence."""
-    figure = _figure(4.8, 4.3)
+    figure = _create_figure(4.8, 4.3)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
     filled = [one for one in bins if one.count]
     width = bins[0].high - bins[0].low
@@ -130,16 +130,16 @@ def reliability(bins: Sequence[Bin], description: str) -> Markup:
         at = [one.confidence, one.confidence]
         upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)
         upper.plot(at[0], one.accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False)
-    _unit_square(upper, "", "accuracy")
+    _set_unit_square(upper, "", "accuracy")
     lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
     lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
     lower.set(xlabel="confidence", ylabel="examples")
     lower.grid(axis="x", visible=False)
     figure.align_ylabels()
-    return _inline(figure, description)
+    return _to_svg(figure, description)
 
 
-def _unit_square(axes: Axes, x_label: str, y_label: str) -> None:
+def _set_unit_square(axes: Axes, x_label: str, y_label: str) -> None:
     ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
     axes.set(xlim=(0, 1), ylim=(0, 1.0), xticks=ticks, yticks=ticks)
     axes.set(xlabel=x_label, ylabel=y_label)

@@ -27,10 +27,10 @@ def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
         if times := int(wrong[true, predicted]):
             names = evaluation.classes[true], evaluation.classes[predicted]
             commonest.append((*names, times, shares[true, predicted]))
-    return {"picture": _heat(shares), "commonest": commonest}
+    return {"picture": _color_cells(shares), "commonest": commonest}
 
 
-def _heat(shares: np.ndarray) -> np.ndarray:
+def _color_cells(shares: np.ndarray) -> np.ndarray:
     """Return one pixel per cell, transparent if empty, which fits light and dark mode."""
     pixels = np.zeros((*shares.shape, 4), np.uint8)
     pixels[..., :3] = _WRONG

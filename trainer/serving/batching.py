@@ -68,7 +68,7 @@ class Batcher:
         """Run batches until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            batch = [entry for entry in await self._batch() if not entry.result.done()]
+            batch = [entry for entry in await self._take_batch() if not entry.result.done()]
             if not batch:
                 continue
             items = [entry.item for entry in batch]
@@ -84,7 +84,7 @@ class Batcher:
                 else:
                     entry.result.set_result(result)
 
-    async def _batch(self) -> list[_Entry]:
+    async def _take_batch(self) -> list[_Entry]:
         batch = [await self._queue.get()]
         size = batch[0].size
         # The deadline counts from arrival: items that waited while `run` was busy are taken now.

@@ -84,7 +84,7 @@ class ImageInstances:
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
         """Convert instances of JSON, or the array that `pixels` returned; see `grouped`."""
         if not isinstance(instances, np.ndarray):
-            return grouped(instances, self._value, self._inputs)
+            return grouped(instances, self._parse_instance, self._build_inputs)
         part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
         return Request([None] * len(instances), [part])
 
@@ -95,7 +95,7 @@ class ImageInstances:
         Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels).save(buffer, "PNG")
         return [pixels.tolist(), {"b64": base64.b64encode(buffer.getvalue()).decode()}]
 
-    def _value(self, instance: Any) -> tuple[str, Any]:
+    def _parse_instance(self, instance: Any) -> tuple[str, Any]:
         value = instance
         if isinstance(instance, dict):
             value = {name: content for name, content in instance.items() if name != KEY}
@@ -107,7 +107,7 @@ class ImageInstances:
             if "b64" not in value:
                 (value,) = value.values()
         if isinstance(value, list):
-            return DEFAULT, self._pixels(value)
+            return DEFAULT, self._parse_pixels(value)
         if not isinstance(value, dict):
             raise InstanceError(
                 f'is {shown(value)}; an image is {{"b64": "..."}}, or a nested list of its pixels'
@@ -119,13 +119,13 @@ class ImageInstances:
         self._check_example(content)
         return EXAMPLES, content
 
-    def _inputs(
+    def _build_inputs(
         self, signature: str, values: dict[int, Any], _: dict[int, str]
     ) -> dict[str, np.ndarray]:
         kind = np.uint8 if signature == DEFAULT else object
         return {self._arguments[signature]: np.array([*values.values()], kind)}
 
-    def _pixels(self, value: list[Any]) -> np.ndarray:
+    def _parse_pixels(self, value: list[Any]) -> np.ndarray:
         try:
             # With a dtype: a list of texts would become an array as wide as the longest text.
             pixels = np.array(value, np.float64)

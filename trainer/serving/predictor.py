@@ -91,7 +91,7 @@ class Predictor:
             self._parser = ImageInstances(name, tuple(spec.shape[1:]))
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
-            self._parser = RowInstances(columns, _order(artifacts_uri))
+            self._parser = RowInstances(columns, _load_argument_order(artifacts_uri))
             # Rows take little memory, and the overhead of a call equals a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.blank()}))
@@ -148,12 +148,12 @@ class Predictor:
                 for name in parts[0][1].inputs
             }
             places = [(answer, place) for answer, part in parts for place in part.places]
-            outcomes = self._outcomes(signature, inputs)
+            outcomes = self._run_signature(signature, inputs)
             for (answer, place), outcome in zip(places, outcomes, strict=True):
                 answer.outcomes[place] = outcome
         return answers
 
-    def _outcomes(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
+    def _run_signature(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
         """Answer instances, by batch; see `Answers.outcomes`."""
         count = len(next(iter(inputs.values())))
         outcomes: list[Any] = [None] * count
@@ -181,7 +181,7 @@ class Predictor:
         return outcomes
 
 
-def _order(uri: str) -> list[str]:
+def _load_argument_order(uri: str) -> list[str]:
     """Return the model's arguments in the order of the records' columns.
 
     The signature has their types but not their order.

@@ -50,22 +50,22 @@ class RowInstances:
 
     def parse(self, instances: list[Any]) -> Request:
         """Convert instances to arrays; see `grouped`."""
-        return grouped(instances, self._value, self._inputs, has_keys=self._has_keys)
+        return grouped(instances, self._parse_instance, self._build_inputs, has_keys=self._has_keys)
 
     def blank(self) -> list[Any]:
         """Return an instance to warm a model up with."""
         return [dict.fromkeys(self._columns)]
 
-    def _value(self, instance: Any) -> tuple[str, Any]:
+    def _parse_instance(self, instance: Any) -> tuple[str, Any]:
         b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._columns
         if not b64 or not instance.keys() <= {"b64", KEY}:
-            return DEFAULT, self._row(instance)
+            return DEFAULT, self._parse_row(instance)
         content = decoded({"b64": instance["b64"]})
         if not features_of(content):
             raise InstanceError("is not a serialized tf.Example")
         return EXAMPLES, content
 
-    def _inputs(
+    def _build_inputs(
         self, signature: str, values: dict[int, Any], problems: dict[int, str]
     ) -> dict[str, np.ndarray]:
         if signature == EXAMPLES:
@@ -73,13 +73,13 @@ class RowInstances:
         places, inputs = list(values), {}
         for name, kind in self._columns.items():
             column = [row.get(name) for row in values.values()]
-            inputs[name], bad = _converted(kind, column)
+            inputs[name], bad = _convert_column(kind, column)
             for index in bad:
                 why = f"{name} is not {_CALLED[kind]}: {shown(column[index])}"
                 problems.setdefault(places[index], why)
         return inputs
 
-    def _row(self, instance: Any) -> dict[str, Any]:
+    def _parse_row(self, instance: Any) -> dict[str, Any]:
         """Return a row by argument name, without its key."""
         if isinstance(instance, list) and len(instance) == len(self._order):
             return dict(zip(self._order, instance, strict=True))
@@ -104,14 +104,14 @@ class RowInstances:
         return argument
 
 
-def _converted(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
+def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
     """Convert a column's values to the model's type, [n]; None is a missing value.
 
     Return also the indices of the values that can't be used.
     """
     if kind == "string":
-        return _each(_text, values, np.full(len(values), b"", object))
-    found, bad = _numbers(values)
+        return _convert_each(_to_bytes, values, np.full(len(values), b"", object))
+    found, bad = _convert_numbers(values)
     if kind == "float32":
         return found.astype(np.float32), bad
     whole = np.where(np.isnan(found), float(MISSING[kind]), found)
@@ -120,16 +120,16 @@ def _converted(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
     return whole.astype(np.int64), [*bad, *np.flatnonzero(odd)]
 
 
-def _numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
+def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
     """Convert numbers and their text forms to float64; a missing value is NaN."""
     with contextlib.suppress(ValueError, TypeError, OverflowError):
         numbers = np.array(values, np.float64)
         if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
             return numbers, []
-    return _each(_number, values, np.full(len(values), math.nan))
+    return _convert_each(_to_number, values, np.full(len(values), math.nan))
 
 
-def _each(
+def _convert_each(
     convert: Callable[[Any], Any], values: list[Any], converted: np.ndarray
 ) -> tuple[np.ndarray, list[int]]:
     """Fill in the present values one by one; return also the indices of those that fail."""
@@ -143,14 +143,14 @@ def _each(
     return converted, bad
 
 
-def _number(value: Any) -> float:
+def _to_number(value: Any) -> float:
     number = float(value) if not isinstance(value, str) or value.strip() else math.nan
     if abs(number) > _MAX_FLOAT:
         raise ValueError
     return number
 
 
-def _text(value: Any) -> bytes:
+def _to_bytes(value: Any) -> bytes:
     if isinstance(value, (bool, list, dict)):
         raise ValueError
     # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.

@@ -116,7 +116,7 @@ class AsynchronousRun(Run):
         # Check before workers read: an error while their input is traced prints a stack trace.
         check_shards(self.dataset, self.dataset.splits["train"].shards)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
-        self.worker_step = self._worker_step()
+        self.worker_step = self._make_worker_step()
         self.batches: Any = None
 
     def run(self) -> Run:
@@ -126,7 +126,7 @@ class AsynchronousRun(Run):
         self.model = self.local_model
         return self
 
-    def _worker_step(self) -> Any:
+    def _make_worker_step(self) -> Any:
         """Return a worker's step: float32 [4], `steps.sums` and seconds of waiting for input."""
         variables = self.network.trainable_variables
         compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
@@ -150,7 +150,7 @@ class AsynchronousRun(Run):
 
         return step
 
-    def _worker_batches(self) -> tf.data.Dataset:
+    def _read_worker_batches(self) -> tf.data.Dataset:
         """Return a worker's input; traced once, run on each worker and each restarted worker."""
         # With a graph seed of 0, tf.data does not accept a seed that is only known on the worker.
         tf.compat.v1.set_random_seed(1)
@@ -168,7 +168,9 @@ class AsynchronousRun(Run):
         after exactly the number of steps that it records.
         """
         if self.batches is None:
-            self.batches = iter(self.coordinator.create_per_worker_dataset(self._worker_batches))
+            self.batches = iter(
+                self.coordinator.create_per_worker_dataset(self._read_worker_batches)
+            )
         progress = self.progress
         running: collections.deque[Any] = collections.deque()
         while progress.step < self.steps:
@@ -181,7 +183,7 @@ class AsynchronousRun(Run):
             ):
                 running.append(self.coordinator.schedule(self.worker_step, args=(self.batches,)))
             if running:
-                self._take(running.popleft())
+                self._add_report(running.popleft())
             progress.seconds += time.monotonic() - started
             if not running and progress.step < self.steps:
                 self._count_steps()
@@ -198,7 +200,7 @@ class AsynchronousRun(Run):
             return self.steps
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
-    def _take(self, report: Any) -> None:
+    def _add_report(self, report: Any) -> None:
         """Wait for a step and add its report to the progress."""
         try:
             loss, correct, examples, waited = report.fetch().tolist()

@@ -73,7 +73,7 @@ class Checkpoints:
 
     def restore(self) -> bool:
         """Restore variables and progress from the newest checkpoint; return False without one."""
-        newest = _newest(self._directory)
+        newest = _find_newest(self._directory)
         if newest is None:
             return False
         self._latest.checkpoint.restore(newest).assert_consumed()
@@ -98,7 +98,7 @@ class Checkpoints:
 
     def restore_best(self) -> None:
         """Restore the model's variables from the last `save_best`."""
-        best = _newest(join(self._directory, "best"))
+        best = _find_newest(join(self._directory, "best"))
         self._best.checkpoint.restore(best).assert_consumed()
 
 
@@ -111,7 +111,7 @@ def repair_lists(directory: str) -> None:
     for folder in (directory, join(directory, "best")):
         if not tf.io.gfile.exists(join(folder, _LIST)):
             continue
-        paths = _present(folder)
+        paths = _list_present(folder)
         whole = [*paths]
         while whole and not _is_whole(whole[-1]):
             whole.pop()
@@ -120,7 +120,7 @@ def repair_lists(directory: str) -> None:
                 f"no checkpoint in {folder} can be read ({', '.join(paths) or 'none is there'}); "
                 f"remove {directory} to train from the start"
             )
-        if _newest_listed(folder) == whole[-1]:
+        if _find_newest_listed(folder) == whole[-1]:
             continue
         tf.compat.v1.train.update_checkpoint_state(folder, whole[-1], whole)
         found = f"{paths[-1]} is damaged"
@@ -129,7 +129,7 @@ def repair_lists(directory: str) -> None:
         print(f"{found}; resuming from {whole[-1]}", flush=True)
 
 
-def _present(directory: str) -> list[str]:
+def _list_present(directory: str) -> list[str]:
     """Return the checkpoints whose index is in a folder, oldest first."""
     found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory)]
     numbers = sorted(int(match[1]) for match in found if match)
@@ -158,16 +158,16 @@ def _is_whole(path: str) -> bool:
 def progress_in(directory: str) -> Progress:
     """Return the progress in the newest checkpoint of `directory`, or a new run's progress."""
     progress = Progress()
-    newest = _newest(directory)
+    newest = _find_newest(directory)
     if newest is not None:
         # The progress determines which variables the rest of the checkpoint holds.
         tf.train.Checkpoint(progress=progress).restore(newest).expect_partial()
     return progress
 
 
-def _newest(directory: str) -> str | None:
+def _find_newest(directory: str) -> str | None:
     """Return the newest checkpoint of `directory`, or None if none was ever saved."""
-    newest = _newest_listed(directory)
+    newest = _find_newest_listed(directory)
     # TensorFlow logs that a checkpoint can't be read and continues as if there were none, so one
     # replica might start from scratch while the others resume.
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
@@ -175,7 +175,7 @@ def _newest(directory: str) -> str | None:
     return newest
 
 
-def _newest_listed(directory: str) -> str | None:
+def _find_newest_listed(directory: str) -> str | None:
     """Return the newest checkpoint that a list names, if it exists; otherwise None."""
     try:
         return tf.train.latest_checkpoint(directory)

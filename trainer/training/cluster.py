@@ -55,7 +55,7 @@ def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) ->
     """
     text = environment.get("TF_CONFIG", "")
     try:
-        cluster = _parsed(text) if text else Cluster()
+        cluster = _parse(text) if text else Cluster()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"TF_CONFIG can't be parsed ({error!r}): {text[:200]}; it must be JSON with "
@@ -73,7 +73,7 @@ def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) ->
     )
 
 
-def _parsed(text: str) -> Cluster:
+def _parse(text: str) -> Cluster:
     config = json.loads(text)
     addresses = {
         "chief" if role == "master" else role: list(hosts)

@@ -33,7 +33,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
 
     archive = keras.export.ExportArchive()
     archive.track(model)
-    add = _add_of_table if dataset.is_table else _add_of_images
+    add = _add_table_signatures if dataset.is_table else _add_image_signatures
     add(archive, predict, dataset)
     archive.write_out(uri, verbose=False)
     # TensorFlow's folder for files that it does not read holds the model's data set description.
@@ -42,7 +42,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     storage.write_whole(join(folder, FILE_NAME), dataset.to_json().encode())
 
 
-def _add_of_table(
+def _add_table_signatures(
     archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
 ) -> None:
     encoder = Encoder(dataset)
@@ -60,14 +60,14 @@ def _add_of_table(
         for name, column in zip(names, columns, strict=True)
     }
     archive.add_endpoint("serving_default", predict_columns, [raw])
-    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])
+    archive.add_endpoint("serving_examples", predict_examples, [_string_spec("examples")])
 
 
-def _strings(name: str) -> tf.TensorSpec:
+def _string_spec(name: str) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.string, name=name)
 
 
-def _add_of_images(
+def _add_image_signatures(
     archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
 ) -> None:
     image = dataset.feature("image")
@@ -87,5 +87,5 @@ def _add_of_images(
 
     pixels = tf.TensorSpec([None, *image.shape], tf.uint8, name=image.name)
     archive.add_endpoint("serving_default", predict, [pixels])
-    archive.add_endpoint("serving_bytes", predict_bytes, [_strings("image_bytes")])
-    archive.add_endpoint("serving_examples", predict_examples, [_strings("examples")])
+    archive.add_endpoint("serving_bytes", predict_bytes, [_string_spec("image_bytes")])
+    archive.add_endpoint("serving_examples", predict_examples, [_string_spec("examples")])

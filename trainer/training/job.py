@@ -60,7 +60,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         raise InputError(
             "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
-    given = _read(config) if config else {}
+    given = _read_config(config) if config else {}
     for flag in others:
         name, equals, value = flag.removeprefix("--").partition("=")
         if not equals:
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     return Job(config=fields.build(TrainingConfig, given), **own)
 
 
-def _read(uri: str) -> dict[str, Any]:
+def _read_config(uri: str) -> dict[str, Any]:
     try:
         return dict(json.loads(storage.read(uri)))
     except (OSError, ValueError, TypeError) as error:

@@ -47,10 +47,10 @@ class Log:
         means = progress.sums.means()
         rate = progress.sums.examples / progress.seconds
         self.line(
-            f"epoch {progress.epoch + 1}/{self._epochs(progress)}, "
+            f"epoch {progress.epoch + 1}/{self._estimate_epochs(progress)}, "
             f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
             f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s"
-            f"{self._time_left(progress, optimizer_step)}"
+            f"{self._format_time_left(progress, optimizer_step)}"
         )
         with self._writers["train"].as_default(optimizer_step):
             tf.summary.scalar("loss_within_epoch", means["loss"])
@@ -68,8 +68,8 @@ class Log:
                 is_best = progress.best_epoch == row["epoch"] and name == self._monitored
                 value = row[f"validation_{name}"]
                 validation += f", validation {name} {value:.4f}{' (best)' if is_best else ''}"
-        total = self._epochs(progress)
-        left = self._time_left(progress, optimizer_step) if progress.epoch < total else ""
+        total = self._estimate_epochs(progress)
+        left = self._format_time_left(progress, optimizer_step) if progress.epoch < total else ""
         self.line(
             f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
             f"accuracy {row['accuracy']:.4f}{validation}, "
@@ -98,11 +98,11 @@ class Log:
         for writer in self._writers.values():
             writer.flush()
 
-    def _epochs(self, progress: Progress) -> int:
+    def _estimate_epochs(self, progress: Progress) -> int:
         """Return the epochs of the whole run, if no phase from now on stops early."""
         return progress.phase_start + sum(one.epochs for one in self._phases[progress.phase :])
 
-    def _time_left(self, progress: Progress, optimizer_step: int) -> str:
+    def _format_time_left(self, progress: Progress, optimizer_step: int) -> str:
         """Return the estimated time left, after a comma; empty while it is unknown.
 
         Based on the pace of the newest epochs. Before the first one ends, based on the pace since
@@ -118,4 +118,4 @@ class Log:
                 return ""
             pace = (time.monotonic() - started) / (optimizer_step - step) * self._steps
         done = progress.epoch + progress.step / self._steps
-        return f", {duration(max(0.0, pace * (self._epochs(progress) - done)))} left"
+        return f", {duration(max(0.0, pace * (self._estimate_epochs(progress) - done)))} left"

@@ -74,19 +74,19 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
         options["momentum"] = config.momentum
     if config.optimizer == "adamw":
         options["weight_decay"] = config.weight_decay
-    optimizer = _takes_reduced_gradients(_CLASSES[config.optimizer])(**options)
+    optimizer = _disable_all_reduce(_CLASSES[config.optimizer])(**options)
     if wide:
         optimizer = WideAndDeepOptimizer(
-            optimizer, _ftrl(config, schedule), config.gradient_clip_norm
+            optimizer, _create_ftrl(config, schedule), config.gradient_clip_norm
         )
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
 
 
-def _ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
+def _create_ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
     """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus reduce its rate, too."""
-    return _takes_reduced_gradients(keras.optimizers.Ftrl)(
+    return _disable_all_reduce(keras.optimizers.Ftrl)(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
         l2_regularization_strength=config.wide_l2,
@@ -120,7 +120,7 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
         super().apply(grads, trainable_variables)
 
 
-def _takes_reduced_gradients(cls: type) -> type:
+def _disable_all_reduce(cls: type) -> type:
     """Return a subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
 
     Keras 3 sums gradients over the replicas after clipping, which clips each replica's share by

@@ -18,18 +18,18 @@ def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
     *target, channels = shape
     image = tf.cond(
         tf.io.is_jpeg(encoded),
-        lambda: _decoded_jpeg(encoded, shape, scaled=method != "nearest"),
+        lambda: _decode_jpeg(encoded, shape, scaled=method != "nearest"),
         lambda: tf.io.decode_image(encoded, channels=channels, expand_animations=False),
     )
     image = tf.ensure_shape(image, [None, None, channels])
     if method == "bilinear":
-        resized = tf.image.resize(_halved(image, target), target)
+        resized = tf.image.resize(_halve(image, target), target)
     else:
         resized = tf.image.resize(image, target, method=method, antialias=True)
     return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
 
 
-def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
+def _decode_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
     """Decode a JPEG to uint8; if `scaled`, to no less than `shape`, as Pillow's draft does."""
     *target, channels = shape
 
@@ -44,7 +44,7 @@ def _decoded_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.T
     return tf.switch_case(branch, [lambda ratio=ratio: decode(ratio) for ratio in _RATIOS])
 
 
-def _halved(image: tf.Tensor, target: list[int]) -> tf.Tensor:
+def _halve(image: tf.Tensor, target: list[int]) -> tf.Tensor:
     """Halve towards `target` (height, width), bit for bit as trainer.data.write.resizing does."""
 
     def factors(image: tf.Tensor) -> tf.Tensor:

@@ -112,10 +112,10 @@ class Run(abc.ABC):
         self._announce(self.checkpoints.restore())
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
-            self._epochs()
+            self._train_phase()
             while self.phase is not self.phases[-1]:
-                self._next_phase()
-                self._epochs()
+                self._start_next_phase()
+                self._train_phase()
         finally:
             signal.signal(signal.SIGTERM, previous)
         self.kept_epoch = len(self.progress.history)
@@ -151,18 +151,18 @@ class Run(abc.ABC):
             )
         self.log.line("compiling the first step")
 
-    def _epochs(self) -> None:
+    def _train_phase(self) -> None:
         """Run the remaining epochs of the phase."""
         progress = self.progress
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
-            if progress.end_epoch(self._row(), self.phase) and self.keeps_best:
+            if progress.end_epoch(self._make_row(), self.phase) and self.keeps_best:
                 self.checkpoints.save_best()
             self.checkpoints.save()
             self.log.epoch(progress, self.optimizer_step)
 
-    def _row(self) -> dict[str, Any]:
+    def _make_row(self) -> dict[str, Any]:
         """Return the epoch's row of history.csv; raise InputError if training has diverged."""
         progress = self.progress
         row = {
@@ -205,7 +205,7 @@ class Run(abc.ABC):
         barrier(self.strategy)  # The chief may still be writing them.
         self.checkpoints.restore_best()
 
-    def _next_phase(self) -> None:
+    def _start_next_phase(self) -> None:
         """Start the next phase from the best weights, and save a checkpoint of its start."""
         self._restore_best()
         self.progress.begin_phase()

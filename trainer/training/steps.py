@@ -28,7 +28,7 @@ def gradients(
     requires and divided by the examples of the global batch, and the sums of this part.
     """
     variables = network.trainable_variables
-    class_weights = _class_weights(dataset, config)
+    class_weights = _compute_class_weights(dataset, config)
     scale = optimizer.scale_loss
 
     @tf.function(autograph=False, jit_compile=config.xla or None)
@@ -132,7 +132,7 @@ def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
+def _compute_class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
     """Return the weight of each class in the objective.
 
     "balanced" is scikit-learn's rule: examples / (classes x examples of the class). The weights

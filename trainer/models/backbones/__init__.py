@@ -72,11 +72,11 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
     if options.weights_file:
-        _load(backbone, name, options.weights_file)
+        _load_weights(backbone, name, options.weights_file)
     return backbone
 
 
-def _load(backbone: keras.Model, name: str, uri: str) -> None:
+def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
     place = f"model_options: weights={uri!r}"
     if not tf.io.gfile.exists(uri) or tf.io.gfile.isdir(uri):
         raise InputError(f"{place} is not a file; give imagenet, none or the URI of a weights file")
