@@ -23,6 +23,18 @@ from pipelines.emulator.server import Emulator
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"
 STORE = f"{PARENT}/metadataStores/default"
+POOL = {
+    "machine_spec": {"machine_type": "n1-standard-4"},
+    "replica_count": 1,
+    "disk_spec": {"boot_disk_type": "pd-ssd"},
+    "container_spec": {"image_uri": "image", "command": ["false"]},
+}
+MODEL = {"display_name": "digits", "container_spec": {"image_uri": "image:1"}}
+RUN = {
+    "display_name": "digits",
+    "pipeline_spec": {"pipelineInfo": {"name": "training"}, "root": {"dag": {}}},
+    "runtime_config": {"gcs_output_directory": "gs://bucket/runs"},
+}
 
 
 class Idle:
@@ -39,11 +51,7 @@ class Idle:
 
 
 class Services:
-    """An emulator, and a client of each of its services.
-
-    Args:
-        serves: whether the models that are deployed answer.
-    """
+    """An emulator, and a client of each of its services; with `serves`, deployed models answer."""
 
     def __init__(self, folder, stack, serves=False):
         self.clock, operations = Clock(), Operations()
@@ -61,18 +69,9 @@ class Services:
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
+        others = MonitoringService(endpoints, operations), metadata, operations
         server = stack.enter_context(
-            Emulator(
-                runs,
-                self.scheduler,
-                jobs,
-                batches,
-                models,
-                endpoints,
-                MonitoringService(endpoints, operations),
-                metadata,
-                operations,
-            )
+            Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
         )
         credentials = local_credentials(server.environment)
         for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule"):
@@ -87,14 +86,30 @@ class Services:
     def create_schedule(self, fields):
         return self.schedule.create_schedule(parent=PARENT, schedule=fields)
 
-    def create_job(self, fields):
-        return self.job.create_custom_job(parent=PARENT, custom_job=fields)
-
-    def create_batch(self, fields):
-        return self.job.create_batch_prediction_job(parent=PARENT, batch_prediction_job=fields)
+    def update_schedule(self, name, **fields):
+        mask = {"paths": list(fields)}
+        return self.schedule.update_schedule(schedule={"name": name, **fields}, update_mask=mask)
 
     def upload(self, fields, **others):
         return self.model.upload_model({"parent": PARENT, "model": fields, **others}).result()
+
+    def create_endpoint(self, endpoint_id="digits", **fields):
+        content = {"display_name": "digits", **fields}
+        request = {"parent": PARENT, "endpoint": content, "endpoint_id": endpoint_id}
+        return self.endpoint.create_endpoint(request).result().name
+
+    def update_endpoint(self, name, **fields):
+        mask = {"paths": [field for field in fields if field != "etag"]}
+        content = {"name": name, **fields}
+        return self.endpoint.update_endpoint(endpoint=content, update_mask=mask, retry=None)
+
+    def deploy(self, name, split, model=MODEL, **fields):
+        """Upload a model and deploy it; return the operation."""
+        replicas = {"min_replica_count": 1, "max_replica_count": 2}
+        machine = {"machine_spec": {"machine_type": "n1-standard-4"}, **replicas}
+        deployed = {"id": "1", "model": self.upload(model).model, "dedicated_resources": machine}
+        request = {"endpoint": name, "deployed_model": changed(deployed, **fields)}
+        return self.endpoint.deploy_model({**request, "traffic_split": split})
 
     def create_context(self, context_id):
         return self.metadata.create_context(parent=STORE, context={}, context_id=context_id)

@@ -11,16 +11,11 @@ from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from tests.pipelines.emulator.services import PARENT, changed
-from tests.pipelines.emulator.test_refused_jobs import JOB, POOL
+from tests.pipelines.emulator.services import PARENT, POOL, changed
 from tests.pipelines.local.conftest import wait_for
 
-SLEEPING = changed(
-    JOB,
-    job_spec__worker_pool_specs=[
-        changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
-    ],
-)
+SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
+JOB = {"display_name": "train", "job_spec": {"worker_pool_specs": [SLEEPING]}}
 
 
 @pytest.fixture
@@ -33,21 +28,14 @@ def clients(tmp_path):
             guardian = stack.enter_context(Guardian())
             jobs = stack.enter_context(JobService(tmp_path / "jobs", guardian, operations))
             server = stack.enter_context(Emulator(jobs, operations))
-            credentials = local_credentials(server.environment)
-            found.append(
-                service(
-                    JobServiceClient,
-                    server.endpoint,
-                    transport=transport,
-                    credentials=credentials,
-                )
-            )
+            options = {"credentials": local_credentials(server.environment), "transport": transport}
+            found.append(service(JobServiceClient, server.endpoint, **options))
         yield found
 
 
-def test_a_training_job_is_created_cancelled_and_deleted(clients):
+def test_job_is_cancelled_and_deleted_by_another_process(clients):
     one, other = clients
-    name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
+    name = one.create_custom_job(parent=PARENT, custom_job=JOB).name
     assert [job.name for job in other.list_custom_jobs(parent=PARENT)] == [name]
     other.cancel_custom_job(name=name)
     wait_for(lambda: one.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
@@ -58,9 +46,9 @@ def test_a_training_job_is_created_cancelled_and_deleted(clients):
             client.get_custom_job(name=name)
 
 
-def test_a_damaged_state_of_a_job_is_told_to_its_clients(clients, tmp_path):
+def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     one, other = clients
-    name = one.create_custom_job(parent=PARENT, custom_job=SLEEPING).name
+    name = one.create_custom_job(parent=PARENT, custom_job=JOB).name
     one.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: '"CANCELLED"' in (folder / "job.json").read_text())

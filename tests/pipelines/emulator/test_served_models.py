@@ -9,16 +9,9 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
-from tests.pipelines.emulator import test_refused_endpoints
-from tests.pipelines.emulator.services import Services
+from tests.pipelines.emulator.services import MODEL, Services, changed
 
 PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
-
-
-def deploy(services, name, artifacts, deployed_id, split):
-    container = {"image_uri": "i", "env": [{"name": "MODEL_VERSION", "value": f"v{deployed_id}"}]}
-    model = {"display_name": "digits", "container_spec": container, "artifact_uri": artifacts}
-    return test_refused_endpoints.deploy(services, name, split, model, id=deployed_id)
 
 
 def predict(services, name, instance):
@@ -31,13 +24,19 @@ def servers():
     return [one for one, command in commands.items() if "trainer.serving" in command]
 
 
-def test_a_deployed_model_answers_by_its_share_of_traffic(tmp_path, untrained_model):
+def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
     with contextlib.ExitStack() as stack:
         services = Services(tmp_path, stack, serves=True)
-        name = test_refused_endpoints.create(services, "digits").result().name
+        name = services.create_endpoint()
+
+        def deploy(deployed_id, split):
+            version = [{"name": "MODEL_VERSION", "value": f"v{deployed_id}"}]
+            model = changed(MODEL, container_spec__env=version, artifact_uri=untrained_model)
+            services.deploy(name, split, model, id=deployed_id).result(timeout=120)
+
         with pytest.raises(exceptions.BadRequest, match="has no model with traffic"):
             predict(services, name, PIXELS.tolist())
-        deploy(services, name, untrained_model, "1", {"0": 100}).result(timeout=120)
+        deploy("1", {"0": 100})
         answer = predict(services, name, PIXELS.tolist())
         model = tf.saved_model.load(untrained_model)
         expected = model.signatures["serving_default"](image=PIXELS[None])["probabilities"]
@@ -51,7 +50,7 @@ def test_a_deployed_model_answers_by_its_share_of_traffic(tmp_path, untrained_mo
         (server,) = servers()
         server.kill()
         os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-        deploy(services, name, untrained_model, "3", {}).result(timeout=120)
+        deploy("3", {})
         for _ in range(5):
             assert predict(services, name, PIXELS.tolist()).deployed_model_id == "1"
         assert len(servers()) == 2
