@@ -1,4 +1,4 @@
-"""Batch prediction jobs: what pages rule out is refused, the rest answered by real servers."""
+"""The emulator refuses invalid batch prediction jobs and answers the others by real servers."""
 
 import csv
 import gzip
@@ -11,13 +11,17 @@ import tensorflow as tf
 from google.api_core import exceptions
 
 from pipelines.emulator.batch_input import instances
-from tests.pipelines.emulator.services import PARENT, changed
+from tests.pipelines.emulator.services import MODEL, PARENT, changed
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.inputs import columns_of
 
-KEY = "projects/123456/locations/{}/keyRings/ring/cryptoKeys/key"
-MODEL = {"display_name": "digits", "container_spec": {"image_uri": "image:1"}}
+KEY = "encryption_spec__kms_key_name"
+RING = "projects/123456/locations/{}/keyRings/ring/cryptoKeys/key"
+FORMAT, INPUT = "input_config__instances_format", "input_config"
+OUTPUT_FORMAT = "output_config__predictions_format"
+PREFIX = "output_config__gcs_destination__output_uri_prefix"
+MACHINE = "dedicated_resources__machine_spec"
 JOB = {
     "display_name": "batch",
     "model": f"{PARENT}/models/1@1",
@@ -29,6 +33,13 @@ JOB = {
     "dedicated_resources": {"machine_spec": {"machine_type": "n1-standard-4"}},
 }
 TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d.t"}}
+NO_TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d"}}
+FIELDS = {"included_fields": ["a"], "excluded_fields": ["b"]}
+
+
+def create(services, **fields):
+    request = {"parent": PARENT, "batch_prediction_job": changed(JOB, **fields)}
+    return services.job.create_batch_prediction_job(request)
 
 
 @pytest.mark.parametrize(
@@ -41,65 +52,44 @@ TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://
         ({"model": ""}, "exactly one of model"),
         ({"unmanaged_container_model": {"artifact_uri": "gs://b/m"}}, "exactly one of model"),
         ({"model": "projects/123456/locations/us-east1/models/1"}, "is not in projects/123456/"),
-        ({"encryption_spec__kms_key_name": KEY.format("europe-west4")}, "in europe-west4"),
-        (
-            {"encryption_spec__kms_key_name": KEY.format("us-central1"), "input_config": TABLE},
-            "not supported with BigQuery",
-        ),
-        ({"input_config": TABLE}, "predictions_format must be bigquery"),
-        ({"input_config__instances_format": "parquet"}, "'parquet' is not one of jsonl, csv, tf-r"),
-        ({"input_config__instances_format": "bigquery"}, "is read from input_config.bigquery_so"),
-        ({"input_config": {**TABLE, "instances_format": "csv"}}, "is read from input_config.gcs_"),
-        ({"input_config__gcs_source__uris": ["rows.jsonl"]}, "'rows.jsonl' is not a Cloud Storage"),
+        ({KEY: RING.format("europe-west4")}, "in europe-west4"),
+        ({KEY: RING.format("us-central1"), INPUT: TABLE}, "not supported with BigQuery"),
+        ({INPUT: TABLE}, "predictions_format must be bigquery"),
+        ({FORMAT: "parquet"}, "'parquet' is not one of jsonl, csv, tf-record"),
+        ({FORMAT: "bigquery"}, "is read from input_config.bigquery_source"),
+        ({INPUT: {**TABLE, "instances_format": "csv"}}, "is read from input_config.gcs_source"),
+        ({"input_config__gcs_source__uris": ["rows.jsonl"]}, "'rows.jsonl' is not a Cloud"),
         ({"input_config__gcs_source": {}}, "uris is required"),
+        ({INPUT: NO_TABLE}, "'bq://p.d' is not bq://PROJECT.DATASET.TABLE"),
+        ({OUTPUT_FORMAT: "tf-record"}, "'tf-record' is not one of jsonl, csv"),
+        ({OUTPUT_FORMAT: "bigquery"}, "written to output_config.bigquery_destination"),
+        ({PREFIX: "out"}, "'out' is not a Cloud Storage URI"),
         (
-            {"input_config": changed(TABLE, bigquery_source__input_uri="bq://p.d")},
-            "'bq://p.d' is not bq://PROJECT.DATASET.TABLE",
-        ),
-        (
-            {"output_config__predictions_format": "tf-record"},
-            "'tf-record' is not one of jsonl, csv",
-        ),
-        ({"output_config__predictions_format": "bigquery"}, "written to output_config.bigquery_de"),
-        ({"output_config__gcs_destination__output_uri_prefix": "out"}, "'out' is not a Cloud Stor"),
-        (
-            {"instance_config__instance_type": "object", "input_config__instances_format": "csv"},
+            {"instance_config__instance_type": "object", FORMAT: "csv"},
             "instance_config is not supported here with csv",
         ),
         (
-            {"instance_config": {"instance_type": "tuple"}, "input_config": TABLE},
+            {"instance_config": {"instance_type": "tuple"}, INPUT: TABLE},
             "'tuple' is not one of object, array",
         ),
-        (
-            {
-                "instance_config": {"included_fields": ["a"], "excluded_fields": ["b"]},
-                "input_config": TABLE,
-            },
-            "both included_fields and excluded_fields",
-        ),
-        ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
-        ({"dedicated_resources__machine_spec__machine_type": "n9"}, "machine_type='n9'"),
+        ({"instance_config": FIELDS, INPUT: TABLE}, "both included_fields and excluded_fields"),
+        ({MACHINE: {}}, "machine_type is required"),
+        ({MACHINE: {"machine_type": "n9"}}, "machine_type='n9'"),
         ({"dedicated_resources__starting_replica_count": 11}, "11 is greater than max_replica_co"),
     ],
 )
-def test_a_job_that_a_page_rules_out_is_refused(services, fields, reason):
+def test_invalid_job_is_refused(services, fields, reason):
     services.upload(MODEL)
     with pytest.raises(exceptions.BadRequest, match=reason):
-        services.create_batch(changed(JOB, **fields))
+        create(services, **fields)
     assert len(services.batches.refusals) == 1
 
 
-def run(services, model, kind, uris, folder, **fields):
-    """A job's resource once it has ended."""
+def run(services, model, kind, uri, folder):
+    """Return a job's resource once it has ended."""
     name = services.upload({**MODEL, "artifact_uri": model}).model
-    job = services.create_batch(
-        changed(
-            {**JOB, "model": f"{name}@1"},
-            input_config={"instances_format": kind, "gcs_source": {"uris": list(map(str, uris))}},
-            output_config__gcs_destination__output_uri_prefix=str(folder),
-            **fields,
-        )
-    )
+    source = {"instances_format": kind, "gcs_source": {"uris": [str(uri)]}}
+    job = create(services, model=f"{name}@1", input_config=source, **{PREFIX: str(folder)})
 
     def ended():
         found = services.job.get_batch_prediction_job(name=job.name)
@@ -109,7 +99,7 @@ def run(services, model, kind, uris, folder, **fields):
 
 
 def written(folder, name):
-    """The lines of a job's files of one kind."""
+    """Return the lines of a job's files of one kind."""
     files = sorted(folder.glob(f"prediction-digits-20*Z/prediction.{name}-*-of-*"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -118,7 +108,7 @@ def counts(job):
     return job.completion_stats.successful_count, job.completion_stats.failed_count
 
 
-def test_records_are_sent_as_they_are(digit_records, tmp_path):
+def test_records_are_sent_unchanged(digit_records, tmp_path):
     shards = sorted(Path(digit_records.uri).glob("train-*.tfrecord"))
     for shard in shards:
         (tmp_path / f"{shard.name}.gz").write_bytes(gzip.compress(shard.read_bytes()))
@@ -129,14 +119,16 @@ def test_records_are_sent_as_they_are(digit_records, tmp_path):
         assert [one.sent for one in found] == list(map(b64, examples))
 
 
-def test_listed_files_are_answered_as_judged(services, untrained_model, digit_records, tmp_path):
+def test_predictions_of_listed_files_equal_the_evaluation(
+    services, untrained_model, digit_records, tmp_path
+):
     expected, examples = judged(untrained_model, digit_records)
     shown = [f"{tmp_path}/{number}.png" for number in range(len(examples))]
     for file, example in zip(shown, examples, strict=True):
         Path(file).write_bytes(png(pixels_of(example)))
     names = tmp_path / "images.txt"
     names.write_text("\n".join([*shown, f"{tmp_path}/none.png"]))
-    job = run(services, untrained_model, "file-list", [names], tmp_path / "out")
+    job = run(services, untrained_model, "file-list", names, tmp_path / "out")
     found = written(tmp_path / "out", "results")
     assert [one["instance"] for one in found] == shown
     given = np.array([one["prediction"]["probabilities"] for one in found])
@@ -150,7 +142,7 @@ def test_listed_files_are_answered_as_judged(services, untrained_model, digit_re
     assert failed == {"instance": f"{tmp_path}/none.png", "error": error}
 
 
-def test_rows_of_a_csv_file_are_answered_as_judged(services, row_model, row_records, tmp_path):
+def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, row_records, tmp_path):
     expected, examples = judged(row_model, row_records)
     names = [column.name for column in columns_of(row_records)]
     path = tmp_path / "rows.csv"
@@ -162,7 +154,7 @@ def test_rows_of_a_csv_file_are_answered_as_judged(services, row_model, row_reco
             writer.writerow([row.get(name, "") for name in names])
         file.write('1,far\r\n1,"a\nb"\r\n')
         writer.writerow([1] * (len(names) + 1))
-    job = run(services, row_model, "csv", [path], tmp_path / "out")
+    job = run(services, row_model, "csv", path, tmp_path / "out")
     found = written(tmp_path / "out", "results")
     assert counts(job) == (len(examples), 3)
     given = np.array([one["prediction"]["probabilities"] for one in found])
@@ -175,35 +167,27 @@ def test_rows_of_a_csv_file_are_answered_as_judged(services, row_model, row_reco
     ]
 
 
-def test_a_job_that_can_not_answer_says_why_and_leaves_no_server(
-    services, untrained_model, tmp_path
-):
+def test_failed_job_reports_why_and_stops_its_server(services, untrained_model, tmp_path):
     lines = tmp_path / "bad.jsonl"
-    job = run(services, untrained_model, "jsonl", [lines], tmp_path / "out")
+    job = run(services, untrained_model, "jsonl", lines, tmp_path / "out")
     assert (job.state.name, job.error.code) == ("JOB_STATE_FAILED", 3)
     assert job.error.message == f"{lines} matches no file"
     lines.write_text('{"image": 1}\n{')
-    job = run(services, untrained_model, "jsonl", [lines], tmp_path / "out")
+    job = run(services, untrained_model, "jsonl", lines, tmp_path / "out")
     assert job.error.message.startswith("not JSON: Expecting property name")
     assert counts(job) == (0, 2)
-    job = run(services, str(tmp_path), "jsonl", [lines], tmp_path / "out")
+    job = run(services, str(tmp_path), "jsonl", lines, tmp_path / "out")
     assert job.error.message.startswith("model server never became ready.")
-    assert all(
-        process.finished.is_set() for one in services.batches.jobs for process in one.processes
-    )
+    started = [process for one in services.batches.jobs for process in one.processes]
+    assert started and all(process.finished.is_set() for process in started)
 
 
-def test_a_cancelled_job_ends_and_only_then_can_be_deleted(services, untrained_model, tmp_path):
+def test_job_is_deleted_only_after_its_end(services, untrained_model, tmp_path):
     lines = tmp_path / "rows.jsonl"
     lines.write_text(f"{json.dumps(np.zeros((8, 8)).tolist())}\n" * 100_000)
     services.upload({**MODEL, "artifact_uri": untrained_model})
-    job = services.create_batch(
-        changed(
-            JOB,
-            input_config__gcs_source__uris=[str(lines)],
-            output_config__gcs_destination__output_uri_prefix=str(tmp_path / "out"),
-        )
-    )
+    source = {"input_config__gcs_source__uris": [str(lines)]}
+    job = create(services, **source, **{PREFIX: str(tmp_path / "out")})
     with pytest.raises(exceptions.BadRequest, match="has not ended; cancel it first"):
         services.job.delete_batch_prediction_job(name=job.name)
     services.job.cancel_batch_prediction_job(name=job.name)
