@@ -1,8 +1,8 @@
-"""A small SavedModel and small record sets, written by hand.
+"""Write a small SavedModel and small record sets for tests of evaluation and report.
 
-The model's probabilities are its image's pixels over their sum, so that a test chooses
-what the model answers by choosing the pixels. Whole numbers below 2^24 and one division
-are exact everywhere, hence ties are ties in the model and in the test alike.
+The model's probabilities are its image's pixels over their sum, so that a test chooses the
+answers by choosing the pixels. Whole numbers below 2^24 and one division are exact everywhere:
+ties in the model are ties in the test.
 """
 
 from pathlib import Path
@@ -14,57 +14,35 @@ from tests import records
 from trainer.data.schema import FILE_NAME, Dataset, Split, load
 
 
-class PixelModel(tf.Module):
-    """Shares of an image's pixels, uint8 [n, 1, classes, 1]; not all of them 0."""
+def write_model(
+    folder: Path, classes: list[str], change=lambda probabilities: probabilities
+) -> str:
+    """Save a model of images, uint8 [n, 1, classes, 1]; `change` alters its probabilities."""
+    shape = [1, len(classes), 1]
 
-    def __init__(self, classes, change=lambda probabilities: probabilities):
-        super().__init__()
-        self.names = tf.constant(classes)
-        self.shape = [1, len(classes), 1]
-        self.change = change
-
-    def _outputs(self, image):
-        pixels = tf.cast(tf.reshape(image, [-1, self.shape[1]]), tf.float32)
+    def answers(images):
+        pixels = tf.cast(tf.reshape(images, [-1, len(classes)]), tf.float32)
         return {
-            "probabilities": self.change(pixels / tf.reduce_sum(pixels, axis=1, keepdims=True)),
-            "label": tf.gather(self.names, tf.argmax(pixels, axis=-1)),
+            "probabilities": change(pixels / tf.reduce_sum(pixels, axis=1, keepdims=True)),
+            "label": tf.gather(classes, tf.argmax(pixels, axis=-1)),
         }
 
-    def _decode(self, image_bytes):
-        return tf.reshape(tf.io.decode_raw(image_bytes, tf.uint8), [-1, *self.shape])
+    @tf.function(input_signature=[tf.TensorSpec([None, *shape], tf.uint8, name="image")])
+    def from_images(image):
+        return answers(image)
 
-    def signatures(self):
-        @tf.function
-        def image(image):
-            return self._outputs(image)
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def from_examples(examples):
+        parsed = tf.io.parse_example(examples, {"image": tf.io.FixedLenFeature([], tf.string)})
+        return answers(tf.io.decode_raw(parsed["image"], tf.uint8))
 
-        @tf.function
-        def encoded(image_bytes):
-            return self._outputs(self._decode(image_bytes))
-
-        @tf.function
-        def serialized(examples):
-            parsed = tf.io.parse_example(examples, {"image": tf.io.FixedLenFeature([], tf.string)})
-            return self._outputs(self._decode(parsed["image"]))
-
-        text = tf.TensorSpec([None], tf.string)
-        return {
-            "serving_default": image.get_concrete_function(
-                tf.TensorSpec([None, *self.shape], tf.uint8, name="image")
-            ),
-            "serving_bytes": encoded.get_concrete_function(image_bytes=text),
-            "serving_examples": serialized.get_concrete_function(examples=text),
-        }
-
-
-def write_model(folder: Path, classes: list[str], **options) -> str:
-    model = PixelModel(classes, **options)
-    tf.saved_model.save(model, str(folder), signatures=model.signatures())
+    signatures = {"serving_default": from_images, "serving_examples": from_examples}
+    tf.saved_model.save(tf.Module(), str(folder), signatures)
     return str(folder)
 
 
 def probabilities_of(pixels: np.ndarray) -> np.ndarray:
-    """Return the answers of PixelModel, to the bit, float32 [n, classes]."""
+    """Return the model's answers to the bit, float32 [n, classes]."""
     counts = pixels.astype(np.float32)
     return counts / counts.sum(axis=1, keepdims=True)
 
@@ -75,21 +53,16 @@ def write_records(
     labels,
     pixels: np.ndarray,
     *,
-    shards: int = 2,
     keys: list[str] | None = None,
-    images: list[bytes] | None = None,
 ) -> Dataset:
-    """A data set whose test split is `labels` [n] and `pixels` (uint8 [n, classes]).
-
-    `images` takes the pixels' place in the records.
-    """
+    """Write a data set whose test split is `labels` [n] and `pixels` (uint8 [n, classes])."""
     folder.mkdir(parents=True, exist_ok=True)
-    images = images or [row.tobytes() for row in pixels]
     keys = keys or [f"example-{index:04}" for index in range(len(labels))]
+    images = [row.tobytes() for row in pixels]
     examples = list(zip(images, map(int, labels), keys, strict=True))
-    parts = [[examples[at] for at in part] for part in np.array_split(range(len(keys)), shards)]
+    half = (len(examples) + 1) // 2
+    parts = [examples[:half], examples[half:]]
     counts = np.bincount(np.asarray(labels, int), minlength=len(classes)).tolist()
-    empty = Split(shards=[], class_counts=[0] * len(classes))
     dataset = Dataset(
         uri=str(folder),
         name="pixels",
@@ -97,7 +70,7 @@ def write_records(
         classes=classes,
         splits={
             "train": Split(shards=[], class_counts=[3 * count for count in counts]),
-            "validation": empty,
+            "validation": Split(shards=[], class_counts=[0] * len(classes)),
             "test": Split(shards=records.write_shards(folder, "test", parts), class_counts=counts),
         },
         rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},

@@ -1,4 +1,4 @@
-"""A candidate is called better when it is, and seldom when it is not."""
+"""A better candidate is found better, and an equal or worse one seldom is."""
 
 import itertools
 import math
@@ -24,56 +24,50 @@ DRAWS = 600
 TOLERANCE = 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
-def answers(generator, hard, skill):
-    """Return the right answers of a model: all easy examples, and a share of the hard ones."""
-    return np.where(hard, generator.random(len(hard)) < skill, True)
-
-
-def draws(candidate_skill, champion_skill, seed):
+def compare_often(candidate_skill, champion_skill, seed):
+    """Compare models that know all easy examples and a share of the hard ones, on many draws."""
     generator = np.random.default_rng(seed)
+
+    def answer(hard, skill):
+        return Scores(np.where(hard, generator.random(EXAMPLES) < skill, True), None)
+
+    results = []
     for _ in range(DRAWS):
         hard = generator.random(EXAMPLES) < 0.2
-        correct = (answers(generator, hard, one) for one in (candidate_skill, champion_skill))
-        yield Pairs.of(*(Scores(one, None) for one in correct))
+        pairs = Pairs.of(answer(hard, candidate_skill), answer(hard, champion_skill))
+        results.append(compare(pairs, metric="accuracy", confidence=0.95))
+    return results
 
 
-def test_an_equal_but_noisy_candidate_wins_in_at_most_five_of_a_hundred_tries():
-    results = [
-        compare(pairs, metric="accuracy", confidence=0.95) for pairs in draws(0.5, 0.5, seed=1)
-    ]
-    rate = np.mean([result.is_better for result in results])
-    assert rate <= 0.05 + TOLERANCE
-    # The tries are noisy enough to mislead whoever takes the higher accuracy for better.
-    assert np.mean([result.difference > 0 for result in results]) > 0.3
+def test_equal_candidate_seldom_wins_and_better_one_does():
+    equal = compare_often(0.5, 0.5, seed=1)
+    assert np.mean([result.is_better for result in equal]) <= 0.05 + TOLERANCE
+    # The draws are noisy enough to mislead whoever takes the higher accuracy for better.
+    assert np.mean([result.difference > 0 for result in equal]) > 0.3
+    assert np.mean([result.is_better for result in compare_often(0.9, 0.4, seed=2)]) > 0.95
 
 
-def test_a_clearly_better_candidate_wins():
-    wins = [
-        compare(pairs, metric="accuracy", confidence=0.95).is_better
-        for pairs in draws(0.9, 0.4, seed=2)
-    ]
-    assert np.mean(wins) > 0.95
-
-
-def test_a_worse_candidate_passes_for_not_worse_in_at_most_five_of_a_hundred_tries():
+def test_candidate_worse_by_the_margin_seldom_passes():
     # Worse by 0.04 of the examples, which is the margin.
-    passed = [
-        compare(pairs, metric="accuracy", confidence=0.95).is_not_worse(0.04)
-        for pairs in draws(0.4, 0.6, seed=3)
-    ]
-    assert np.mean(passed) <= 0.05 + TOLERANCE
-    equal = [
-        compare(pairs, metric="accuracy", confidence=0.95).is_not_worse(0.08)
-        for pairs in draws(0.5, 0.5, seed=4)
-    ]
-    assert np.mean(equal) > 0.9
+    worse = compare_often(0.4, 0.6, seed=3)
+    assert np.mean([result.is_not_worse(0.04) for result in worse]) <= 0.05 + TOLERANCE
+    equal = compare_often(0.5, 0.5, seed=4)
+    assert np.mean([result.is_not_worse(0.08) for result in equal]) > 0.9
+
+
+def test_interval_covers_the_true_difference():
+    difference = 0.2 * (0.7 - 0.5)
+    results = compare_often(0.7, 0.5, seed=6)
+    assert np.mean([one.low > difference for one in results]) <= 0.05 + TOLERANCE
+    assert np.mean([one.high < difference for one in results]) <= 0.05 + TOLERANCE
 
 
 @pytest.mark.parametrize(
     ("scale", "tries", "least", "most"),
     [(1.0, 400, 0.0, 0.05 + TOLERANCE), (0.6, 40, 0.9, 1.0)],
+    ids=["equal", "better"],
 )
-def test_log_loss_is_judged_as_carefully(scale, tries, least, most):
+def test_only_the_better_log_loss_wins(scale, tries, least, most):
     generator = np.random.default_rng(5)
     right, wins = np.ones(60, bool), 0
     for _ in range(tries):
@@ -88,12 +82,12 @@ def test_mcnemar_is_the_tail_of_a_fair_coin():
     for b, c in itertools.product(range(6), range(6)):
         n = b + c
         expected = sum(math.comb(n, k) for k in range(b, n + 1)) / 2**n
-        assert mcnemar(b, c) == pytest.approx(expected)
+        assert mcnemar(b, c) == pytest.approx(expected), (b, c)
     assert mcnemar(60_000, 60_000) == pytest.approx(0.5, abs=0.01)
     assert mcnemar(60_000, 50_000) < 1e-12
 
 
-def test_the_interval_of_two_shares_is_tangos():
+def test_interval_of_two_shares_is_tangos():
     # Without discordant examples: -z^2 / (n + z^2), from his equation at b = c = 0.
     z = 1.6448536269514722
     low, high = tango_interval(0, 0, 100, 0.95)
@@ -104,29 +98,19 @@ def test_the_interval_of_two_shares_is_tangos():
     assert low == pytest.approx(0.0611, abs=1e-4)
 
 
-def test_the_interval_holds_the_true_difference_as_often_as_it_says():
-    difference = 0.2 * (0.7 - 0.5)
-    bounds = [
-        compare(pairs, metric="accuracy", confidence=0.95) for pairs in draws(0.7, 0.5, seed=6)
-    ]
-    assert np.mean([one.low > difference for one in bounds]) <= 0.05 + TOLERANCE
-    assert np.mean([one.high < difference for one in bounds]) <= 0.05 + TOLERANCE
+@pytest.mark.parametrize("gains", [[0.5], [0.5] * 3, [0.25] * 9], ids=len)
+def test_interval_of_equal_gains_is_the_gain(gains):
+    found = bootstrap_interval(np.array(gains), 0.95, np.random.default_rng(0))
+    assert found == (gains[0], gains[0])
 
 
-def test_bounds_of_one_gain_or_of_equal_gains_are_the_gain():
-    for gains in ([0.5], [0.5, 0.5, 0.5]):
-        assert bootstrap_interval(np.array(gains), 0.95, np.random.default_rng(0)) == (0.5, 0.5)
-
-
-def test_few_differences_leave_no_doubt_of_chance():
+def test_sign_flips_of_few_gains_are_counted():
     assert sign_flips(np.zeros(5), np.random.default_rng(0)) == 1
     # Of 2^4 sign patterns one has as large a mean.
     assert sign_flips(np.ones(4), np.random.default_rng(0)) == pytest.approx(1 / 16, abs=0.01)
-    low, high = bootstrap_interval(np.full(9, 0.25), 0.95, np.random.default_rng(0))
-    assert (low, high) == (0.25, 0.25)
 
 
-def test_a_comparison_has_all_its_figures_and_repeats_itself():
+def test_comparison_has_all_its_figures_and_repeats_itself():
     own = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
     pairs = Pairs.of(*(Scores(one > 0.5, log_losses(one)) for one in own))
     result = compare(pairs, metric="accuracy", confidence=0.9)
@@ -140,18 +124,18 @@ def test_a_comparison_has_all_its_figures_and_repeats_itself():
     assert loss == compare(pairs, metric="log_loss", confidence=0.9)
 
 
-def test_examples_beyond_a_million_are_compared_in_sums_of_neighbors(monkeypatch):
+def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     generator = np.random.default_rng(7)
     right = np.ones(1000, bool)
     scores = [Scores(right, generator.gamma(1, scale, 1000)) for scale in (0.95, 1)]
     whole = compare(Pairs.of(*scores), metric="log_loss", confidence=0.95)
     monkeypatch.setattr(comparison, "_GAINS", 300)
     pairs = Pairs(1000)
-    for start, stop in ((0, 130), (130, 1000)):
-        pairs.add(*(Scores(*(part[start:stop] for part in one)) for one in scores))
+    for part in (slice(130), slice(130, None)):
+        pairs.add(*(Scores(*(values[part] for values in one)) for one in scores))
     assert len(pairs.gains) == 250
     summed = compare(pairs, metric="log_loss", confidence=0.95)
     for name in ("examples", "candidate", "champion", "difference"):
-        assert getattr(summed, name) == pytest.approx(getattr(whole, name))
+        assert getattr(summed, name) == pytest.approx(getattr(whole, name)), name
     for name in ("low", "high", "p_value"):
-        assert getattr(summed, name) == pytest.approx(getattr(whole, name), abs=0.01)
+        assert getattr(summed, name) == pytest.approx(getattr(whole, name), abs=0.01), name

@@ -6,9 +6,6 @@ import json
 import pytest
 
 from tests import replicas
-from trainer.training.cluster import Cluster, from_environment
-
-MEMBERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
 
 @pytest.mark.slow
@@ -39,25 +36,3 @@ def test_beside_a_chief_that_trains_alone_it_scores_what_the_chief_ends_with(
     for name in ("loss", "accuracy"):
         assert float(last[name]) == pytest.approx(metrics["validation"][name], rel=1e-4)
     assert list((tmp_path / "run" / "logs" / "evaluator").glob("events.*"))
-
-
-@pytest.mark.parametrize(
-    ("role", "pool", "expected"),
-    [
-        ("evaluator", 3, Cluster(role="evaluator", addresses=MEMBERS, has_evaluator=True)),
-        ("chief", 3, Cluster(addresses=MEMBERS, has_evaluator=True)),
-        ("ps", 0, Cluster(role="ps", addresses=MEMBERS)),
-        (
-            "ps",
-            2,
-            Cluster(
-                role="evaluator",
-                addresses={role: MEMBERS[role] for role in ("chief", "worker")},
-                has_evaluator=True,
-            ),
-        ),
-    ],
-)
-def test_every_replica_knows_which_pool_is_the_evaluators(role, pool, expected):
-    config = json.dumps({"cluster": MEMBERS, "task": {"type": role, "index": 0}})
-    assert from_environment({"TF_CONFIG": config}, pool) == expected
