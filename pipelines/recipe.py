@@ -70,7 +70,10 @@ def load(name: str, *folders: Path) -> Recipe:
     """
     known = _paths(*folders)
     if name not in known:
-        raise InputError(f"no recipe {name!r}{fields.nearest(name, known)}")
+        hint = fields.nearest(name, known)
+        if name.endswith(".toml"):
+            hint = f"; give the name of a file in {OWN_DIRECTORY}/, without .toml"
+        raise InputError(f"no recipe {name!r}{hint}")
     path, *others = known[name]
     if others:
         raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")

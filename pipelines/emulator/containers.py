@@ -136,6 +136,11 @@ class Containers:
         others = {"environment": variables, "log": log, "guardian": self._guardian}
         return ContainerProcess(self.engine, unique, arguments, **others)
 
+    def image_id(self, image: str) -> str:
+        """Return the ID of an image, which changes when it is rebuilt under its name."""
+        shown = _call(self.engine, "image", "inspect", "--format", "{{.Id}}", image)
+        return shown.stdout.strip() or image
+
     def _removal(self) -> str:
         """Return shell commands that remove the run's containers, then its network."""
         mine = f"{self.engine} ps --all --quiet --filter label={self._label}"

@@ -28,6 +28,7 @@ def entry_name(
     """Return the file name of a task's entry.
 
     Args:
+        image: the ID of the image that the task runs in; without containers, its name.
         command: of the component's container, with placeholders.
         variables: the container's environment variables.
         inputs: parameters and artifacts.

@@ -113,7 +113,8 @@ class TaskExecutor:
         entry = None
         if self.cache and task_spec.caching_options.enable_cache:
             inputs = json_format.MessageToDict(request.inputs)
-            entry = self.cache / cache.entry_name(container.image, command, variables, inputs)
+            image = self.tasks.image_of(container.image)
+            entry = self.cache / cache.entry_name(image, command, variables, inputs)
             if (outputs := cache.read_entry(entry)) is not None:
                 return outputs
         values = whole_numbers(executor_input_utils.executor_input_to_dict(request, component))

@@ -56,6 +56,11 @@ class ProcessTasks:
         """
         return self._journal.get(place)
 
+    def image_of(self, image: str) -> str:
+        """Return the ID of the image that tasks run in; without containers, its name."""
+        containers = self._services.containers
+        return containers.image_id(image) if containers else image
+
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Run a task's container to its end; return whether it succeeded."""
         self._run_state.set_state(task, "RUNNING")

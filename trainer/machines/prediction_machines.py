@@ -32,5 +32,5 @@ MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcp
 def check_prediction_machine(option: str, name: str) -> None:
     """Raise InputError if `name`, the value of `option`, is not a machine type of prediction."""
     if name not in MACHINE_TYPES:
-        hint = nearest(name, MACHINE_TYPES)
+        hint = nearest(name, MACHINE_TYPES, "; use one such as 'n1-standard-4'")
         raise InputError(f"{option}={name!r} is not a machine type of prediction{hint}")
