@@ -1,7 +1,7 @@
 """The component that evaluates a model on the test split and applies the gate."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
@@ -15,6 +15,16 @@ from trainer.data import schema
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import load
 from trainer.machines.price import JobPrice
+
+
+class Evaluated(NamedTuple):
+    """Outputs of evaluate_model; all but `accuracy` are the gate's verdict."""
+
+    accuracy: float
+    verdict: str
+    role: str
+    champion: str
+    reason: str
 
 
 @component
@@ -33,10 +43,7 @@ def evaluate_model(
     model_name: str,
     project: str,
     location: str,
-) -> NamedTuple(  # type: ignore[valid-type]
-    "Evaluated",
-    [("accuracy", float), ("verdict", str), ("role", str), ("champion", str), ("reason", str)],
-):
+) -> Evaluated:
     """Evaluate a SavedModel and the current champion on the test records, and decide.
 
     Args:
@@ -68,10 +75,6 @@ def evaluate_model(
     drifts = drift.since(current.artifact_uri, dataset) if current else []
     if moved := drift.line(drifts):
         print(f"The training data have drifted since {verdict.champion}: {moved}")
-    details = dataset.creation.get("options", {}) | training.metadata
-    details |= dataclasses.asdict(options) | {"model_name": model_name}
-    price = details.pop("price", None)
-    recipe_sets = details.pop("recipe_sets", [])
     write_report(
         report.uri,
         evaluation=judged,
@@ -79,12 +82,10 @@ def evaluate_model(
         training=results.metrics,
         history=results.history,
         title=title,
-        details=details,
-        recipe_sets=recipe_sets,
         verdict=verdict,
         drifts=drifts,
-        price=JobPrice(**price) if price else None,
         on_vertex=project != LOCAL_PROJECT,
+        **_settings(dataset, training, options, model_name),
     )
     set_content_type(report.uri, "text/html")
     answer_file.write(predictions.uri, judged)
@@ -94,13 +95,10 @@ def evaluate_model(
     evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
     decision.metadata.update(verdict.figures())
-    for name, value in judged.scalars().items():
-        metrics.log_metric(name, value)
-    classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
-    curve = judged.roc
-    if curve:
-        classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
-    outputs = (judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason)
+    _log_metrics(judged, metrics, classification)
+    outputs = Evaluated(
+        judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
+    )
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.fit(artifacts, outputs, classification, "confusionMatrix"):
         print(
@@ -108,6 +106,31 @@ def evaluate_model(
             "the report"
         )
     return outputs
+
+
+def _settings(
+    dataset: schema.Dataset, training: dsl.Artifact, options: GateOptions, model_name: str
+) -> dict[str, Any]:
+    """Return the arguments of write_report on the parameters of the run and the job's price."""
+    details = dataset.creation.get("options", {}) | training.metadata
+    details |= dataclasses.asdict(options) | {"model_name": model_name}
+    price, recipe_sets = details.pop("price", None), details.pop("recipe_sets", [])
+    return {
+        "details": details,
+        "recipe_sets": recipe_sets,
+        "price": JobPrice(**price) if price else None,
+    }
+
+
+def _log_metrics(
+    judged: Any, metrics: dsl.Metrics, classification: dsl.ClassificationMetrics
+) -> None:
+    """Log the metrics and curves of a `trainer.evaluation.scoring.Evaluation` for the console."""
+    for name, value in judged.scalars().items():
+        metrics.log_metric(name, value)
+    classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
+    if curve := judged.roc:
+        classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
 
 
 def set_content_type(uri: str, content_type: str) -> None:

@@ -6,11 +6,17 @@ from components.typed import component
 from trainer.data.write.fingerprint import fingerprint
 
 
+class Listed(NamedTuple):
+    """The output of fingerprint_source."""
+
+    digest: str
+
+
 @component
 def fingerprint_source(
     source: str,
     data_dir: str,
-) -> NamedTuple("Listed", [("digest", str)]):  # type: ignore[valid-type]
+) -> Listed:
     """Digest names, sizes and checksums or times of the source's files, without opening one.
 
     Records of a source with the same digest are taken from the cache.
@@ -22,4 +28,4 @@ def fingerprint_source(
     found = fingerprint(source, data_dir)
     size = f"{found.files:,} files, {found.bytes / 1e6:,.1f} MB of " if found.files else ""
     print(f"Digest {found.digest}: {size}{source}")
-    return (found.digest,)
+    return Listed(found.digest)

@@ -13,6 +13,19 @@ from trainer.data.schema import training_data
 from trainer.data.tables.columns import columns_in
 
 
+class PredictionPlan(NamedTuple):
+    """Outputs of plan_prediction: arguments of ModelBatchPredictOp."""
+
+    instances_format: str
+    gcs_source_uris: list
+    bigquery_source_input_uri: str
+    instance_type: str
+    included_fields: list
+    predictions_format: str
+    gcs_destination_output_uri_prefix: str
+    bigquery_destination_output_uri: str
+
+
 @component
 def plan_prediction(
     model: dsl.Output[VertexModel],
@@ -20,19 +33,7 @@ def plan_prediction(
     options: PredictionOptions,
     project: str,
     location: str,
-) -> NamedTuple(  # type: ignore[valid-type]
-    "Plan",
-    [
-        ("instances_format", str),
-        ("gcs_source_uris", list),
-        ("bigquery_source_input_uri", str),
-        ("instance_type", str),
-        ("included_fields", list),
-        ("predictions_format", str),
-        ("gcs_destination_output_uri_prefix", str),
-        ("bigquery_destination_output_uri", str),
-    ],
-):
+) -> PredictionPlan:
     """Find the champion and check the input; return the arguments of ModelBatchPredictOp.
 
     Args:
@@ -49,14 +50,16 @@ def plan_prediction(
     model.metadata["resourceName"] = champion.resource
     kind = format_of(options.input)
     table, to_table = kind == "bigquery", options.output.startswith(BIGQUERY)
-    return (
-        kind,
-        [] if table else [options.input],
-        options.input if table else "",
+    return PredictionPlan(
+        instances_format=kind,
+        gcs_source_uris=[] if table else [options.input],
+        bigquery_source_input_uri=options.input if table else "",
         # Instances are objects with the model's columns.
-        "object" if table else "",
-        [column.name for column in columns_in(dataset)] if table and dataset else [],
-        "bigquery" if to_table else "jsonl",
-        "" if to_table else options.output or predictions.uri,
-        options.output if to_table else "",
+        instance_type="object" if table else "",
+        included_fields=[column.name for column in columns_in(dataset)]
+        if table and dataset
+        else [],
+        predictions_format="bigquery" if to_table else "jsonl",
+        gcs_destination_output_uri_prefix="" if to_table else options.output or predictions.uri,
+        bigquery_destination_output_uri=options.output if to_table else "",
     )

@@ -22,6 +22,19 @@ from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worke
 from trainer.training.preparation import check_together, prepare, started_from
 
 
+class Plan(NamedTuple):
+    """Outputs of plan_training."""
+
+    worker_pool_specs: list
+    base_output_directory: str
+    timeout: str
+    labels: dict
+    configuration: str  # digest of all that decides the model except the records
+    trains: str  # yes or no
+    reason: str  # why it does not train; empty if it does
+    version: str  # the version that stands for the one not trained; empty if it trains
+
+
 @component
 def plan_training(
     records: dsl.Input[dsl.Dataset],
@@ -40,19 +53,7 @@ def plan_training(
     model_name: str,
     project: str,
     location: str,
-) -> NamedTuple(  # type: ignore[valid-type]
-    "Plan",
-    [
-        ("worker_pool_specs", list),
-        ("base_output_directory", str),
-        ("timeout", str),
-        ("labels", dict),
-        ("configuration", str),
-        ("trains", str),
-        ("reason", str),
-        ("version", str),
-    ],
-):
+) -> Plan:
     """Decide whether to train; make the worker pools and the config of the training job.
 
     CustomTrainingJobOp can't substitute typed parameters or URIs of artifacts in its
@@ -82,27 +83,16 @@ def plan_training(
         check_serving_image(options.deploy_champion, serving_image)
     configuration = configuration_digest(config, machines.training_image)
     trained_on = training_labels(dataset_digest(records.uri), configuration)
-    known = None
-    if options.skip_if_unchanged:
-        known = find_version(model_name, trained_on, project, location)
-    reason = f"nothing changed since {known.name}" if known else ""
-    if not known and (options.max_drift or options.min_drift):
-        champion = find_champion(model_name, project, location)
-        if champion:
-            from trainer.evaluation import drift  # imports NumPy, which few runs need
-
-            drifts = drift.since(champion.artifact_uri, schema.load(records.uri))
-            drift.check(drifts, champion.name, options.max_drift)
-            if drift.is_small(drifts, options.min_drift):
-                known = champion
-                reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
+    unchanged, reason = _find_unchanged(
+        options, records.uri, trained_on, model_name, project, location
+    )
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
     timeout = affordable_timeout(
         job.timeout, options.max_cost, options.price_per_hour, pools, rates
     )
     price = job_price(pools, options.price_per_hour, rates, rates_of)
-    if not known:
+    if not unchanged:
         start = started_from(training.uri) if options.resume_from else None
         if start is None:
             start = start_weights(config.warm_start, model_name, project, location)
@@ -113,10 +103,47 @@ def plan_training(
     training.metadata.update({"serving_image": serving_image, "recipe_sets": recipe_sets})
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
-    name = known.name if known else ""
-    labels = {**job.labels, "run": label(run)}
-    trains = "no" if known else "yes"
-    return (pools, training.uri, timeout, labels, configuration, trains, reason, name)
+    return Plan(
+        worker_pool_specs=pools,
+        base_output_directory=training.uri,
+        timeout=timeout,
+        labels={**job.labels, "run": label(run)},
+        configuration=configuration,
+        trains="no" if unchanged else "yes",
+        reason=reason,
+        version=unchanged,
+    )
+
+
+def _find_unchanged(
+    options: PipelineOptions,
+    records_uri: str,
+    trained_on: dict[str, str],
+    model_name: str,
+    project: str,
+    location: str,
+) -> tuple[str, str]:
+    """Return the version that makes training unnecessary, and why; empty if there is none.
+
+    Raises InputError if the data have drifted by more than max_drift.
+    """
+    known = None
+    if options.skip_if_unchanged:
+        known = find_version(model_name, trained_on, project, location)
+    if known:
+        return known.name, f"nothing changed since {known.name}"
+    if not options.max_drift and not options.min_drift:
+        return "", ""
+    champion = find_champion(model_name, project, location)
+    if champion:
+        from trainer.evaluation import drift  # imports NumPy, which few runs need
+
+        drifts = drift.since(champion.artifact_uri, schema.load(records_uri))
+        drift.check(drifts, champion.name, options.max_drift)
+        if drift.is_small(drifts, options.min_drift):
+            reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
+            return champion.name, reason
+    return "", ""
 
 
 def _chosen(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The component that registers a model in the Model Registry."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
@@ -14,6 +14,14 @@ from components.typed import component
 from trainer import quiet
 from trainer.data import storage
 from trainer.evaluation.gate_options import ROLES, GateOptions
+
+
+class Registered(NamedTuple):
+    """Outputs of register_model; the first two are empty if the model was not registered."""
+
+    registered: str  # model@version
+    registered_as: str  # champion or challenger
+    why: str
 
 
 @component
@@ -33,9 +41,7 @@ def register_model(
     encryption_spec_key_name: str,
     project: str,
     location: str,
-) -> NamedTuple(  # type: ignore[valid-type]
-    "Registered", [("registered", str), ("registered_as", str), ("why", str)]
-):
+) -> Registered:
     """Upload a model as a version with its evaluation, and make it champion or challenger.
 
     If another run has changed the champion since the gate's comparison, the model is judged again.
@@ -71,36 +77,39 @@ def register_model(
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
-    why = reason
+    verdicts = []
 
     def judge_again(current: Version | None) -> str:
-        nonlocal why
-        # Imported here: seldom needed, and TensorFlow takes seconds to import.
-        quiet.import_tensorflow()
-        from trainer.evaluation import champion_scores, gate
-        from trainer.evaluation.scoring import evaluate
-
-        judged = evaluate(model.uri, records.uri)
-        scored = (
-            champion_scores.score(current.name, current.artifact_uri, judged) if current else None
-        )
         options = GateOptions(**evaluation.metadata["gate"])
-        verdict = gate.judge(judged, options, registry=True, champion=scored)
-        print(f"Judged again: the champion is now {current.name if current else 'none'}")
-        print(verdict.line)
-        why = verdict.reason
-        return verdict.role
+        verdicts.append(_judge(model.uri, records.uri, options, current))
+        return verdicts[-1].role
 
     with as_input_error(f"registering a version of {model_name!r}"):
         registry = registry_of(project, location)
         made = registry.register(model_name, candidate, role, champion, judge_again)
+    why = verdicts[-1].reason if verdicts else reason
     if made is None:
         print("The model is not registered")
-        return "", "", why
+        return Registered("", "", why)
     version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{made.resource}"
     version.metadata.update(
         resourceName=made.resource, aliases=list(made.aliases), dataset=digest, artifact=model.uri
     )
     print(f"{made.name} is registered; aliases: {', '.join(sorted(made.aliases))}")
     registered_as = next((one for one in ROLES if one in made.aliases), "")
-    return made.name, registered_as, why
+    return Registered(made.name, registered_as, why)
+
+
+def _judge(model_uri: str, records_uri: str, options: GateOptions, current: Version | None) -> Any:
+    """Return the gate's verdict on a model against the champion that has changed since."""
+    # Imported here: seldom needed, and TensorFlow takes seconds to import.
+    quiet.import_tensorflow()
+    from trainer.evaluation import champion_scores, gate
+    from trainer.evaluation.scoring import evaluate
+
+    judged = evaluate(model_uri, records_uri)
+    scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
+    verdict = gate.judge(judged, options, registry=True, champion=scored)
+    print(f"Judged again: the champion is now {current.name if current else 'none'}")
+    print(verdict.line)
+    return verdict

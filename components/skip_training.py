@@ -9,12 +9,18 @@ from components.typed import component
 from trainer.data import storage
 
 
+class Skipped(NamedTuple):
+    """The output of skip_training."""
+
+    verdict: str
+
+
 @component
 def skip_training(
     decision: dsl.Output[dsl.Artifact],
     reason: str,
     version: str,
-) -> NamedTuple("Skipped", [("verdict", str)]):  # type: ignore[valid-type]
+) -> Skipped:
     """Record that training was skipped, and why, in the format of the gate's verdict.
 
     Args:
@@ -25,4 +31,4 @@ def skip_training(
     storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
     decision.metadata.update(verdict)
     print(f"skipped: {reason}")
-    return ("skipped",)
+    return Skipped("skipped")

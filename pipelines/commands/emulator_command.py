@@ -28,7 +28,26 @@ def emulator(
         raise InputError(
             f"--folder {folder!r} can't be made ({error.strerror}); give another folder"
         ) from None
-    from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry
+    from pipelines.emulator.artifact_registry import REPOSITORY
+    from pipelines.emulator.server import api_error_of
+
+    ended = threading.Event()
+    with contextlib.ExitStack() as stack:
+        server, schedules = _start(place, stack)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
+        while not ended.wait(_FIRE_SECONDS):
+            try:
+                server.call("Fire", lambda _: schedules.fire(), None)
+            except Exception as error:
+                # Such as a damaged file of a schedule; the emulator goes on.
+                typer.echo(f"schedules: {api_error_of(error, 'Fire')}", err=True)
+
+
+def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+    """Start an emulator of all services, which ends with `stack`; return it and its schedules."""
+    from pipelines.emulator.artifact_registry import ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
     from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
@@ -44,49 +63,40 @@ def emulator(
     from pipelines.emulator.processes import Guardian
     from pipelines.emulator.project_services import ProjectServices
     from pipelines.emulator.schedule_service import ScheduleService
-    from pipelines.emulator.server import Emulator, api_error_of
+    from pipelines.emulator.server import Emulator
 
-    with contextlib.ExitStack() as stack:
-        guardian = stack.enter_context(Guardian())
-        clock, operations, ended = Clock(), Operations(seconds=1.0), threading.Event()
-        engine = PipelineEngine(place, guardian, clock)
-        stack.callback(engine.close)
-        jobs = JobService(place / "jobs", guardian, operations, runs=place / "runs")
-        kept = place / "resources"
-        pipelines = PipelineService(engine, operations, clock, kept)
-        schedules = ScheduleService(pipelines, operations, clock, kept)
-        registry = place / "runs" / FOLDER_NAME
-        models = ModelService(registry, operations, engine.uri, engine.local)
-        servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
-        endpoints = EndpointService(registry, models, operations, servers)
-        batches = BatchService(place / "jobs", guardian, models, operations, kept)
-        server = stack.enter_context(
-            Emulator(
-                pipelines,
-                schedules,
-                stack.enter_context(jobs),
-                LogEntries(jobs.log_entries),
-                stack.enter_context(batches),
-                models,
-                endpoints,
-                MonitoringService(endpoints, operations, kept),
-                MetadataService(operations, pipelines.kept),
-                operations,
-                ArtifactRegistry(),
-                CloudStorage(FolderBuckets(place / "buckets")),
-                ProjectServices(_ACCOUNT),
-                guardian=guardian,
-            )
+    guardian = stack.enter_context(Guardian())
+    clock, operations = Clock(), Operations(seconds=1.0)
+    engine = PipelineEngine(place, guardian, clock)
+    stack.callback(engine.close)
+    jobs = JobService(place / "jobs", guardian, operations, runs=place / "runs")
+    kept = place / "resources"
+    pipelines = PipelineService(engine, operations, clock, kept)
+    schedules = ScheduleService(pipelines, operations, clock, kept)
+    registry = place / "runs" / FOLDER_NAME
+    models = ModelService(registry, operations, engine.uri, engine.local)
+    servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
+    endpoints = EndpointService(registry, models, operations, servers)
+    batches = BatchService(place / "jobs", guardian, models, operations, kept)
+    server = stack.enter_context(
+        Emulator(
+            pipelines,
+            schedules,
+            stack.enter_context(jobs),
+            LogEntries(jobs.log_entries),
+            stack.enter_context(batches),
+            models,
+            endpoints,
+            MonitoringService(endpoints, operations, kept),
+            MetadataService(operations, pipelines.kept),
+            operations,
+            ArtifactRegistry(),
+            CloudStorage(FolderBuckets(place / "buckets")),
+            ProjectServices(_ACCOUNT),
+            guardian=guardian,
         )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-        _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
-        while not ended.wait(_FIRE_SECONDS):
-            try:
-                server.call("Fire", lambda _: schedules.fire(), None)
-            except Exception as error:
-                # Such as a damaged file of a schedule; the emulator goes on.
-                typer.echo(f"schedules: {api_error_of(error, 'Fire')}", err=True)
+    )
+    return server, schedules
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:

@@ -76,11 +76,7 @@ def run_recipe(
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
         fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
-        for option in fixed + for_vertex * local:
-            raise InputError(
-                f"{option} can't be given with --resume: a run continues as it was started; leave "
-                "it out, or start a new run without --resume"
-            )
+        _refuse_with_resume(fixed + for_vertex * local)
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
         from pipelines.cloud import launch as launching
@@ -112,12 +108,20 @@ def run_recipe(
     from pipelines.cloud import batch_launch
     from pipelines.cloud.launch import launch
 
-    own = settings()
+    own, name = settings(), name or ""
     if not own.project:
         raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
     if batch is not None:
-        return batch_launch.launch(loaded, given, own, name=name or "", detach=detach)
-    return launch(loaded, given, own, name=name or "", detach=detach, cache=cache)
+        return batch_launch.launch(loaded, given, own, name=name, detach=detach)
+    return launch(loaded, given, own, name=name, detach=detach, cache=cache)
+
+
+def _refuse_with_resume(options: Sequence[str]) -> None:
+    for option in options:
+        raise InputError(
+            f"{option} can't be given with --resume: a run continues as it was started; leave it "
+            "out, or start a new run without --resume"
+        )
 
 
 def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
