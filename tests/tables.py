@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.trainer.data.folders import read_examples
 from trainer import fields
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
@@ -42,17 +43,33 @@ def write_csv(path: Path, rows: list[str], header: str = HEADER) -> Path:
 
 
 def options(table: Path | str, **changes: Any) -> RecordOptions:
-    values: dict[str, Any] = {
-        "source": f"csv:{table}",
-        "columns": COLUMNS,
-        "crosses": CROSSES,
-        "label": LABEL,
-    }
-    return fields.build(RecordOptions, {**values, **changes})
+    described = {"columns": COLUMNS, "crosses": CROSSES, "label": LABEL}
+    return fields.build(RecordOptions, {"source": f"csv:{table}", **described, **changes})
+
+
+def one_number(name: str, **label: Any) -> dict[str, Any]:
+    """Return the options of a table with one column of numbers, and that label."""
+    return {"columns": [{"name": name, "type": "numeric"}], "crosses": [], "label": label}
+
+
+def write(table: Path | str, output: Path, **changes: Any) -> Dataset:
+    """Run create_tfrecords on a CSV file, or on `source`, without output."""
+    return create_tfrecords(options(table, **changes), str(output), progress=lambda _: None)
 
 
 def records(folder: Path, count: int = 1500, **changes: Any) -> Dataset:
-    """A data set of `count` rows under `folder`."""
-    table = write_csv(folder / "trips.csv", lines(count))
-    silent = {"progress": lambda _: None}
-    return create_tfrecords(options(table, **changes), str(folder / "records"), **silent)
+    """Write a data set of `count` rows under `folder`."""
+    return write(write_csv(folder / "trips.csv", lines(count)), folder / "records", **changes)
+
+
+def read_rows(dataset: Dataset, *splits: str) -> list[dict[str, Any]]:
+    """Return rows, of all splits if none is given: values that are there, label and key."""
+    from trainer.data.tables.inputs import columns_of, row_values  # Imports TensorFlow.
+
+    found = []
+    for split in splits or dataset.splits:
+        for example in read_examples(dataset, split):
+            row = row_values(example, columns_of(dataset))
+            row = {name: value for name, value in row.items() if value is not None}
+            found.append({**row, "label": example["label"][0], "key": example["key"][0]})
+    return found

@@ -1,4 +1,4 @@
-"""Processes of the interpreter that has Apache Beam, and what they answer (beam_run.py)."""
+"""Run beam_run.py by the interpreter that has Apache Beam, and read its answers."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
 
 
 def interpreter() -> str:
-    """The one that has Apache Beam; skips where none has."""
+    """Return the one that has Apache Beam, or skip the test."""
     if LAYER.exists():
         return str(LAYER)
     if importlib.util.find_spec("apache_beam"):
@@ -24,6 +24,7 @@ def interpreter() -> str:
 
 
 def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.Popen:
+    """Start a process that runs `cases` (beam_run.py), with its files in `folder`."""
     path = folder / f"cases-{len(list(folder.glob('cases-*')))}.json"
     path.write_text(json.dumps(cases))
     return subprocess.Popen(
@@ -38,6 +39,7 @@ def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.
 def run(
     python: str, folder: Path, cases: list[dict[str, Any]], seconds: float = 60
 ) -> list[dict[str, Any]]:
+    """Return the answers to `cases`, with the lines of progress before each."""
     process = start(python, folder, cases)
     try:
         output, _ = process.communicate(timeout=seconds)
@@ -48,7 +50,6 @@ def run(
 
 
 def answers_of(output: str) -> list[dict[str, Any]]:
-    """The answer to each case, with the lines of progress before it."""
     answers, lines = [], []
     for message in map(json.loads, output.splitlines()):
         if "line" in message:

@@ -1,9 +1,8 @@
-"""create_tfrecords in a process that has Apache Beam, as the tests of it ask.
+"""Run create_tfrecords in a process that has Apache Beam.
 
-Reads cases from the JSON file that it is given: {"output", "engine", "options", ...}. engine:
-"local"; "beam", Beam on this machine, in one process or as many as "workers"; "dataflow", a
-service of this machine that speaks Dataflow's API. Writes JSON lines: each line of progress as it
-comes, and an answer a case.
+Reads cases from a JSON file: {"output", "engine", "options", ...}. engine: "local"; "beam", Beam
+on this machine, in one process or as many as "workers"; "dataflow", a service of this machine that
+speaks Dataflow's API. Writes JSON lines: each line of progress as it comes, and an answer a case.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +28,7 @@ OPENED: list[str] = []
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
-    """Runs a case; its error, the files in the temporary folder, and the service's jobs."""
+    """Run a case; return its error, the number of temporary files, and the service's jobs."""
     given: dict[str, Any] = {}
     OPENED.clear()
     with contextlib.ExitStack() as stack:
@@ -45,6 +43,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             endpoint, project, given["jobs"] = service.endpoint, "my-project", service.jobs
         if workers := case.get("workers"):
             stack.enter_context(mock.patch.object(beam_engine, "WORKERS", workers))
+        say = functools.partial(put, "line")
         kind = "local" if case["engine"] == "local" else "dataflow"
         try:
             engine = beam_engine.open_engine(
@@ -56,13 +55,12 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 network="projects/123456/global/networks/private",
                 encryption_key=case.get("encryption_key", ""),
                 environment={beam_engine.ENDPOINT_VARIABLE: endpoint},
-                say=functools.partial(put, "line"),
+                say=say,
             )
             options = build(RecordOptions, case["options"])
-            progress = functools.partial(put, "line")
             if "vanishes" in case:
                 stack.enter_context(vanishing(Path(case["vanishes"])))
-            create_tfrecords(options, case["output"], engine=engine, progress=progress)
+            create_tfrecords(options, case["output"], engine=engine, progress=say)
         except (InputError, RuntimeError, SystemExit) as error:
             given["error"] = f"{type(error).__name__}: {error}"
     given["spilled"] = len(OPENED)
@@ -75,20 +73,15 @@ def note(event: str, arguments: tuple[Any, ...]) -> None:
         OPENED.extend(one for one in arguments[:1] if str(one).startswith(f"{tempfile.tempdir}/"))
 
 
-@contextlib.contextmanager
-def vanishing(path: Path) -> Iterator[None]:
-    """Removes a file of the source between its two passes."""
+def vanishing(path: Path) -> contextlib.AbstractContextManager:
+    """Remove a file of the source between its two passes."""
     remove_stale = writer.output.remove_stale
 
     def remove(given: Any) -> None:
         path.unlink()
         remove_stale(given)
 
-    writer.output.remove_stale = remove
-    try:
-        yield
-    finally:
-        writer.output.remove_stale = remove_stale
+    return mock.patch.object(writer.output, "remove_stale", remove)
 
 
 def put(kind: str, content: Any) -> None:

@@ -5,13 +5,12 @@ was staged, in a process of its own instead of the container image that it names
 """
 
 import contextlib
-import json
 import re
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
@@ -21,6 +20,7 @@ from apache_beam.utils import retry
 from google.cloud import dataflow
 from google.protobuf import json_format
 
+from tests.trainer.data.json_server import json_server
 from trainer.data import storage
 
 WORKER = f"{sys.executable} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null".encode()
@@ -47,93 +47,57 @@ class DataflowService:
         self._fails, self._hangs, self._refuses = fails, hangs, refuses
 
     @contextlib.contextmanager
-    def running(self) -> Iterator["DataflowService"]:
-        service = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._answer()
-
-            def do_POST(self) -> None:
-                self._answer()
-
-            def do_PUT(self) -> None:
-                self._answer()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, answer = service.answer(self.path, self.command, body)
-                content = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
+    def running(self) -> Iterator[None]:
         # Beam tries again after pauses of up to twelve seconds.
-        pause, retry.Clock.sleep = retry.Clock.sleep, lambda *_: None
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        # Beam speaks REST without credentials to this name alone.
-        self.endpoint = f"http://localhost:{server.server_port}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield self
-        finally:
-            retry.Clock.sleep = pause
-            server.shutdown()
-            server.server_close()
+        with mock.patch.object(retry.Clock, "sleep"), json_server(self._answer) as port:
+            # Beam speaks REST without credentials to this name alone.
+            self.endpoint = f"http://localhost:{port}"
+            yield
 
-    def answer(self, path: str, method: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         if method == "POST" and self._refuses:
             status, message = self._refuses
             return status, {"error": {"code": status, "message": message}}
-        return 200, self._found(path, method, body)
-
-    def _found(self, path: str, method: str, body: bytes) -> dict[str, Any]:
         match = _PATH.match(path)
         assert match, path
         project, location, identity, messages = match.groups()
         if messages:
             time = {"time": "2026-01-01T00:00:00Z", "messageImportance": "JOB_MESSAGE_ERROR"}
-            text = [{**time, "messageText": self._fails}] if self._fails else []
-            return {"jobMessages": text}
-        job = dataflow.Job()
-        json_format.Parse(body or "{}", job._pb)
+            texts = [self._fails] if self._fails else []
+            return 200, {"jobMessages": [{**time, "messageText": text} for text in texts]}
+        sent = dataflow.Job()
+        json_format.Parse(body or "{}", sent._pb)
         if method == "POST":
-            sent = json_format.MessageToDict(job._pb)
-            self.jobs.append({**sent, "project": project, "location": location})
-            self._set(len(self.jobs) - 1, "JOB_STATE_RUNNING")
-            threading.Thread(target=self._work, args=(len(self.jobs) - 1,), daemon=True).start()
-            return self._job(len(self.jobs) - 1)
-        number = int(identity.removeprefix("job-"))
+            job = {
+                **json_format.MessageToDict(sent._pb),
+                "id": f"job-{len(self.jobs)}",
+                "currentState": "JOB_STATE_RUNNING",
+                "project": project,
+                "location": location,
+            }
+            self.jobs.append(job)
+            threading.Thread(target=self._work, args=(job,), daemon=True).start()
+        else:
+            job = self.jobs[int(identity.removeprefix("job-"))]
         if method == "PUT":
-            self._set(number, job.requested_state.name)
-        return self._job(number)
+            job["currentState"] = sent.requested_state.name
+        return 200, {name: job[name] for name in ("id", "name", "currentState", "clientRequestId")}
 
-    def _job(self, number: int) -> dict[str, Any]:
-        kept = ("name", "currentState", "clientRequestId")
-        return {"id": f"job-{number}", **{name: self.jobs[number][name] for name in kept}}
-
-    def _set(self, number: int, state: str) -> None:
-        self.jobs[number]["currentState"] = state
-
-    def _work(self, number: int) -> None:
-        if self._fails:
-            self._set(number, "JOB_STATE_FAILED")
-            return
+    def _work(self, job: dict[str, Any]) -> None:
         if self._hangs:
             return
-        options = self.jobs[number]["environment"]["sdkPipelineOptions"]["options"]
-        staged = storage.read(options["pipelineUrl"])
-        pipeline = beam_runner_api_pb2.Pipeline.FromString(staged)
-        for environment in pipeline.components.environments.values():
-            environment.urn, environment.payload = python_urns.SUBPROCESS_SDK, WORKER
+        state = "JOB_STATE_FAILED"
         try:
-            FnApiRunner().run_via_runner_api(pipeline, PipelineOptions(flags=[]))
-        except Exception:
-            self._set(number, "JOB_STATE_FAILED")
-            raise
-        self._set(number, "JOB_STATE_DONE")
+            if not self._fails:
+                options = job["environment"]["sdkPipelineOptions"]["options"]
+                _run(storage.read(options["pipelineUrl"]))
+                state = "JOB_STATE_DONE"
+        finally:
+            job["currentState"] = state
+
+
+def _run(staged: bytes) -> None:
+    pipeline = beam_runner_api_pb2.Pipeline.FromString(staged)
+    for environment in pipeline.components.environments.values():
+        environment.urn, environment.payload = python_urns.SUBPROCESS_SDK, WORKER
+    FnApiRunner().run_via_runner_api(pipeline, PipelineOptions(flags=[]))

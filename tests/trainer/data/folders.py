@@ -2,34 +2,38 @@
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.write.records import parse, read_records
 from trainer.data.write.writer import create_tfrecords
+from trainer.errors import InputError
 
 SIZE = 16
 
 
 def picture(seed: int) -> Image.Image:
-    """A picture that no other seed gives."""
+    """Return a picture that no other seed gives."""
     pixels = np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), np.uint8)
     return Image.fromarray(pixels)
 
 
 def write_pictures(folder: Path, count: int, *, seed: int = 0, suffix: str = "png") -> None:
-    """Writes `<folder>/000.png`, and so on."""
+    """Write `<folder>/000.png`, and so on."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         picture(seed * 1000 + number).save(folder / f"{number:03}.{suffix}")
 
 
 def two_classes(root: Path, count: int = 40) -> Path:
-    """Writes `count` pictures of each of the classes cat and dog."""
+    """Write `count` pictures of each of the classes cat and dog."""
     write_pictures(root / "cat", count, seed=1)
     write_pictures(root / "dog", count, seed=2)
     return root
@@ -44,23 +48,37 @@ def write(source: Path | str, output: Path | str, **options) -> Dataset:
     )
 
 
+def refused(call: Callable, *arguments: Any, **options: Any) -> str:
+    """Return the message, one line, of the InputError that a call raises."""
+    with pytest.raises(InputError) as raised:
+        call(*arguments, **options)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def read_examples(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
+    """Yield the features of each example, in stored order."""
+    for shard in dataset.splits[split].shards:
+        with Path(dataset.shard_uri(shard)).open("rb") as file:
+            for _, record in read_records(file):
+                yield parse(record)
+
+
 def records(dataset: Dataset) -> dict[str, dict[str, tuple[int, bytes]]]:
-    """By split: key -> (label, image bytes), in stored order."""
+    """Return by split: key -> (label, image bytes), in stored order."""
     found: dict[str, dict[str, tuple[int, bytes]]] = {}
-    for name, split in dataset.splits.items():
-        found[name] = {}
-        for shard in split.shards:
-            with Path(dataset.shard_uri(shard)).open("rb") as file:
-                for _, record in read_records(file):
-                    example = parse(record)
-                    key = example["key"][0].decode()
-                    assert key not in found[name]
-                    found[name][key] = (example["label"][0], example["image"][0])
+    for split in dataset.splits:
+        found[split] = {}
+        for example in read_examples(dataset, split):
+            key = example["key"][0].decode()
+            assert key not in found[split]
+            found[split][key] = (example["label"][0], example["image"][0])
     return found
 
 
 def all_records(dataset: Dataset) -> dict[str, tuple[int, bytes]]:
-    """The same for all splits together."""
+    """Return the same for all splits together."""
     return {key: one for split in records(dataset).values() for key, one in split.items()}
 
 
@@ -71,7 +89,7 @@ def rejected(folder: Path | str) -> dict[str, str]:
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Every file under a folder, hidden ones too: path -> digest."""
+    """Return the digest of every file under a folder, hidden ones too, by path."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
