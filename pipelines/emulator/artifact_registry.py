@@ -48,39 +48,41 @@ class ArtifactRegistry:
 
     def get_version(self, request: HttpRequest) -> dict[str, Any]:
         version = urllib.parse.unquote(request.match["version"])
-        if version not in self._package(request)["versions"]:
+        if version not in self._find_package(request)["versions"]:
             raise not_found(version)
         return {"name": request.match.string}
 
     def get_tag(self, request: HttpRequest) -> dict[str, Any]:
-        return self._tag(request, self._tags(request)[request.match["tag"]])
+        return self._describe_tag(request, self._find_tags(request)[request.match["tag"]])
 
     def create_tag(self, request: HttpRequest) -> dict[str, Any]:
-        return self._set_tag(request, self._package(request)["tags"], request.query["tagId"])
+        return self._set_tag(request, self._find_package(request)["tags"], request.query["tagId"])
 
     def update_tag(self, request: HttpRequest) -> dict[str, Any]:
-        return self._set_tag(request, self._tags(request), request.match["tag"])
+        return self._set_tag(request, self._find_tags(request), request.match["tag"])
 
     def download(self, request: HttpRequest) -> bytes:
-        return self._package(request)["versions"][self._tags(request)[request.match["tag"]]]
+        return self._find_package(request)["versions"][
+            self._find_tags(request)[request.match["tag"]]
+        ]
 
-    def _package(self, request: HttpRequest) -> dict[str, Any]:
+    def _find_package(self, request: HttpRequest) -> dict[str, Any]:
         package = request.match["package"]
         if package not in self.packages:
             raise not_found(package)
         return self.packages[package]
 
-    def _tags(self, request: HttpRequest) -> dict[str, str]:
-        tags = self._package(request)["tags"]
+    def _find_tags(self, request: HttpRequest) -> dict[str, str]:
+        tags = self._find_package(request)["tags"]
         if request.match["tag"] not in tags:
             raise not_found(request.match["tag"])
         return tags
 
     def _set_tag(self, request: HttpRequest, tags: dict[str, str], tag: str) -> dict[str, Any]:
         tags[tag] = id_of(json.loads(request.body)["version"])
-        return self._tag(request, tags[tag])
+        return self._describe_tag(request, tags[tag])
 
-    def _tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
+    def _describe_tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
         return {"version": f"packages/{request.match['package']}/versions/{version}"}
 
 

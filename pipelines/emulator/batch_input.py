@@ -55,7 +55,7 @@ def instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
             yield from READERS[kind](file)
 
 
-def _text(uri: str) -> str:
+def _read_text(uri: str) -> str:
     try:
         return storage.read(uri).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -64,8 +64,8 @@ def _text(uri: str) -> str:
         raise InputError(f"{uri} can't be read: {error.strerror or error}") from None
 
 
-def _lines(uri: str) -> Iterator[Instance]:
-    for line in filter(str.strip, _text(uri).split("\n")):
+def _read_lines(uri: str) -> Iterator[Instance]:
+    for line in filter(str.strip, _read_text(uri).split("\n")):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -74,8 +74,8 @@ def _lines(uri: str) -> Iterator[Instance]:
         yield Instance(value, value)
 
 
-def _rows(uri: str) -> Iterator[Instance]:
-    head, _, rest = _text(uri).partition("\n")
+def _read_rows(uri: str) -> Iterator[Instance]:
+    head, _, rest = _read_text(uri).partition("\n")
     width = len(next(csv.reader([head]), ()))
     reader = csv.reader(io.StringIO(rest, newline=""), quoting=csv.QUOTE_NONNUMERIC)
     while True:
@@ -94,33 +94,33 @@ def _rows(uri: str) -> Iterator[Instance]:
             yield Instance(row, row)
 
 
-def _records(uri: str, unpack: Callable[[bytes], bytes] = bytes) -> Iterator[Instance]:
+def _read_records(uri: str, unpack: Callable[[bytes], bytes] = bytes) -> Iterator[Instance]:
     file = io.BytesIO(unpack(storage.read(uri)))
     try:
         while record := read_record(file):
-            sent = _b64(record)
+            sent = _encode_base64(record)
             yield Instance(sent, sent)
     except DamagedFileError:
         raise InputError(f"{uri} is damaged, or not a TFRecord file") from None
 
 
-def _files(uri: str) -> Iterator[Instance]:
-    for file in filter(None, map(str.strip, _text(uri).split("\n"))):
+def _read_files(uri: str) -> Iterator[Instance]:
+    for file in filter(None, map(str.strip, _read_text(uri).split("\n"))):
         try:
-            yield Instance(file, _b64(storage.read(file)))
+            yield Instance(file, _encode_base64(storage.read(file)))
         except OSError as error:
             yield Instance(file, error=f"can't be read: {error.strerror or error}")
 
 
-def _b64(content: bytes) -> dict[str, str]:
+def _encode_base64(content: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(content).decode()}
 
 
 READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
-    "jsonl": _lines,
-    "csv": _rows,
-    "tf-record": _records,
-    "tf-record-gzip": functools.partial(_records, unpack=gzip.decompress),
-    "file-list": _files,
+    "jsonl": _read_lines,
+    "csv": _read_rows,
+    "tf-record": _read_records,
+    "tf-record-gzip": functools.partial(_read_records, unpack=gzip.decompress),
+    "file-list": _read_files,
 }
 """The reader of each file format."""

@@ -78,7 +78,7 @@ class BatchJob(BackgroundJob):
         stats = self.message.completion_stats
         code = 0
         try:
-            chunks = self._chunks()
+            chunks = self._read_chunks()
             artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
             for number in range(self.message.dedicated_resources.starting_replica_count or 1):
                 log = self._directory / f"server-{number}.log"
@@ -86,7 +86,7 @@ class BatchJob(BackgroundJob):
                 self._servers.append(server)
             for server in self._servers:
                 self._wait_until_healthy(server)
-            self._set("RUNNING")
+            self._set_state("RUNNING")
             if not self.cancelled.is_set():
                 self._predict(chunks)
                 if not stats.successful_count:
@@ -105,14 +105,14 @@ class BatchJob(BackgroundJob):
             process.finished.wait()
         if self.cancelled.is_set():
             self.message.error.code = CANCELLED_CODE
-            self._set("CANCELLED")
+            self._set_state("CANCELLED")
         elif code:
             self.message.error.code, self.message.error.message = code, self.error
-            self._set("FAILED")
+            self._set_state("FAILED")
         else:
-            self._set("SUCCEEDED")
+            self._set_state("SUCCEEDED")
 
-    def _chunks(self) -> Iterator[list[Instance]]:
+    def _read_chunks(self) -> Iterator[list[Instance]]:
         """Return the input in batches; read the first instance, to fail before servers start."""
         config = self.message.input_config
         if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
@@ -160,7 +160,7 @@ class BatchJob(BackgroundJob):
                 if chunk is None:
                     return
                 sound = [one for one in chunk if not one.error]
-                answers, why = self._answers(server, sound) if sound else ([], "")
+                answers, why = self._ask_server(server, sound) if sound else ([], "")
                 for one, prediction in zip(sound, answers, strict=False):
                     _write(good, {"instance": one.shown, "prediction": prediction})
                 failed = [(one, one.error) for one in chunk if one.error]
@@ -170,7 +170,7 @@ class BatchJob(BackgroundJob):
                     _write(bad, {"instance": one.shown, "error": error})
                 self._count(len(answers), [message for _, message in failed])
 
-    def _answers(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
+    def _ask_server(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
         """Return a server's predictions and "", or [] and the error of the whole request."""
         status, content = server.ask({"instances": [one.sent for one in sound]})
         predictions = content.get("predictions", [])
@@ -190,7 +190,7 @@ class BatchJob(BackgroundJob):
         prefix = self.message.output_config.gcs_destination.output_uri_prefix.rstrip("/")
         return f"{prefix}/prediction-{self._model.display_name}-{time}Z"
 
-    def _set(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         now = datetime.datetime.now(datetime.timezone.utc)
         self.message.state = f"JOB_STATE_{state}"
         self.message.update_time = now

@@ -39,17 +39,17 @@ class CloudStorage:
         self.buckets, self.location = buckets, location
 
     def get_bucket(self, request: HttpRequest) -> dict[str, Any]:
-        self._bucket(request)
+        self._find_bucket(request)
         return {"name": request.match["bucket"], "location": self.location}
 
     def get_bucket_policy(self, request: HttpRequest) -> dict[str, Any]:
         """Return no bindings: the emulator checks no permissions."""
-        self._bucket(request)
+        self._find_bucket(request)
         return {"version": 3, "bindings": []}
 
     def list_objects(self, request: HttpRequest) -> dict[str, Any]:
         """Return a page of the objects that match a prefix and a glob, sorted by name."""
-        query, bucket = request.query, self._bucket(request)
+        query, bucket = request.query, self._find_bucket(request)
         glob = re.escape(query.get("matchGlob", "**")).replace(r"\*\*", ".*")
         pattern = re.compile(glob.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"))
         prefix, begin, end = (query.get(one, "") for one in ("prefix", "startOffset", "endOffset"))
@@ -65,32 +65,32 @@ class CloudStorage:
         first = int(query.get("pageToken", 0))
         last = first + min(_PAGE, int(query.get("maxResults", _PAGE)))
         answer: dict[str, Any] = {
-            "items": [_object(request, name, bucket[name]) for name in names[first:last]]
+            "items": [_describe_object(request, name, bucket[name]) for name in names[first:last]]
         }
         return {**answer, "nextPageToken": str(last)} if last < len(names) else answer
 
     def get_object(self, request: HttpRequest) -> Any:
-        name, bucket = _name(request), self._bucket(request)
+        name, bucket = _object_name(request), self._find_bucket(request)
         if name not in bucket:
             raise not_found(name)
         if request.query.get("alt") == "media":
             return bucket[name]
-        return _object(request, name, bucket[name])
+        return _describe_object(request, name, bucket[name])
 
     def insert_object(self, request: HttpRequest) -> dict[str, Any]:
         description, content = (part.get_payload(decode=True) for part in parts_of(request))
-        name, bucket = json.loads(description)["name"], self._bucket(request)
+        name, bucket = json.loads(description)["name"], self._find_bucket(request)
         if request.query.get("ifGenerationMatch") == "0" and name in bucket:
             raise ApiError("FAILED_PRECONDITION", f"{name} already exists", 412)
         bucket[name] = content
-        return _object(request, name, content)
+        return _describe_object(request, name, content)
 
     def delete_object(self, request: HttpRequest) -> dict[str, Any]:
-        if self._bucket(request).pop(_name(request), None) is None:
-            raise not_found(_name(request))
+        if self._find_bucket(request).pop(_object_name(request), None) is None:
+            raise not_found(_object_name(request))
         return {}
 
-    def _bucket(self, request: HttpRequest) -> MutableMapping[str, bytes]:
+    def _find_bucket(self, request: HttpRequest) -> MutableMapping[str, bytes]:
         if request.match["bucket"] not in self.buckets:
             raise ApiError("NOT_FOUND", "The specified bucket does not exist.")
         return self.buckets[request.match["bucket"]]
@@ -144,11 +144,11 @@ class _FolderBucket(MutableMapping[str, bytes]):
         return self._folder / name
 
 
-def _name(request: HttpRequest) -> str:
+def _object_name(request: HttpRequest) -> str:
     return urllib.parse.unquote(request.match["name"])
 
 
-def _object(request: HttpRequest, name: str, content: bytes) -> dict[str, Any]:
+def _describe_object(request: HttpRequest, name: str, content: bytes) -> dict[str, Any]:
     updated = datetime.datetime.now(datetime.timezone.utc).isoformat()
     md5 = hashlib.md5(content, usedforsecurity=False).digest()
     return {

@@ -94,13 +94,15 @@ class Containers:
             raise InputError(
                 f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
             )
-        self._guardian.after_death(["/bin/sh", "-c", self._removal()])
+        self._guardian.after_death(["/bin/sh", "-c", self._removal_commands()])
         return self
 
     def __exit__(self, *_: Any) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
-                ["/bin/sh", "-c", self._removal()], capture_output=True, timeout=_COMMAND_SECONDS
+                ["/bin/sh", "-c", self._removal_commands()],
+                capture_output=True,
+                timeout=_COMMAND_SECONDS,
             )
 
     def start(
@@ -141,7 +143,7 @@ class Containers:
         shown = _call(self.engine, "image", "inspect", "--format", "{{.Id}}", image)
         return shown.stdout.strip() or image
 
-    def _removal(self) -> str:
+    def _removal_commands(self) -> str:
         """Return shell commands that remove the run's containers, then its network."""
         mine = f"{self.engine} ps --all --quiet --filter label={self._label}"
         return (

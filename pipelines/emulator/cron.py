@@ -59,7 +59,7 @@ def parse(text: str) -> Cron:
     parts = rest.split()
     try:
         zone = zoneinfo.ZoneInfo(name)
-        fields = tuple(_numbers(*pair) for pair in zip(parts, _RANGES, strict=True))
+        fields = tuple(_parse_numbers(*pair) for pair in zip(parts, _RANGES, strict=True))
     except (ValueError, zoneinfo.ZoneInfoNotFoundError):
         raise invalid(f"cron {text!r} is not five fields of numbers after TZ=ZONE") from None
     weekdays = frozenset(one % 7 for one in fields[4])
@@ -67,7 +67,7 @@ def parse(text: str) -> Cron:
     return Cron(zone, (*fields[:4], weekdays), either)
 
 
-def _numbers(text: str, limits: tuple[int, int]) -> frozenset[int]:
+def _parse_numbers(text: str, limits: tuple[int, int]) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)

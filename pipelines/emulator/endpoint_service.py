@@ -48,7 +48,7 @@ class EndpointService(Resources):
         return with_etag(endpoint)
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
-        check_traffic(dict(changed.traffic_split), _deployed(present))
+        check_traffic(dict(changed.traffic_split), _deployed_by_id(present))
 
     def check_deletable(self, endpoint: Any) -> None:
         refuse_state(endpoint.deployed_models, f"{endpoint.name} has deployed models")
@@ -58,7 +58,7 @@ class EndpointService(Resources):
         check_required(request)
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
-            known = _deployed(endpoint)
+            known = _deployed_by_id(endpoint)
             check_deployed_model(deployed, known)
             model = self._models.find(deployed.model)
             deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
@@ -73,12 +73,12 @@ class EndpointService(Resources):
             before = dict(endpoint.traffic_split)
             if split:
                 endpoint.traffic_split = split
-            self._models.set_deployed(_version(deployed), endpoint.name, deployed.id)
+            self._models.set_deployed(_version_name(deployed), endpoint.name, deployed.id)
 
         def is_done() -> bool:
             try:
                 return self._servers is None or self._servers.is_ready(
-                    *self._server(endpoint.name, deployed)
+                    *self._server_of(endpoint.name, deployed)
                 )
             except ApiError:
                 with self.changing(endpoint.name) as failed:
@@ -92,11 +92,11 @@ class EndpointService(Resources):
     def undeploy_model(self, request: Any) -> Any:
         check_required(request)
         with self.changing(request.endpoint) as endpoint:
-            deployed = _deployed(endpoint).get(request.deployed_model_id)
+            deployed = _deployed_by_id(endpoint).get(request.deployed_model_id)
             if not deployed:
                 raise not_found(f"DeployedModel {request.deployed_model_id}")
             if request.traffic_split:
-                check_traffic(dict(request.traffic_split), _deployed(endpoint))
+                check_traffic(dict(request.traffic_split), _deployed_by_id(endpoint))
                 endpoint.traffic_split = dict(request.traffic_split)
             if len(endpoint.deployed_models) == 1:
                 # "If last DeployedModel is being undeployed …, the [Endpoint.traffic_split] will
@@ -117,12 +117,12 @@ class EndpointService(Resources):
         # A request names no deployed model, so a model without traffic can't be reached.
         refuse_state(not split, f"{endpoint.name} has no model with traffic")
         (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
-        deployed = _deployed(endpoint)[chosen]
+        deployed = _deployed_by_id(endpoint)[chosen]
         if self._servers is None:
             raise invalid("this server runs no model servers")
         body = json_format.MessageToDict(request._pb)
         del body["endpoint"]
-        answer = self._servers.ask(*self._server(endpoint.name, deployed), body)
+        answer = self._servers.ask(*self._server_of(endpoint.name, deployed), body)
         response = messages.PredictResponse(
             deployed_model_id=chosen,
             model=deployed.model,
@@ -137,25 +137,25 @@ class EndpointService(Resources):
         with self.changing(name) as endpoint:
             endpoint.model_deployment_monitoring_job = job
 
-    def _server(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
+    def _server_of(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
         """Return the name of a deployed model's server, the model and the folder of its files."""
-        version = _version(deployed)
+        version = _version_name(deployed)
         model, artifacts = self._models.find(version), self._models.artifacts(version)
         return f"{endpoint}/{deployed.id}", model, artifacts
 
     def _remove(self, endpoint: Any, deployed: Any) -> None:
         kept = [one for one in endpoint.deployed_models if one.id != deployed.id]
         endpoint.deployed_models = kept
-        self._models.set_deployed(_version(deployed), endpoint.name)
+        self._models.set_deployed(_version_name(deployed), endpoint.name)
         if self._servers:
             self._servers.stop(f"{endpoint.name}/{deployed.id}")
 
 
-def _deployed(endpoint: Any) -> dict[str, Any]:
+def _deployed_by_id(endpoint: Any) -> dict[str, Any]:
     return {one.id: one for one in endpoint.deployed_models}
 
 
-def _version(deployed: Any) -> str:
+def _version_name(deployed: Any) -> str:
     return f"{deployed.model}@{deployed.model_version_id}"
 
 

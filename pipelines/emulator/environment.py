@@ -44,8 +44,8 @@ def of_component() -> dict[str, str]:
         **QUIET,
         **kept,
         **bypass_proxies(kept),
-        "PATH": _joined(str(pathlib.Path(sys.executable).parent), kept.get("PATH")),
-        "PYTHONPATH": _joined(_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())),
+        "PATH": _join_paths(str(pathlib.Path(sys.executable).parent), kept.get("PATH")),
+        "PYTHONPATH": _join_paths(_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())),
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -74,5 +74,5 @@ def component_file(command: Sequence[str]) -> pathlib.Path | None:
     return _ROOT / "components" / f"{command[list(command).index(_FUNCTION) + 1]}.py"
 
 
-def _joined(*paths: str | None) -> str:
+def _join_paths(*paths: str | None) -> str:
     return os.pathsep.join(filter(None, paths))

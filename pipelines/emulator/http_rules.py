@@ -43,10 +43,10 @@ class Method:
         for wanted, pattern, field in self.paths:
             match = pattern.fullmatch(unquote(parts.path)) if verb == wanted else None
             if match:
-                return self._parsed(match.groupdict(), parse_qs(parts.query), field, body)
+                return self._build_request(match.groupdict(), parse_qs(parts.query), field, body)
         return None
 
-    def _parsed(
+    def _build_request(
         self, path: Mapping[str, str], query: Mapping[str, list[str]], field: str, body: bytes
     ) -> Any:
         from google.protobuf import json_format
@@ -90,10 +90,12 @@ def methods() -> Iterator[Method]:
                 full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
             # Bidirectional streams have no path.
             if request and hasattr(rule, "_get_http_options"):
-                yield Method(full, name, request, tuple(map(_path, rule._get_http_options())))
+                yield Method(
+                    full, name, request, tuple(map(_compile_path, rule._get_http_options()))
+                )
 
 
-def _path(option: Mapping[str, str]) -> tuple[str, re.Pattern[str], str]:
+def _compile_path(option: Mapping[str, str]) -> tuple[str, re.Pattern[str], str]:
     pattern, end = "", 0
     uri = option["uri"]
     for match in _VARIABLE.finditer(uri):

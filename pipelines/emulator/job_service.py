@@ -60,20 +60,20 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def cancel_custom_job(self, request: Any) -> None:
         """Ask a CustomJob of any process to end."""
-        (self._folder(request.name) / CANCEL_FILE_NAME).touch()
+        (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
 
     def delete(self, request: Any) -> Any:
         """Cancel and hide a CustomJob; keep its logs."""
-        folder = self._folder(request.name)
+        folder = self._find_folder(request.name)
         (folder / CANCEL_FILE_NAME).touch()
         (folder / _DELETED).touch()
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
-        return self._job(self._folder(name))
+        return self._read_job(self._find_folder(name))
 
     def all(self) -> list[Any]:
-        return [self._job(folder) for folder in self.folders().values()]
+        return [self._read_job(folder) for folder in self.folders().values()]
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
@@ -82,13 +82,13 @@ class JobService(BackgroundJobs[CustomJob]):
             found |= job_folders(place, pattern)
         return found
 
-    def _folder(self, name: str) -> pathlib.Path:
+    def _find_folder(self, name: str) -> pathlib.Path:
         folders = self.folders()
         if name not in folders:
             raise not_found(name)
         return folders[name]
 
-    def _job(self, folder: pathlib.Path) -> Any:
+    def _read_job(self, folder: pathlib.Path) -> Any:
         # The state of this process's jobs is in memory, as the disk may be full.
         own = [job.snapshot for job in self.jobs if job.directory == folder]
         job, state = request_of(folder), own[0] if own else job_state.read(folder)

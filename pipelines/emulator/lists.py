@@ -77,7 +77,7 @@ def filtered(found: Iterable[Any], text: str, kind: str) -> list[Any]:
     tests, rest = [], text.strip()
     while rest:
         match = _TERM.match(rest)
-        test = match and _test(match, fields)
+        test = match and _parse_term(match, fields)
         if not match or not test or (match[5] and match.end() == len(rest)):
             raise invalid(f"filter {rest!r} is not a comparison of {', '.join(fields)}")
         tests.append(test)
@@ -88,7 +88,9 @@ def filtered(found: Iterable[Any], text: str, kind: str) -> list[Any]:
     return found
 
 
-def _test(match: re.Match[str], fields: Mapping[str, str]) -> tuple[bool, str, str, Any] | None:
+def _parse_term(
+    match: re.Match[str], fields: Mapping[str, str]
+) -> tuple[bool, str, str, Any] | None:
     """Return whether a term is negated, its field, its operator and its value.
 
     Return None if the field is none of `fields`, or not with this operator.
@@ -113,13 +115,13 @@ def _test(match: re.Match[str], fields: Mapping[str, str]) -> tuple[bool, str, s
 
 
 def _matches(resource: Any, negated: bool, field: str, comparison: str, value: Any) -> bool:
-    held = _value(resource, field)
+    held = _field_value(resource, field)
     if held is None:
         return (comparison == "!=") != negated
     return bool(_FUNCTIONS[comparison](held, value)) != negated
 
 
-def _value(resource: Any, field: str) -> Any:
+def _field_value(resource: Any, field: str) -> Any:
     if field.startswith("labels."):
         return resource.labels.get(field.partition(".")[2].strip('"'))
     if field in ("model", "endpoint", "pipeline_job_user_id"):

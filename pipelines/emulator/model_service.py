@@ -56,7 +56,7 @@ class ModelService(Resources):
         with self.kept.lock():
             if request.parent_model:
                 name = request.parent_model.partition("@")[0]
-                entry = self._entry(name)
+                entry = self._find_entry(name)
             else:
                 if request.model_id:
                     field_rules.check_id("model_id", request.model_id)
@@ -82,8 +82,8 @@ class ModelService(Resources):
 
     def find(self, name: str) -> Any:
         """Return the version that a name refers to: NAME, NAME@version or NAME@alias."""
-        entry, number = self._version(name)
-        return self._shown(entry["versions"][number])
+        entry, number = self._find_version(name)
+        return self._to_response(entry["versions"][number])
 
     def all(self) -> list[Any]:
         """Return the default version of each model."""
@@ -91,7 +91,7 @@ class ModelService(Resources):
 
     def keep(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
-        entry, number = self._version(f"{model.name}@{model.version_id}")
+        entry, number = self._find_version(f"{model.name}@{model.version_id}")
         model.version_update_time = self.clock.now()
         model.artifact_uri = entry["versions"][number].artifact_uri
         entry["versions"][number] = model
@@ -99,11 +99,11 @@ class ModelService(Resources):
 
     def artifacts(self, name: str) -> str:
         """Return the folder of a version's SavedModel on this machine, not as in responses."""
-        entry, number = self._version(name)
+        entry, number = self._find_version(name)
         return str(self.local(entry["versions"][number].artifact_uri))
 
     def list_model_versions(self, request: Any) -> Any:
-        found = map(self._shown, self._entry(request.name)["versions"].values())
+        found = map(self._to_response, self._find_entry(request.name)["versions"].values())
         return self.listed(found, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
@@ -142,7 +142,7 @@ class ModelService(Resources):
         return super().delete(request)
 
     def check_deletable(self, model: Any) -> None:
-        for version in self._entry(model.name)["versions"].values():
+        for version in self._find_entry(model.name)["versions"].values():
             check_not_deployed(version, model.name)
 
     def import_model_evaluation(self, request: Any) -> Any:
@@ -158,7 +158,7 @@ class ModelService(Resources):
         return evaluation
 
     def list_model_evaluations(self, request: Any) -> Any:
-        entry, number = self._version(request.parent)
+        entry, number = self._find_version(request.parent)
         found = entry["evaluations"].get(number, [])
         return self.listed(found, request, "ModelEvaluation", "model_evaluations")
 
@@ -182,25 +182,25 @@ class ModelService(Resources):
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
         """Yield a model and the number of a version; store the model on exit."""
         with self.kept.lock():
-            entry, number = self._version(name)
+            entry, number = self._find_version(name)
             yield entry, number
             self.kept[name.partition("@")[0]] = entry
 
-    def _shown(self, model: Any) -> Any:
+    def _to_response(self, model: Any) -> Any:
         model.artifact_uri = self._uri(model.artifact_uri)
         return with_etag(model)
 
-    def _entry(self, name: str) -> Content:
+    def _find_entry(self, name: str) -> Content:
         base = name.partition("@")[0]
         entry = self.kept.get(base)
         if entry is None:
             raise ApiError("NOT_FOUND", f"The Model {base} does not exist.")
         return entry
 
-    def _version(self, name: str) -> tuple[Content, str]:
+    def _find_version(self, name: str) -> tuple[Content, str]:
         """Return a model and the number of the version that `name` refers to."""
         base, at, which = name.partition("@")
-        entry, which = self._entry(base), which if at else DEFAULT
+        entry, which = self._find_entry(base), which if at else DEFAULT
         for number, version in entry["versions"].items():
             if which in (number, *version.version_aliases):
                 return entry, number

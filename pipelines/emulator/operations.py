@@ -31,14 +31,14 @@ class Operations:
         """
         name = f"{parent_of(resource)}/operations/{next(self._numbers)}"
         self._known[name] = (time.monotonic() + self.seconds, response, is_done)
-        return self._operation(name)
+        return self._build_operation(name)
 
     def get_operation(self, request: Any) -> Any:
         if request.name not in self._known:
             raise not_found(f"Operation {request.name}")
-        return self._operation(request.name)
+        return self._build_operation(request.name)
 
-    def _operation(self, name: str) -> Any:
+    def _build_operation(self, name: str) -> Any:
         from google.longrunning import operations_pb2
         from google.protobuf import empty_pb2
         from google.rpc import code_pb2

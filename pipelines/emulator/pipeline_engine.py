@@ -42,7 +42,7 @@ class PipelineEngine:
 
         document = json_format.MessageToDict(job._pb)
         _, project, _, location, _, job_id = job.name.split("/")
-        directory = self._directory(job.name)
+        directory = self._folder_of(job.name)
         artifacts = directory / "artifacts"
         # A deleted job of the same name may have left files.
         shutil.rmtree(directory, ignore_errors=True)
@@ -89,7 +89,7 @@ class PipelineEngine:
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
-        directory = self._directory(job.name)
+        directory = self._folder_of(job.name)
         process = self._processes.get(job.name)
         over = process is None or process.finished.is_set()
         try:
@@ -106,7 +106,7 @@ class PipelineEngine:
                 job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
         if state:
             job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
-        tasks = self._tasks(job, directory, summary if over else {})
+        tasks = self._list_tasks(job, directory, summary if over else {})
         del job.job_detail.task_details[:]
         json_format.ParseDict({"taskDetails": list(tasks)}, job._pb.job_detail)
 
@@ -117,7 +117,7 @@ class PipelineEngine:
                 return path.replace(folder, place, 1)
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
 
-    def _directory(self, name: str) -> pathlib.Path:
+    def _folder_of(self, name: str) -> pathlib.Path:
         """Return the folder of a job, which pipelines.local takes for that of a run."""
         _, project, _, location, _, job_id = name.split("/")
         return self._folder / "runs" / f"{job_id}.{location}.{project}"
@@ -130,7 +130,7 @@ class PipelineEngine:
         buckets = self._folder / "buckets"
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
 
-    def _tasks(
+    def _list_tasks(
         self, job: Any, directory: pathlib.Path, summary: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
         """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run."""
@@ -152,7 +152,7 @@ class PipelineEngine:
                 detail |= {"startTime": start.isoformat(), "endTime": end.isoformat()}
                 detail["outputs"] = {
                     output: {"artifacts": [{**value, "uri": self.uri(value["uri"])}]}
-                    for output, value in _artifacts(json.loads(done.read_text())["outputs"])
+                    for output, value in _list_artifacts(json.loads(done.read_text())["outputs"])
                 }
             if name == _LAUNCHER_TASK:
                 jobs = [
@@ -164,7 +164,7 @@ class PipelineEngine:
             yield {**detail, "state": _STATES.get(state, state)}
 
 
-def _artifacts(outputs: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _list_artifacts(outputs: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the outputs of a task that are artifacts, each with its URI and metadata."""
     for name, value in outputs.items():
         if isinstance(value, dict) and "schema_title" in value:

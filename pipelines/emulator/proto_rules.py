@@ -22,24 +22,24 @@ _ALLOWED = {("EnvVar", "value")}
 
 def marked(kind: Any, mark: str) -> tuple[str, ...]:
     """Return the fields of a message type whose comment begins with Required or Output only."""
-    found = _marks(kind.__module__)[kind.__qualname__]
+    found = _read_marks(kind.__module__)[kind.__qualname__]
     names = [name for name, given in found if given == mark]
     return tuple(name for name in names if (kind.__name__, name) not in _ALLOWED)
 
 
 @functools.cache
-def _marks(module: str) -> Mapping[str, Sequence[tuple[str, str]]]:
+def _read_marks(module: str) -> Mapping[str, Sequence[tuple[str, str]]]:
     """Return the fields with a mark, and the mark, by the name of each class of a module."""
     form = re.compile(r"^    (\w+) \([^)]*\):\n        (Required|Output only)\.", re.MULTILINE)
     tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {name: form.findall(text) for name, text in _docstrings(tree)}
+    return {name: form.findall(text) for name, text in _find_docstrings(tree)}
 
 
-def _docstrings(node: ast.Module | ast.ClassDef, outer: str = "") -> Iterator[tuple[str, str]]:
+def _find_docstrings(node: ast.Module | ast.ClassDef, outer: str = "") -> Iterator[tuple[str, str]]:
     for one in node.body:
         if isinstance(one, ast.ClassDef):
             yield outer + one.name, ast.get_docstring(one) or ""
-            yield from _docstrings(one, f"{outer}{one.name}.")
+            yield from _find_docstrings(one, f"{outer}{one.name}.")
 
 
 def check_required(message: Any, path: str = "") -> None:

@@ -131,8 +131,8 @@ def replicas_of(
         replica.environment = {
             **inherited,
             **{variable.name: variable.value for variable in pool_spec.container_spec.env},
-            **_cluster(replica, addresses, job_spec),
-            **_folders(spec.base_output_directory.output_uri_prefix.rstrip("/")),
+            **_cluster_variables(replica, addresses, job_spec),
+            **_folder_variables(spec.base_output_directory.output_uri_prefix.rstrip("/")),
             "CLOUD_ML_JOB_ID": job_id,
             "CLOUD_ML_PROJECT_ID": environment.PROJECT,
             "CLOUD_ML_REGION": environment.LOCATION,
@@ -145,7 +145,7 @@ def replicas_of(
     return replicas
 
 
-def _cluster(
+def _cluster_variables(
     replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
@@ -176,7 +176,7 @@ def _cluster(
     return variables
 
 
-def _folders(base: str) -> dict[str, str]:
+def _folder_variables(base: str) -> dict[str, str]:
     """Return the variables that name the folders of a base output directory; {} if it is empty."""
     names = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
     return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}

@@ -188,7 +188,7 @@ class Emulator:
         ]
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "emulator-rpc"))
         for method, function in served:
-            handlers = {method.name: self._handler(method, function)}
+            handlers = {method.name: self._make_handler(method, function)}
             generic = grpc.method_handlers_generic_handler(method.service, handlers)
             server.add_generic_rpc_handlers((generic,))
         server.add_insecure_port(self._socket)
@@ -196,7 +196,9 @@ class Emulator:
         server.start()
         return served, server, port
 
-    def _handler(self, method: Method, function: Callable[[Any], Any]) -> grpc.RpcMethodHandler:
+    def _make_handler(
+        self, method: Method, function: Callable[[Any], Any]
+    ) -> grpc.RpcMethodHandler:
         def handle(request: Any, context: grpc.ServicerContext) -> Any:
             try:
                 if not context.peer().startswith("unix:"):
@@ -210,7 +212,7 @@ class Emulator:
 
         kind = method.request
         parse = kind.deserialize if hasattr(kind, "deserialize") else kind.FromString
-        return grpc.unary_unary_rpc_method_handler(handle, parse, _serialized)
+        return grpc.unary_unary_rpc_method_handler(handle, parse, _serialize)
 
 
 class RequestHandler(http.server.BaseHTTPRequestHandler):
@@ -261,7 +263,7 @@ def check_values(message: Any) -> None:
         raise invalid(str(error)) from None
 
 
-def _serialized(message: Any) -> bytes:
+def _serialize(message: Any) -> bytes:
     """Return a message's bytes; for None, those of google.protobuf.Empty."""
     if message is None:
         return b""
