@@ -48,35 +48,37 @@ def find(
         keep_last: number of each recipe's last successful runs that stay, however old.
     """
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
-    versions = _model_versions(connection)
+    versions = _list_model_versions(connection)
     unused = [one for one in versions if _is_unused(one, before, labels)]
     known = runs.listed(connection)
-    kept = [f"endpoint {one}" for one in _idle_endpoints(connection, labels)]
+    kept = [f"endpoint {one}" for one in _find_idle_endpoints(connection, labels)]
     chosen = [job for job in known if runs.has_labels(job, labels)]
-    to_delete = {job.name for job in _old_runs(chosen, before, keep_last, kept)}
-    jobs = _with_tasks(connection, known) if to_delete else []
+    to_delete = {job.name for job in _find_old_runs(chosen, before, keep_last, kept)}
+    jobs = _fetch_with_tasks(connection, known) if to_delete else []
     # Each resource that stays, with the URIs that it uses.
-    users = [(f"run {runs.id_of(job)}", _uris(job)) for job in jobs if job.name not in to_delete]
+    users = [
+        (f"run {runs.id_of(job)}", _list_uris(job)) for job in jobs if job.name not in to_delete
+    ]
     for one in versions:
         if one not in unused:
             aliases = ", ".join(one.version_aliases) or "no alias"
             users.append((f"model version {_version_name(one)} ({aliases})", [one.artifact_uri]))
     items = [
-        _resource(
+        _make_item(
             connection,
             "schedule",
             one.name,
             f"completed, {schedules.recipe_of(one)}",
             connection.schedules.delete_schedule,
         )
-        for one in _ended_schedules(connection, before, labels)
+        for one in _list_ended_schedules(connection, before, labels)
     ]
     # The registry does not delete a version that has an alias, such as default.
     delete = connection.models.delete_model_version
     for one in unused:
         detail = f"{one.display_name}, no alias"
-        items.append(_resource(connection, "model version", _version_name(one), detail, delete))
-    custom_jobs = _ended_custom_jobs(connection, before, labels)
+        items.append(_make_item(connection, "model version", _version_name(one), detail, delete))
+    custom_jobs = _list_ended_custom_jobs(connection, before, labels)
     for job in (one for one in jobs if one.name in to_delete):
         folder = _folder_of(job)
         used = (name for name, uris in users if any(one.startswith(folder) for one in uris))
@@ -84,10 +86,10 @@ def find(
         if user:
             kept.append(f"run {runs.id_of(job)}: {user} uses its outputs")
         else:
-            items += _of_run(connection, job, folder, custom_jobs)
+            items += _make_run_items(connection, job, folder, custom_jobs)
     ids = {"", *map(runs.id_of, known)}
     orphans = [one for one in custom_jobs if one.labels.get("run", "") not in ids]
-    return [*items, *(_of_custom_job(connection, one) for one in orphans)], kept
+    return [*items, *(_make_custom_job_item(connection, one) for one in orphans)], kept
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
@@ -98,7 +100,7 @@ def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
     )
 
 
-def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
+def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
     """Fetch runs one by one with their inputs and outputs, which the list method leaves out.
 
     Also fetches runs without this project's label that share the cache: Vertex AI keeps one cache
@@ -131,7 +133,7 @@ def _with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
     return jobs
 
 
-def _old_runs(
+def _find_old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
 ) -> Iterator[Any]:
     """Yield runs that ended before a time, except each recipe's last; add those to `kept`."""
@@ -139,7 +141,7 @@ def _old_runs(
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
         succeeded[recipe] += state == "SUCCEEDED"
-        if state not in runs.ENDED or _ended(job) >= before.timestamp():
+        if state not in runs.ENDED or _end_of(job) >= before.timestamp():
             continue
         if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
             kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")
@@ -147,7 +149,7 @@ def _old_runs(
             yield job
 
 
-def _model_versions(connection: Connection) -> list[Any]:
+def _list_model_versions(connection: Connection) -> list[Any]:
     """Return every version of every model: others' versions may use a run's outputs, too."""
     with translated("listing the models"):
         return [
@@ -157,7 +159,7 @@ def _model_versions(connection: Connection) -> list[Any]:
         ]
 
 
-def _idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
+def _find_idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
     """Yield a line for each endpoint that is billed but unused, with the reason."""
     with translated("listing the endpoints"):
         for one in connection.endpoints.list_endpoints(parent=connection.settings.parent):
@@ -177,7 +179,7 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
     return not used and created < before.timestamp() and runs.has_labels(version, labels)
 
 
-def _ended_schedules(
+def _list_ended_schedules(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
     """Return the completed schedules; others may still start runs."""
@@ -190,7 +192,7 @@ def _ended_schedules(
     ]
 
 
-def _ended_custom_jobs(
+def _list_ended_custom_jobs(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
     request = {"parent": connection.settings.parent, "filter": runs.label_filter(labels)}
@@ -200,11 +202,11 @@ def _ended_custom_jobs(
             for job in connection.jobs.list_custom_jobs(request)
             if runs.has_labels(job, labels)
             and runs.state_of(job) in runs.JOB_ENDED
-            and _ended(job) < before.timestamp()
+            and _end_of(job) < before.timestamp()
         ]
 
 
-def _of_run(
+def _make_run_items(
     connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
 ) -> Iterator[Item]:
     """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
@@ -216,7 +218,7 @@ def _of_run(
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
     for one in custom_jobs:
         if runs.id_of(one) in names or one.labels.get("run") == run_id:
-            yield _of_custom_job(connection, one)
+            yield _make_custom_job_item(connection, one)
     part = f"of the run {run_id}"
     if folder:
         yield Item("folder", folder, part, functools.partial(_delete_folder, connection, folder))
@@ -224,21 +226,21 @@ def _of_run(
     if cached:
         delete = functools.partial(_delete_executions, connection, cached)
         yield Item("cache", f"{len(cached)} entries", part, delete)
-    day = datetime.datetime.fromtimestamp(_ended(job), datetime.timezone.utc).date()
+    day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
     detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
-    yield _resource(connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job)
+    yield _make_item(connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job)
 
 
-def _of_custom_job(connection: Connection, job: Any) -> Item:
+def _make_custom_job_item(connection: Connection, job: Any) -> Item:
     detail, delete = f"{runs.state_of(job)}, {job.display_name}", connection.jobs.delete_custom_job
-    return _resource(connection, "training job", job.name, detail, delete)
+    return _make_item(connection, "training job", job.name, detail, delete)
 
 
-def _resource(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
+def _make_item(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
     return Item(kind, name, detail, functools.partial(_delete, connection, method, name))
 
 
-def _uris(job: Any) -> list[str]:
+def _list_uris(job: Any) -> list[str]:
     """Return the URIs of a run's inputs, outputs and parameters such as `resume_from`."""
     given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
     return given + [
@@ -262,7 +264,7 @@ def _folder_of(job: Any) -> str:
     return f"{root}/{number}/{runs.id_of(job)}/" if root.startswith("gs://") else ""
 
 
-def _ended(resource: Any) -> float:
+def _end_of(resource: Any) -> float:
     """Return the end of a run or job, in seconds since 1970."""
     return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
 

@@ -46,7 +46,7 @@ def lines(
             if not page.get("nextPageToken"):
                 break
             body["pageToken"] = page["nextPageToken"]
-    return [_line(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
+    return [_format_entry(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
 
 
 def source_of(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def link(connection: Connection, job_id: str) -> str:
     return console_link(connection.settings, query)
 
 
-def _line(entry: dict[str, Any], *, with_replica: bool) -> str:
+def _format_entry(entry: dict[str, Any], *, with_replica: bool) -> str:
     payload = entry.get("jsonPayload", {})
     message = payload.get("message") or entry.get("textPayload") or payload
     text = message if isinstance(message, str) else json.dumps(message)

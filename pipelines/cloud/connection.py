@@ -33,7 +33,7 @@ _COMMON_REGION = "us-central1"
 """Not looked up, as that imports google.cloud.aiplatform, which takes seconds."""
 
 
-def _client(name: str) -> Any:
+def _declare_client(name: str) -> Any:
     """Declare a property for a client of Vertex AI; it is imported on first use."""
 
     def connected(self: "Connection") -> Any:
@@ -70,12 +70,12 @@ class Connection:
         default_factory=set, init=False, repr=False, compare=False
     )
 
-    pipelines = _client("pipeline")
-    schedules = _client("schedule")
-    jobs = _client("job")
-    models = _client("model")
-    endpoints = _client("endpoint")
-    metadata = _client("metadata")
+    pipelines = _declare_client("pipeline")
+    schedules = _declare_client("schedule")
+    jobs = _declare_client("job")
+    models = _declare_client("model")
+    endpoints = _declare_client("endpoint")
+    metadata = _declare_client("metadata")
 
     def __post_init__(self) -> None:
         if endpoint := self.settings.endpoint:

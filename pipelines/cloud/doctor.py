@@ -28,9 +28,9 @@ def examine(
     are left out. Quota and permissions are checked for runs with `parameters`, whose evaluation
     has an `accelerator`.
     """
-    signed_in = _checked("credentials", lambda: _credentials(connection))
+    signed_in = _run_check("credentials", lambda: _examine_credentials(connection))
     yield signed_in
-    checks = _checks(connection, parameters, accelerator)
+    checks = _list_checks(connection, parameters, accelerator)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -38,7 +38,7 @@ def examine(
     while checks:
         name = next(iter(checks))
         began = time.monotonic()
-        finding = _checked(name, checks.pop(name))
+        finding = _run_check(name, checks.pop(name))
         # Two images in one missing repository are one finding.
         if finding not in seen:
             seen.add(finding)
@@ -48,12 +48,12 @@ def examine(
             return
 
 
-def _checks(
+def _list_checks(
     connection: Connection, parameters: ParameterSet | None, accelerator: str
 ) -> dict[str, Callable[[], Finding]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
-    checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _vertex}
+    checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _examine_vertex}
     for name in project_checks.APIS:
         checks[f"API {name}"] = functools.partial(project_checks.api, name=name)
     checks["own rights"] = project_checks.own_rights
@@ -79,7 +79,7 @@ def _checks(
     return {name: functools.partial(check, connection) for name, check in checks.items()}
 
 
-def _checked(name: str, check: Callable[[], Finding]) -> Finding:
+def _run_check(name: str, check: Callable[[], Finding]) -> Finding:
     unchecked = "could not be checked"
     try:
         with translated(unchecked):
@@ -92,14 +92,14 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
         return Finding(False, f"{name}: {error}")
 
 
-def _credentials(connection: Connection) -> Finding:
+def _examine_credentials(connection: Connection) -> Finding:
     if is_loopback(connection.settings.endpoint):
         return Finding(True, "credentials: none needed for a server on this machine")
     who = getattr(connection.credentials, "service_account_email", "") or "your own account"
     return Finding(True, f"credentials: {who}")
 
 
-def _vertex(connection: Connection) -> Finding:
+def _examine_vertex(connection: Connection) -> Finding:
     settings = connection.settings
     found = runs.listed(connection, limit=1)
     last = f", last run {runs.id_of(found[0])}" if found else ""

@@ -40,7 +40,7 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
     from google.cloud.aiplatform_v1 import types
 
     experiment = experiment_of(recipe)
-    own = _context_of(connection, run_id)
+    own = _wait_for_context(connection, run_id)
     # projects/…/metadataStores/default of …/metadataStores/default/contexts/ID.
     store = own.rpartition("/contexts/")[0]
     name = f"{store}/contexts/{experiment}"
@@ -66,7 +66,7 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
     return experiment
 
 
-def _context_of(connection: Connection, run_id: str) -> str:
+def _wait_for_context(connection: Connection, run_id: str) -> str:
     """Return the name of a run's context, which appears some seconds after the run."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:

@@ -87,7 +87,7 @@ def follow(
         if detach:
             say(f"status    python -m pipelines status {run_id}")
             return 0
-        job = _wait(connection, run_id)
+        job = _wait_for_end(connection, run_id)
     except KeyboardInterrupt:
         say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
@@ -111,7 +111,7 @@ def follow(
     return FAILED
 
 
-def _wait(connection: Connection, run_id: str) -> Any:
+def _wait_for_end(connection: Connection, run_id: str) -> Any:
     """Show a run until it ends or its training job expires; return the PipelineJob.
 
     Raises CloudError after `_PATIENT_SECONDS` without an answer, or if the run was deleted.
@@ -157,7 +157,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     if run_id and job.display_name != recipe:
         raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
     if runs.state_of(job) == "CANCELLING":
-        job = _wait(connection, runs.id_of(job))
+        job = _wait_for_end(connection, runs.id_of(job))
     run_id, state = runs.id_of(job), runs.state_of(job)
     if state == "SUCCEEDED":
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")

@@ -34,7 +34,7 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         raise InputError(f"the endpoint of {recipe.name} serves no version; deploy one first")
     parameters, notify = recipe.parameters, recipe.run_options.notify
     model, key = parameters.registry.model_name, parameters.job.encryption_spec_key_name
-    objective = _objective(recipe)
+    objective = _build_objective(recipe)
     sampling = {"sample_rate": recipe.run_options.monitoring.sampling_rate}
     emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
     job = types.ModelDeploymentMonitoringJob(
@@ -76,7 +76,7 @@ def remove(connection: Connection, endpoint: Any) -> None:
             connection.finish(connection.jobs.delete_model_deployment_monitoring_job(name=name))
 
 
-def _training_uri(recipe: Recipe) -> str:
+def _find_training_uri(recipe: Recipe) -> str:
     """Return the URI of the training data; empty if Vertex AI can't read them.
 
     Vertex AI reads CSV files in buckets and tables of BigQuery.
@@ -89,9 +89,9 @@ def _training_uri(recipe: Recipe) -> str:
     return ""
 
 
-def _objective(recipe: Recipe) -> dict[str, Any]:
+def _build_objective(recipe: Recipe) -> dict[str, Any]:
     """Return the objective: skew from the training data, or drift from earlier requests."""
-    uri, threshold = _training_uri(recipe), {"value": recipe.run_options.monitoring.threshold}
+    uri, threshold = _find_training_uri(recipe), {"value": recipe.run_options.monitoring.threshold}
     if not uri:
         return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
     place = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
@@ -120,7 +120,7 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
 
 def described(recipe: Recipe) -> list[str]:
     """Return lines that say what requests are compared with and who is notified."""
-    monitoring, uri = recipe.run_options.monitoring, _training_uri(recipe)
+    monitoring, uri = recipe.run_options.monitoring, _find_training_uri(recipe)
     compared = f"with {uri}" if uri else "with earlier ones, as Vertex AI can't read the source"
     emails = ", ".join(recipe.run_options.notify)
     return [

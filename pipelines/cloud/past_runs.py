@@ -43,7 +43,7 @@ def find(connection: Connection, run_id: str) -> PastRun:
         started=start,
         seconds=(end - start).total_seconds() if start and end else None,
         parameters=parameters_of(job),
-        metrics=_metrics(job),
+        metrics=_read_metrics(job),
         verdict=verdict,
         reason=reason,
         error=expiry or (runs.failure_of(job, []) if state == "FAILED" else ""),
@@ -69,10 +69,10 @@ def parameters_of(job: Any) -> dict[str, Any]:
     return whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
 
 
-def _metrics(job: Any) -> dict[str, float]:
+def _read_metrics(job: Any) -> dict[str, float]:
     from google.protobuf import json_format
 
-    artifact = _artifact(job, _EVALUATION, "metrics")
+    artifact = _find_artifact(job, _EVALUATION, "metrics")
     if artifact is None:
         return {}
     values = json_format.MessageToDict(artifact._pb.metadata)
@@ -81,11 +81,11 @@ def _metrics(job: Any) -> dict[str, float]:
 
 def uri_of(job: Any, task: str, output: str) -> str:
     """Return the URI of a task's output; empty if it has not written it."""
-    artifact = _artifact(job, task, output)
+    artifact = _find_artifact(job, task, output)
     return artifact.uri if artifact is not None else ""
 
 
-def _artifact(job: Any, task: str, output: str) -> Any:
+def _find_artifact(job: Any, task: str, output: str) -> Any:
     for detail in job.job_detail.task_details:
         found = detail.outputs.get(output) if detail.task_name == task else None
         if found and found.artifacts:

@@ -57,17 +57,17 @@ def api(connection: Connection, name: str) -> Finding:
     )
 
 
-def _rights(
+def _examine_rights(
     connection: Connection, what: str, resource: str, wanted: Sequence[str], grant: str
 ) -> Finding:
     """Check whether the caller has permissions on SERVICE/RESOURCE."""
     service, _, path = resource.partition("/")
     body = {"permissions": list(wanted)}
     answer = connection.rest(service, "POST", f"v1/{path}:testIamPermissions", body)
-    return _granted(answer.get("permissions", []), what, wanted, grant)
+    return _make_finding(answer.get("permissions", []), what, wanted, grant)
 
 
-def _granted(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
+def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
     missing = ", ".join(one for one in wanted if one not in granted)
     return Finding(
         not missing, what + (f": no {missing}" if missing else ""), f"an administrator: {grant}"
@@ -82,7 +82,7 @@ def own_rights(connection: Connection) -> Finding:
         "--role=roles/aiplatform.user (and roles/logging.viewer)"
     )
     resource = f"cloudresourcemanager/projects/{project}"
-    return _rights(connection, "own rights", resource, OWN_PERMISSIONS, grant)
+    return _examine_rights(connection, "own rights", resource, OWN_PERMISSIONS, grant)
 
 
 def act_as(connection: Connection) -> Finding:
@@ -94,7 +94,7 @@ def act_as(connection: Connection) -> Finding:
     )
     resource = f"iam/projects/-/serviceAccounts/{account}"
     right = "iam.serviceAccounts.actAs"
-    return _rights(connection, f"own right to act as {account}", resource, [right], grant)
+    return _examine_rights(connection, f"own right to act as {account}", resource, [right], grant)
 
 
 def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
@@ -113,14 +113,14 @@ def service_account(connection: Connection, *, deploys: bool = False) -> Finding
     missing, conditional = {}, []
     for role, permission in NEEDED + (DEPLOYING if deploys else ()):
         place = f"projects add-iam-policy-binding {settings.project}"
-        bindings = _giving(connection, held, role, permission)
+        bindings = _find_bindings(connection, held, role, permission)
         if permission.startswith("storage."):
             place = f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
             if not bindings:
                 bucket = connection.storage.bucket(settings.bucket)
                 own = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
                 of_bucket = [one for one in own.bindings if member in one["members"]]
-                bindings = _giving(connection, of_bucket, role, permission)
+                bindings = _find_bindings(connection, of_bucket, role, permission)
         if not bindings:
             missing[role] = f"gcloud {place} --member={member} --role={role}"
         elif all(one.get("condition") for one in bindings):
@@ -137,7 +137,7 @@ def service_account(connection: Connection, *, deploys: bool = False) -> Finding
     return Finding(True, what)
 
 
-def _giving(
+def _find_bindings(
     connection: Connection, bindings: list[Any], role: str, permission: str
 ) -> list[dict[str, Any]]:
     """Return the bindings whose role has a permission."""
@@ -204,7 +204,7 @@ def pipeline_repository(connection: Connection) -> Finding:
     match = ARTIFACT_REGISTRY.match(repository)
     if not match:
         return Finding(None, f"pipeline repository {repository}: not in Artifact Registry")
-    return _repository(connection, match, "KFP")
+    return _examine_repository(connection, match, "KFP")
 
 
 def uploads(connection: Connection) -> Finding:
@@ -218,7 +218,7 @@ def uploads(connection: Connection) -> Finding:
             f"--project={match['project']} --location={match['location']} --member=user:YOU "
             "--role=roles/artifactregistry.writer"
         )
-        return _rights(
+        return _examine_rights(
             connection, what, f"artifactregistry/{repository_path(match)}", [right], grant
         )
     if not repository.startswith("gs://"):
@@ -229,7 +229,7 @@ def uploads(connection: Connection) -> Finding:
         f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
         "--role=roles/storage.objectUser"
     )
-    return _granted(granted, what, rights, grant)
+    return _make_finding(granted, what, rights, grant)
 
 
 def image(connection: Connection, setting: str = "image") -> Finding:
@@ -238,7 +238,7 @@ def image(connection: Connection, setting: str = "image") -> Finding:
     match = _IMAGE.fullmatch(image)
     if not match:
         return Finding(None, f"image {image}: not in Artifact Registry; could not be checked")
-    repository = _repository(connection, match, "DOCKER")
+    repository = _examine_repository(connection, match, "DOCKER")
     if not repository.ok:
         return repository
     name = quote(match["name"], safe="")
@@ -259,7 +259,7 @@ def image(connection: Connection, setting: str = "image") -> Finding:
     return Finding(False, f"image {image}: does not exist", "build it and push it")
 
 
-def _repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
+def _examine_repository(connection: Connection, match: re.Match[str], kind: str) -> Finding:
     location, project, name = match["location"], match["project"], match["repository"]
     create = (
         f"gcloud artifacts repositories create {name} --project={project} --location={location} "

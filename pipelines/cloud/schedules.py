@@ -61,7 +61,7 @@ def update(
     settings, name = connection.settings, package.recipe
     job = job_request.pipeline_job(package, settings, values)
     job.template_uri = upload.pinned(connection, package)
-    wanted = _schedule(name, declared, job, settings.parent)
+    wanted = _build_schedule(name, declared, job, settings.parent)
     with translated(f"applying the schedule of {name!r}"):
         action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted)
     return Applied(action, changed, schedule, package.digest)
@@ -73,7 +73,7 @@ def find(connection: Connection, recipe: str) -> list[Any]:
     There is only one, unless two users replaced it at once; the next `apply` leaves one.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
-        found = _find(connection, recipe)
+        found = _list_current(connection, recipe)
     if not found:
         raise InputError(
             f"recipe {recipe!r} has no schedule in {connection.settings.parent}; `schedule apply "
@@ -103,7 +103,9 @@ def set_state(connection: Connection, recipe: str, state: str) -> None:
                 method(name=name)
             except Exception:
                 # An earlier request, whose answer was lost, may have done it.
-                now = [one.state.name for one in _find(connection, recipe) if one.name == name]
+                now = [
+                    one.state.name for one in _list_current(connection, recipe) if one.name == name
+                ]
                 if now != [state]:
                     raise
 
@@ -119,7 +121,7 @@ def recipe_of(schedule: Any) -> str:
     return schedule.create_pipeline_job_request.pipeline_job.labels.get("recipe", "")
 
 
-def _find(connection: Connection, recipe: str) -> list[Any]:
+def _list_current(connection: Connection, recipe: str) -> list[Any]:
     return [
         one
         for one in listed(connection)
@@ -136,21 +138,28 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
-    action, present = "unchanged", {one.name: one for one in _find(connection, recipe)}
+    action, present = "unchanged", {one.name: one for one in _list_current(connection, recipe)}
     create = functools.partial(
         connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
     )
     made = None if present else create()
     if made:
         # If others create one at the same time, all keep the oldest.
-        action, present = "created", {one.name: one for one in [made, *_find(connection, recipe)]}
+        action, present = (
+            "created",
+            {one.name: one for one in [made, *_list_current(connection, recipe)]},
+        )
 
     def rank(one: Any) -> tuple[bool, float, str]:
-        return not made and bool(_changed(one, wanted)), runs.seconds_of(one.create_time), one.name
+        return (
+            not made and bool(_find_changes(one, wanted)),
+            runs.seconds_of(one.create_time),
+            one.name,
+        )
 
     kept, *others = sorted(present.values(), key=rank)
-    if changed := _changed(kept, wanted):
-        updated = _updated(connection, kept, wanted, changed)
+    if changed := _find_changes(kept, wanted):
+        updated = _update(connection, kept, wanted, changed)
         action = "updated" if updated else "recreated"
         kept, others = (updated, others) if updated else (create(), [kept, *others])
     if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
@@ -159,7 +168,7 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
     return action, changed, kept
 
 
-def _updated(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:
+def _update(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:
     """Update a schedule and return it; return None if it has to be recreated instead."""
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import field_mask_pb2
@@ -174,11 +183,11 @@ def _updated(connection: Connection, present: Any, wanted: Any, changed: list[st
         updated = connection.schedules.update_schedule(
             schedule=schedule, update_mask=field_mask_pb2.FieldMask(paths=changed)
         )
-        return None if "end_time" in _changed(updated, wanted) else updated
+        return None if "end_time" in _find_changes(updated, wanted) else updated
     return None
 
 
-def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
+def _build_schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
     """Return the Schedule that a recipe declares, whose runs start from a PipelineJob."""
     from google.cloud.aiplatform_v1 import types
 
@@ -196,26 +205,26 @@ def _schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> Any:
     )
 
 
-def _changed(present: Any, wanted: Any) -> list[str]:
+def _find_changes(present: Any, wanted: Any) -> list[str]:
     """Return the names of fields that differ, except those that the server fills in."""
     found = [name for name in _PLAIN if getattr(present, name) != getattr(wanted, name)]
-    if _start(present) != _start(wanted):
+    if _start_of(present) != _start_of(wanted):
         found.append("start_time")
     if runs.seconds_of(present.end_time) != runs.seconds_of(wanted.end_time):
         found.append("end_time")
     jobs = [one.create_pipeline_job_request.pipeline_job for one in (present, wanted)]
-    if _content(jobs[0]) != _content(jobs[1]):
+    if _content_of(jobs[0]) != _content_of(jobs[1]):
         found.append("create_pipeline_job_request")
     return found
 
 
-def _start(schedule: Any) -> float:
+def _start_of(schedule: Any) -> float:
     """Return the time before which no run starts; 0 if it is past or only the creation time."""
     start = runs.seconds_of(schedule.start_time)
     return start if start > max(time.time(), runs.seconds_of(schedule.create_time) + 60) else 0.0
 
 
-def _content(job: Any) -> dict[str, Any]:
+def _content_of(job: Any) -> dict[str, Any]:
     """Return all that runs start with, without the commit: a new commit alone is no change."""
     from google.protobuf import json_format
 
@@ -225,16 +234,16 @@ def _content(job: Any) -> dict[str, Any]:
     values = dict(runtime.get("parameterValues", {}))
     if str(content["serviceAccount"]).endswith(_DEFAULT_ACCOUNT):
         content["serviceAccount"] = None
-    values["labels"] = _own_labels(values.get("labels"))
+    values["labels"] = _filter_labels(values.get("labels"))
     return {
         **content,
-        "labels": _own_labels(content["labels"]),
+        "labels": _filter_labels(content["labels"]),
         "root": runtime.get("gcsOutputDirectory"),
         "values": values,
     }
 
 
-def _own_labels(labels: Any) -> dict[str, str]:
+def _filter_labels(labels: Any) -> dict[str, str]:
     """Return labels without the commit's and Vertex AI's own."""
     own = (labels or {}).items()
     return {key: value for key, value in own if key != "commit" and "vertex-ai-" not in key}

@@ -142,8 +142,8 @@ def load(
     }
     texts = {name: next(filter(None, found)) for name, found in given.items() if any(found)}
     layers = [
-        ("gcloud's configuration", _from_gcloud(environment)),
-        *_from_file(environment, directory),
+        ("gcloud's configuration", _read_gcloud(environment)),
+        *_read_files(environment, directory),
         ("the environment", texts),
         ("the command line", {name: value for name, value in flags.items() if value}),
     ]
@@ -151,7 +151,7 @@ def load(
     for place, layer in layers:
         try:
             if isinstance(layer.get("labels"), str):
-                layer["labels"] = _labels(layer["labels"])
+                layer["labels"] = _parse_labels(layer["labels"])
             fields.build(Settings, layer)
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
@@ -159,7 +159,7 @@ def load(
     return fields.build(Settings, values)
 
 
-def _labels(text: str) -> Any:
+def _parse_labels(text: str) -> Any:
     """Parse a=b,c=d into a dictionary; return a JSON object's text as it is."""
     if text.lstrip().startswith("{"):
         return text
@@ -173,7 +173,9 @@ def _labels(text: str) -> Any:
     return labels
 
 
-def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[str, dict[str, Any]]]:
+def _read_files(
+    environment: Mapping[str, str], directory: Path
+) -> list[tuple[str, dict[str, Any]]]:
     named = environment.get(FILE_VARIABLE, "")
     path = Path(named) if named else directory / FILE_NAME
     if not named and not path.is_file():
@@ -188,7 +190,7 @@ def _from_file(environment: Mapping[str, str], directory: Path) -> list[tuple[st
         ) from None
 
 
-def _from_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
+def _read_gcloud(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read gcloud's files: $CLOUDSDK_CONFIG or ~/.config/gcloud, configurations/config_NAME."""
     root = Path(
         environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"

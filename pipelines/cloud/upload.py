@@ -46,11 +46,13 @@ def upload(connection: Connection, package: Package) -> tuple[str, bool]:
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):
         if repository.startswith("gs://"):
-            return _to_bucket(connection, package, repository.rstrip("/"))
-        return _to_registry(connection, package, repository.rstrip("/"))
+            return _upload_to_bucket(connection, package, repository.rstrip("/"))
+        return _upload_to_registry(connection, package, repository.rstrip("/"))
 
 
-def _to_registry(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
+def _upload_to_registry(
+    connection: Connection, package: Package, repository: str
+) -> tuple[str, bool]:
     """Upload to Artifact Registry or another KFP registry.
 
     KFP's RegistryClient makes the same requests, but has no deadline and hides the server's error.
@@ -93,7 +95,9 @@ def _move_tag(ask: Callable[..., dict[str, Any]], tag: str, version: str) -> Non
         ask("POST", f"tags?tagId={tag}", {"version": version})
 
 
-def _to_bucket(connection: Connection, package: Package, repository: str) -> tuple[str, bool]:
+def _upload_to_bucket(
+    connection: Connection, package: Package, repository: str
+) -> tuple[str, bool]:
     bucket_name, _, folder = repository.removeprefix("gs://").partition("/")
     prefix = f"{folder}/{package.name}".lstrip("/")
     bucket = connection.storage.bucket(bucket_name)

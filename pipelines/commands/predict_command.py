@@ -60,14 +60,18 @@ def predict(
         raise InputError(
             "--endpoint already names the model; leave out --model-name and --runs-directory"
         )
-    ask = _champion(recipe, model_name, directory) if endpoint is None else _remote(endpoint)
+    ask = (
+        _load_champion(recipe, model_name, directory)
+        if endpoint is None
+        else _connect_server(endpoint)
+    )
     found = [one for file in files for one in prediction_files.read(loaded, file)]
     if not found:
         raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
     predictions: list[tuple[str, dict[str, Any]]] = []
-    for chunk in _chunks(found):
+    for chunk in _cut_requests(found):
         names, instances = zip(*chunk, strict=True)
-        predictions += zip(names, _checked(ask(list(instances)), names), strict=True)
+        predictions += zip(names, _parse_predictions(ask(list(instances)), names), strict=True)
     if as_json:
         for name, one in predictions:
             print(json.dumps({"instance": name, **one}))
@@ -76,7 +80,7 @@ def predict(
     show_table(("Instance", "Label", "Probability"), rows, right=["Probability"])
 
 
-def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
+def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
     """Load the champion on this machine."""
     version = local_registry.champion(recipe, model_name, directory)
     quiet.import_tensorflow()
@@ -96,7 +100,7 @@ def _champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
     return ask
 
 
-def _remote(endpoint: str) -> Ask:
+def _connect_server(endpoint: str) -> Ask:
     """Return a function that asks a server at a URL, or an endpoint of Vertex AI."""
     if "://" in endpoint:
         bare = not urlsplit(endpoint).path.strip("/")
@@ -147,7 +151,7 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
     return body
 
 
-def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+def _cut_requests(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
     """Cut instances into requests that a server accepts."""
     from trainer.serving.instances import BATCH
 
@@ -163,7 +167,7 @@ def _chunks(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]
     yield chunk
 
 
-def _checked(body: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+def _parse_predictions(body: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the predictions of a response; raise InputError, with the files' names, for errors."""
     if "predictions" in body:
         return body["predictions"]

@@ -95,7 +95,7 @@ def run_recipe(
     else:
         given["input"] = batch
     if local:
-        root = _root(settings, for_vertex, in_containers)
+        root = _choose_root(settings, for_vertex, in_containers)
         shared: dict[str, Any] = {"runs_directory": directory, "root": root}
         if batch is not None:
             found = api.predict(loaded, given, place="--batch", **shared)
@@ -124,7 +124,7 @@ def _refuse_with_resume(options: Sequence[str]) -> None:
         )
 
 
-def _root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
+def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
     """Return the root of a run on this machine; refuse other options that are for Vertex AI."""
     for option in for_vertex:
         if option != "--pipeline-root":

@@ -101,7 +101,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
     place = "" if run.place == run_history.HERE else f" on {run.place}"
-    details = cell(f"{run.recipe}{place}, {started}{_changes(run, before)}", "dim")
+    details = cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
     # Wrap on a terminal only; in a file or a pipe it is one line.
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
@@ -109,7 +109,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
         say(f"    {details.plain}")
 
 
-def _changes(run: PastRun, before: PastRun | None) -> str:
+def _describe_changes(run: PastRun, before: PastRun | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
     from pipelines.run_comparison import differing, shown
 

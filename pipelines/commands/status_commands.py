@@ -53,7 +53,7 @@ def status(
     from pipelines.cloud import past_runs, runs
     from pipelines.cloud.connection import console_link, run_link
 
-    connection = _connected(run, settings, folder)
+    connection = _connect(run, settings, folder)
     own = connection.settings
     job = runs.get(connection, run)
     say(f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}")
@@ -88,7 +88,7 @@ def cancel(settings: GivenSettings, run: RunName) -> None:
         raise InputError(f"{run} is a run on this machine; press Ctrl-C where it was started")
     from pipelines.cloud import runs
 
-    runs.cancel(_connected(run, settings, RUNS), run)
+    runs.cancel(_connect(run, settings, RUNS), run)
     say(f"{run} is being cancelled")
 
 
@@ -114,7 +114,7 @@ def logs(
     if run_history.is_here(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
         return
-    connection = _connected(run, settings, folder)
+    connection = _connect(run, settings, folder)
     job = runs.get(connection, run)
     job_id, failed = reading.source_of(job, runs.readable_jobs(connection, job))
     chosen = failed if replica is None else {"all": ""}.get(replica, replica)
@@ -152,7 +152,7 @@ def doctor(
     return worst
 
 
-def _connected(run: str, settings: GivenSettings, folder: Path) -> "Connection":
+def _connect(run: str, settings: GivenSettings, folder: Path) -> "Connection":
     """Connect to the project of a run on Vertex AI; raise InputError if no project is set."""
     own = settings()
     if not own.project:

@@ -38,7 +38,7 @@ def tensorboard(
 ) -> None:
     """Show the learning curves of runs on this machine in TensorBoard, until Ctrl-C."""
     folder = runs_directory or RUNS
-    runs = _chosen(folder, names or [])
+    runs = _choose_runs(folder, names or [])
     # From the folder of runs, whose own name may contain a comma.
     places = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
     flags = [f"--logdir_spec={','.join(places)}", "--host=127.0.0.1", "--port=default"]
@@ -50,7 +50,7 @@ def tensorboard(
     os.execve(sys.executable, command, {**of_component(), **QUIET})  # noqa: S606
 
 
-def _chosen(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
+def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
     """Return the named runs that have logs, each once; raise InputError if there are none."""
     found: dict[str, PastRun] = {}
     for name in names:
