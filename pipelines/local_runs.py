@@ -32,15 +32,15 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         f"recipe    {run.recipe}",
         f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}",
     )
-    for task in _tasks(directory):
+    for task in _read_tasks(directory):
         say(f"task      {task.state:<13}  {task.display_name}")
-    for replica in _replicas(directory):
+    for replica in _read_replicas(directory):
         restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
         # A replica that was killed with its run is still recorded as running.
         left = replica.state == "RUNNING" and run.state == run_history.KILLED
         state = run_history.KILLED if left else replica.state
         say(f"replica   {state:<13}  {replica.name}{restarts}")
-    if summary := _summary(directory):
+    if summary := _read_summary(directory):
         show_results(Console(), vars(summary))
     say(f"run       {directory}")
     if run.error:
@@ -51,7 +51,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 def show_results(console: Console, summary: Mapping[str, Any]) -> None:
     """Print the results in a summary.json; on a terminal, break lines between words."""
-    for line in _result_lines(summary):
+    for line in _format_results(summary):
         if console.is_terminal:
             line = textwrap.fill(
                 line,
@@ -63,7 +63,7 @@ def show_results(console: Console, summary: Mapping[str, Any]) -> None:
         print_plain(console, line.replace(_NO_BREAK, " "))
 
 
-def _result_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
     metrics = summary["metrics"]
     if names := [name for name in _HEADLINE if name in metrics] or list(metrics):
         figures = (f"{name}_{decimal(metrics[name], 4)}" for name in names)
@@ -76,14 +76,14 @@ def _result_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for batch in summary.get("batch_predictions", ()):
         yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
         if batch["folder"]:  # A job that can't read its input makes none.
-            yield f"output    {_place(batch['folder'])}"
+            yield f"output    {_format_path(batch['folder'])}"
     if report := summary["report"]:
-        yield f"report    {_place(report)}"
+        yield f"report    {_format_path(report)}"
     if is_object(summary["artifacts"]):
         yield f"artifacts {summary['artifacts']}"
 
 
-def _place(path: str) -> str:
+def _format_path(path: str) -> str:
     """Return a path that no line break divides, relative to the working folder."""
     return relative(path).replace(" ", _NO_BREAK)
 
@@ -97,7 +97,7 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
-    logs = _chosen(directory, replica)
+    logs = _choose_logs(directory, replica)
     error = run.error if replica is None else ""
     if error:
         say(f"error: {error}")
@@ -115,8 +115,8 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
         say(f"no lines yet: {directory / 'logs'}")
 
 
-def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
-    replicas = _replicas(directory)
+def _choose_logs(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
+    replicas = _read_replicas(directory)
     if replica == "all":
         return [one.log for one in replicas]
     if replica is not None:
@@ -131,21 +131,21 @@ def _chosen(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
     failed = [one.log for one in replicas if one.state == "FAILED"]
     failed += [
         directory / "logs" / f"{task.name}.log"
-        for task in _tasks(directory)
+        for task in _read_tasks(directory)
         if task.state == "FAILED"
     ]
     return [*failed, *(one.log for one in replicas)][:1]
 
 
-def _summary(directory: pathlib.Path) -> run_history.Summary | None:
+def _read_summary(directory: pathlib.Path) -> run_history.Summary | None:
     with contextlib.suppress(InputError):
         return read_json(directory / run_history.SUMMARY_FILE_NAME, run_history.Summary)
     return None
 
 
-def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
+def _read_tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return the names and states of the run's tasks so far."""
-    if summary := _summary(directory):
+    if summary := _read_summary(directory):
         return summary.tasks
     from pipelines.local.journal import Journal
     from pipelines.package import Package
@@ -159,6 +159,6 @@ def _tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     ]
 
 
-def _replicas(directory: pathlib.Path) -> list[job_state.ReplicaState]:
+def _read_replicas(directory: pathlib.Path) -> list[job_state.ReplicaState]:
     jobs = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
     return [replica for job in jobs for replica in job_state.read(job.parent).replicas]

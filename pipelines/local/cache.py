@@ -78,14 +78,14 @@ def fingerprint(command: Sequence[str]) -> str:
             source of a user's own component.
     """
     found: dict[pathlib.Path, str] = {}
-    pending = [name for word in command for name in _imports(word)]
+    pending = [name for word in command for name in _find_imports(word)]
     if file := component_file(command):
         pending.append(f"components.{file.stem}")
     while pending:
-        for path in _modules(pending.pop()):
+        for path in _find_modules(pending.pop()):
             if path not in found:
                 found[path] = path.read_text(encoding="utf-8")
-                imported = _imports(found[path])
+                imported = _find_imports(found[path])
                 pending += imported
                 # A package of plugins imports its modules by name at run time.
                 if "trainer.plugins" in imported and path.name == "__init__.py":
@@ -109,7 +109,7 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _imports(source: str) -> list[str]:
+def _find_imports(source: str) -> list[str]:
     """Return the dotted names that Python source imports; [] if it can't be parsed."""
     if "import" not in source:
         return []
@@ -126,7 +126,7 @@ def _imports(source: str) -> list[str]:
     return [name for name in names if name.partition(".")[0] in _PACKAGES]
 
 
-def _modules(name: str) -> list[pathlib.Path]:
+def _find_modules(name: str) -> list[pathlib.Path]:
     """Return the files that importing `name` runs: its own and its packages' __init__.py."""
     parts = name.split(".")
     folders = [_ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]

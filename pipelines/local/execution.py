@@ -118,7 +118,7 @@ def execute(
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
-            made = _containers(engine, pipeline.image, record, directory, guardian, console)
+            made = _create_containers(engine, pipeline.image, record, directory, guardian, console)
             containers = stack.enter_context(made)
         services = stack.enter_context(started_services(directory, guardian, containers))
         tasks = ProcessTasks(
@@ -129,7 +129,7 @@ def execute(
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
         rows = functools.partial(rows_of, run_state, services.jobs.jobs)
         with view_of(rows, console, relative(directory)) as view:
-            call = functools.partial(_call, pipeline, record, directory, tasks)
+            call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
             state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
             run_state.close(state)
         failure = run_end.failure_of(run_state, services, error) if state == "FAILED" else None
@@ -143,7 +143,7 @@ def execute(
     return Run(directory, state, content)
 
 
-def _containers(
+def _create_containers(
     engine: str,
     image: str,
     record: RunRecord,
@@ -185,7 +185,7 @@ def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":
     return future
 
 
-def _call(
+def _run_pipeline(
     pipeline: Package, record: RunRecord, directory: pathlib.Path, tasks: ProcessTasks
 ) -> None:
     """Run the pipeline to its end with kfp.local."""

@@ -32,7 +32,7 @@ def make(
         place = pathlib.Path(os.path.realpath(runs_directory))
         directory = new_folder(place, f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     except OSError as error:
-        raise _refused(runs_directory, error) from None
+        raise _folder_error(runs_directory, error) from None
     name = f"{recipe}.yaml"
     try:
         if root:
@@ -43,7 +43,7 @@ def make(
         shutil.rmtree(directory, ignore_errors=True)
         if isinstance(error, InputError):
             raise
-        raise _refused(pathlib.Path(error.filename2 or runs_directory), error) from None
+        raise _folder_error(pathlib.Path(error.filename2 or runs_directory), error) from None
     return directory
 
 
@@ -94,7 +94,7 @@ def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refused(runs_directory: pathlib.Path, error: OSError) -> InputError:
+def _folder_error(runs_directory: pathlib.Path, error: OSError) -> InputError:
     return InputError(
         f"{runs_directory} can't be written ({error.strerror}); choose another folder for runs"
     )

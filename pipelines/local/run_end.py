@@ -44,23 +44,25 @@ class Failure:
 def failure_of(run_state: RunState, services: Services, error: str) -> Failure:
     """Return why a run failed; `error` is kfp's own exception as text, if any."""
     task = run_state.failed
-    failure = _reason(task, services, error) if task else Failure(error)
-    said = failures.tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
-    if full := failures.full_disk([failure.message, *said], run_state.folder):
+    failure = _find_reason(task, services, error) if task else Failure(error)
+    lines = failures.tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
+    if full := failures.full_disk([failure.message, *lines], run_state.folder):
         failure = Failure(full, failure.log)
     name = f"{task.display_name}: " if task else ""
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
 
 
-def _reason(task: Task, services: Services, error: str) -> Failure:
+def _find_reason(task: Task, services: Services, error: str) -> Failure:
     own = services.launched_by(task.key)
     refusals = [reason for service in services.starting for reason in service.refusals]
     if own and own[-1].error:
         replica = getattr(own[-1], "failed_replica", None)
         if not replica:
             return Failure(own[-1].error, task.log)
-        said = failures.user_error(replica.log, replica.returncode)
-        return Failure(said or _killed(replica) or own[-1].error, replica.log, bool(said))
+        message = failures.user_error(replica.log, replica.returncode)
+        return Failure(
+            message or _describe_kill(replica) or own[-1].error, replica.log, bool(message)
+        )
     if not own and refusals:
         return Failure(f"the job was refused: {refusals[-1]}", task.log)
     ending = failures.describe_end(task.returncode)
@@ -69,12 +71,12 @@ def _reason(task: Task, services: Services, error: str) -> Failure:
         return Failure(f"its job was cancelled, since the job's launcher {ending}", task.log)
     if ending:
         return Failure(f"the step {ending}", task.log, not ending.startswith("crashed"))
-    said = failures.user_error(task.log, task.returncode)
+    message = failures.user_error(task.log, task.returncode)
     last = failures.last_lines(task.log, 1) or [error or "failed"]
-    return Failure(said or last[0], task.log, bool(said))
+    return Failure(message or last[0], task.log, bool(message))
 
 
-def _killed(replica: Replica) -> str:
+def _describe_kill(replica: Replica) -> str:
     """Return a message about the signal that ended a replica; empty if none did."""
     ending = failures.describe_end(replica.returncode)
     if not ending or replica.returncode == RETRY_EXIT_CODE:

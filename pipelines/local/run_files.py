@@ -20,7 +20,7 @@ def write_first(uri: str, content: bytes) -> None:
         InputError: no credentials, no such bucket, or no permission.
     """
     with as_input_error(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
-        _blob(uri).upload_from_string(content)
+        _open_blob(uri).upload_from_string(content)
 
 
 def read(uri: str) -> bytes | None:
@@ -29,7 +29,7 @@ def read(uri: str) -> bytes | None:
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
     try:
-        return _blob(uri).download_as_bytes()
+        return _open_blob(uri).download_as_bytes()
     except Exception as error:
         logging.getLogger(__name__).warning("%s can't be read: %s", uri, error)
         return None
@@ -41,8 +41,8 @@ def checksums(uri: str) -> dict[str, str]:
     Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.
     """
     if not is_object(uri):
-        return {str(path): sha256(str(path)) for path in _walk(pathlib.Path(uri))}
-    place = _blob(uri)
+        return {str(path): sha256(str(path)) for path in _list_files(pathlib.Path(uri))}
+    place = _open_blob(uri)
     name, found = place.name, place.bucket.list_blobs(prefix=place.name)
     return {
         f"gs://{place.bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
@@ -52,7 +52,7 @@ def checksums(uri: str) -> dict[str, str]:
     }
 
 
-def _walk(path: pathlib.Path) -> list[pathlib.Path]:
+def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
     if path.is_file():
         return [path]
     return [
@@ -60,7 +60,7 @@ def _walk(path: pathlib.Path) -> list[pathlib.Path]:
     ]
 
 
-def _blob(uri: str) -> Any:
+def _open_blob(uri: str) -> Any:
     from google.cloud import storage
 
     # Access to objects needs no project.

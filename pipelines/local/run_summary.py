@@ -34,12 +34,12 @@ def summarize(
     record: RunRecord, state: str, run_state: RunState, services: Services, error: str
 ) -> dict[str, Any]:
     """Return the content of summary.json; copy the report, if any, to the run's folder."""
-    evaluation, gate = _outputs_with(run_state, "report"), _outputs_with(run_state, "decision")
+    evaluation, gate = _find_outputs(run_state, "report"), _find_outputs(run_state, "decision")
     verdict, registration = (
-        _outputs_with(run_state, "verdict"),
-        _outputs_with(run_state, "registered_as"),
+        _find_outputs(run_state, "verdict"),
+        _find_outputs(run_state, "registered_as"),
     )
-    models = (artifact.uri for artifact in _artifacts(run_state, "system.Model"))
+    models = (artifact.uri for artifact in _find_artifacts(run_state, "system.Model"))
     summary: dict[str, Any] = {
         "recipe": record.recipe,
         "state": state,
@@ -55,15 +55,15 @@ def summarize(
             }
             for task in run_state.tasks.values()
         ],
-        "custom_jobs": [_job(job) for job in services.jobs.jobs],
-        "batch_predictions": [_batch(job.message) for job in services.batches.jobs],
+        "custom_jobs": [_summarize_job(job) for job in services.jobs.jobs],
+        "batch_predictions": [_summarize_batch(job.message) for job in services.batches.jobs],
         "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
-        "dataset": _dataset(run_state),
+        "dataset": _summarize_dataset(run_state),
         "artifacts": artifacts_of(record, run_state.folder),
         "model": next(models, None),
         "report": _copy_report(evaluation, run_state.folder),
         "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
-        "versions": _versions(),
+        "versions": _read_versions(),
     }
     if verdict:
         value = verdict["verdict"]
@@ -71,11 +71,13 @@ def summarize(
     if gate:
         summary["gate"] = dict(gate["decision"].metadata)
     if registration:
-        summary |= _registration(registration, summary)
+        summary |= _summarize_registration(registration, summary)
     return {**summary, "error": error} if error else summary
 
 
-def _registration(outputs: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_registration(
+    outputs: Mapping[str, Any], summary: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the entries of a registered model; the registration may have changed its verdict."""
     role = outputs["registered_as"]
     changed: dict[str, Any] = {}
@@ -104,7 +106,7 @@ def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     half.replace(directory / SUMMARY_FILE_NAME)
 
 
-def _job(job: CustomJob) -> dict[str, Any]:
+def _summarize_job(job: CustomJob) -> dict[str, Any]:
     pools = []
     for index, pool in enumerate(job.request.job_spec.worker_pool_specs):
         if is_empty(pool):
@@ -127,7 +129,7 @@ def _job(job: CustomJob) -> dict[str, Any]:
     return {**result, "error": job.error} if job.error else result
 
 
-def _batch(message: Any) -> dict[str, Any]:
+def _summarize_batch(message: Any) -> dict[str, Any]:
     return {
         "folder": message.output_info.gcs_output_directory,
         "successful": message.completion_stats.successful_count,
@@ -135,13 +137,13 @@ def _batch(message: Any) -> dict[str, Any]:
     }
 
 
-def _outputs_with(run_state: RunState, name: str) -> dict[str, Any]:
+def _find_outputs(run_state: RunState, name: str) -> dict[str, Any]:
     """Return the outputs of the last task that has an output of a name; {} if none has."""
     found = [task.outputs for task in run_state.tasks.values() if name in task.outputs]
     return found[-1] if found else {}
 
 
-def _artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
+def _find_artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
     """Yield the artifacts of a type, those of the last task first."""
     for task in reversed(run_state.tasks.values()):
         for output in task.outputs.values():
@@ -149,9 +151,9 @@ def _artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
                 yield output
 
 
-def _dataset(run_state: RunState) -> dict[str, Any] | None:
+def _summarize_dataset(run_state: RunState) -> dict[str, Any] | None:
     """Return the counts of the data set from its dataset.json; None if there is none."""
-    for artifact in _artifacts(run_state, "system.Dataset"):
+    for artifact in _find_artifacts(run_state, "system.Dataset"):
         text = run_files.read(f"{artifact.uri}/dataset.json")
         if text is None:
             continue
@@ -177,7 +179,7 @@ def _copy_report(evaluation: Mapping[str, Any], directory: pathlib.Path) -> str 
     return str(copy)
 
 
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
