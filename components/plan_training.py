@@ -19,7 +19,7 @@ from trainer.fields import default_of
 from trainer.machines.price import affordable_timeout, job_price
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
-from trainer.training.preparation import check_together, prepare, started_from
+from trainer.training.preparation import check_config_and_machines, prepare, started_from
 
 
 class Plan(NamedTuple):
@@ -73,7 +73,7 @@ def plan_training(
         location: Region of the registry.
     """
     training.uri = options.resume_from.rstrip("/") or training.uri
-    check_together(config, machines)
+    check_config_and_machines(config, machines)
     check_scheduling(options.scheduling_strategy, machines)
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
     if project != LOCAL_PROJECT:
@@ -99,7 +99,7 @@ def plan_training(
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
-    training.metadata.update(_chosen((options, job, engine), recipe_sets))
+    training.metadata.update(_choose_options((options, job, engine), recipe_sets))
     training.metadata.update({"serving_image": serving_image, "recipe_sets": recipe_sets})
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
@@ -146,7 +146,7 @@ def _find_unchanged(
     return "", ""
 
 
-def _chosen(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:
+def _choose_options(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:
     """Return the options that the recipe sets or that differ from their default."""
     # Labels differ on each run, because the project adds its own.
     return {

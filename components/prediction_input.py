@@ -18,7 +18,7 @@ def check(input: str, dataset: Dataset | None) -> None:
     on; None if the model does not record it.
     """
     kind = format_of(input)
-    first = "" if kind == "bigquery" else _first_file(input)
+    first = "" if kind == "bigquery" else _find_first_file(input)
     if dataset is None:
         return
     if dataset.is_table and kind == "file-list":
@@ -35,7 +35,7 @@ def check(input: str, dataset: Dataset | None) -> None:
         _check_header(first, [column.name for column in columns_in(dataset)])
 
 
-def _first_file(input: str) -> str:
+def _find_first_file(input: str) -> str:
     try:
         first = next(list_files(input, matching=True), None)
     except OSError:

@@ -72,7 +72,7 @@ def service(
         # A generated client creates only encrypted channels.
         channel = grpc.insecure_channel(urlsplit(endpoint).netloc)
         if credentials:
-            channel = grpc.intercept_channel(channel, _authorizing(credentials, endpoint))
+            channel = grpc.intercept_channel(channel, _make_interceptor(credentials, endpoint))
         client = kind(transport=kind.get_transport_class("grpc")(channel=channel))
     else:
         client = kind(
@@ -83,7 +83,7 @@ def service(
     return Service(client, retry or make_retry())
 
 
-def _authorizing(credentials: Any, endpoint: str) -> Any:
+def _make_interceptor(credentials: Any, endpoint: str) -> Any:
     """Return an interceptor that sends credentials over plain gRPC, which gRPC itself refuses."""
     import grpc
 

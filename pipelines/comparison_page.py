@@ -19,7 +19,7 @@ _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learni
 def write(path: pathlib.Path, compared: RunComparison) -> None:
     """Write the page as one HTML file without scripts or external resources."""
     first, second = compared.first, compared.second
-    names, histories = [first.name, second.name], [_history(first), _history(second)]
+    names, histories = [first.name, second.name], [_read_history(first), _read_history(second)]
     text = render(
         "comparison.html.j2",
         title=f"{first.name} and {second.name}",
@@ -29,7 +29,7 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         names=names,
         verdicts=compared.verdicts,
         epochs=[(name, len(rows)) for name, rows in zip(names, histories, strict=True)],
-        curves=_curves(histories),
+        curves=_draw_curves(histories),
         legend=[(series, name, None) for series, name in enumerate(names, start=1)],
         metrics=compared.metrics,
         parameters=[(name, shown(one), shown(other)) for name, one, other in compared.parameters],
@@ -40,14 +40,14 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
 
 
-def _history(run: PastRun) -> Rows:
+def _read_history(run: PastRun) -> Rows:
     try:
         return load(run.training).history if run.training else []
     except InputError:
         return []
 
 
-def _curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
+def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     """Draw each column of history.csv, with a line for each run."""
     length = max(map(len, histories))
     drawn = []

@@ -34,7 +34,7 @@ def write(
     path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        known, known_gpu = _images_of(path)
+        known, known_gpu = _read_images(path)
         image, gpu_image = image or known or IMAGE, gpu_image or known_gpu
         text = compiled_batch(recipe, image) if batch else compiled(recipe, image, gpu_image)
         if text != present:
@@ -51,7 +51,7 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
     function = pipeline(sorted(recipe.given), recipe.run_options)
-    text = _compiled(function, "training", recipe.name, values, image)
+    text = _compile(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")
     return text.replace(f"        image: {GPU_IMAGE}\n", f"        image: {gpu_image}\n")
@@ -61,10 +61,10 @@ def compiled_batch(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
     own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
     function = batch_prediction.pipeline(recipe.run_options)
-    return _compiled(function, "prediction", recipe.name, own, image)
+    return _compile(function, "prediction", recipe.name, own, image)
 
 
-def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
+def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
     """Compile a pipeline function, with `values` as its parameters' defaults."""
     resource_names.check("image", image)
     with tempfile.TemporaryDirectory() as directory:
@@ -85,7 +85,7 @@ def _compiled(function: Any, kind: str, recipe: str, values: dict[str, Any], ima
     return text
 
 
-def _images_of(path: Path) -> tuple[str, str]:
+def _read_images(path: Path) -> tuple[str, str]:
     """Return a compiled pipeline's image and, if different, that of its step with an accelerator.
 
     Either is empty if there is none.

@@ -26,7 +26,7 @@ def check(names: Sequence[str]) -> None:
         module_file("steps", name)
 
 
-def _load(name: str) -> Any:
+def _load_component(name: str) -> Any:
     """Import a step's module and return its component; raise InputError if that fails."""
     from kfp.dsl.base_component import BaseComponent
     from kfp.dsl.graph_component import GraphComponent
@@ -56,7 +56,7 @@ def add(name: str, available: Mapping[str, Any]) -> None:
     from kfp.dsl.types.type_utils import InconsistentTypeException
 
     assert set(OFFERED) <= set(available)
-    component, arguments = _load(name), {}
+    component, arguments = _load_component(name), {}
     for one, spec in (component.component_spec.inputs or {}).items():
         if one in available:
             arguments[one] = available[one]

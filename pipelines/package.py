@@ -113,9 +113,9 @@ class Package:
     def tasks(self) -> dict[str, str]:
         """Return display names by key, in order of execution, including tasks of nested DAGs."""
         names = display_names(self.content)
-        return {key: names[key] for key in self._tasks_of(self.content["root"])}
+        return {key: names[key] for key in self._list_tasks(self.content["root"])}
 
-    def _tasks_of(self, component: Mapping[str, Any]) -> Iterator[str]:
+    def _list_tasks(self, component: Mapping[str, Any]) -> Iterator[str]:
         from kfp.local import graph_utils
 
         tasks = component["dag"]["tasks"]
@@ -123,7 +123,7 @@ class Package:
         for key in reversed(graph_utils.topological_sort(dependencies)):
             inner = self.content["components"][tasks[key]["componentRef"]["name"]]
             if "dag" in inner:
-                yield from self._tasks_of(inner)
+                yield from self._list_tasks(inner)
             else:
                 yield key
 

@@ -23,7 +23,7 @@ def show(word: str, console: Console) -> None:
             The exact names model_options and columns add the options of each model or type.
     """
     wanted = word.lower()
-    found = {topic: _names(topic, wanted) for topic in TOPICS}
+    found = {topic: _find_names(topic, wanted) for topic in TOPICS}
     if not any(found.values()):
         hint = nearest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")
         raise InputError(f"no parameter has {word!r} in its name or description{hint}")
@@ -42,7 +42,7 @@ def show(word: str, console: Console) -> None:
         _show_options(console, "crosses: combinations of columns", Cross)
 
 
-def _names(topic: str, wanted: str) -> list[str]:
+def _find_names(topic: str, wanted: str) -> list[str]:
     """Return the names of a topic's parameters that match a word."""
     fields = {name: field for name, (group, field) in PARAMETERS.items() if group is TOPICS[topic]}
     if wanted in TOPICS:

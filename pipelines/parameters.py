@@ -26,7 +26,7 @@ from trainer.fields import option
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions
 from trainer.models import MODELS, open_model
-from trainer.training.preparation import check_together
+from trainer.training.preparation import check_config_and_machines
 
 # A task gets its inputs as one argument, which Linux limits to 131,072 bytes; the rest is for
 # artifacts, their metadata and the names that KFP adds.
@@ -89,7 +89,7 @@ TOPICS: dict[str, type] = get_type_hints(ParameterSet)
 GROUPS = tuple(TOPICS.values())
 
 
-def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
+def _list_parameters() -> dict[str, tuple[type, dataclasses.Field]]:
     """Return, by name, the first group that has the field, and the field."""
     found: dict[str, tuple[type, dataclasses.Field]] = {}
     for group in GROUPS:
@@ -98,7 +98,7 @@ def _parameters() -> dict[str, tuple[type, dataclasses.Field]]:
     return found
 
 
-PARAMETERS = _parameters()
+PARAMETERS = _list_parameters()
 
 
 def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
@@ -119,7 +119,7 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
                 for topic, group in TOPICS.items()
             }
         )
-        _check_together(result)
+        _check_consistency(result)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     return result
@@ -136,7 +136,7 @@ def _check_size(values: ParameterSet) -> None:
         )
 
 
-def _check_together(values: ParameterSet) -> None:
+def _check_consistency(values: ParameterSet) -> None:
     _check_size(values)
     for group in (values.machines, values.registry, values.job):
         resource_names.check_names(vars(group))
@@ -161,7 +161,7 @@ def _check_together(values: ParameterSet) -> None:
     needs += ["warm_start='champion'"] if training.warm_start == CHAMPION else []
     if needs and not values.registry.model_name:
         raise InputError(f"{needs[0]} needs a registered model; give its model_name")
-    check_together(training, values.machines)
+    check_config_and_machines(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)
     check_duration(strategy, values.job.timeout, values.job.max_wait_duration)

@@ -82,13 +82,13 @@ class _Plan:
             if "accelerator_type" in machine:
                 accelerators = f"{machine['accelerator_count']} x {machine['accelerator_type']}"
             place = f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}"
-            prices = [self._money_or_unknown(pool, spot=spot) for spot in (False, True)]
+            prices = [self._format_price(pool, spot=spot) for spot in (False, True)]
             kind = machine["machine_type"]
             rows.append((role, str(pool["replica_count"]), kind, accelerators, place, *prices))
         titles = ("Role", "Replicas", "Machine", "Accelerators", "Disk", hour, "Spot")
         show_table(titles, rows, right=("Replicas", hour, "Spot"))
 
-    def _money_or_unknown(self, pool: Mapping[str, Any], *, spot: bool) -> str:
+    def _format_price(self, pool: Mapping[str, Any], *, spot: bool) -> str:
         try:
             return cost.money(cost.price([pool], self.prices, spot=spot))
         except UnknownPriceError:
@@ -99,7 +99,7 @@ class _Plan:
         timeout = self.parameters.job.timeout
         try:
             timeout = self.timeout()
-            priced = list(self._prices(_seconds(timeout)))
+            priced = list(self._format_prices(_parse_seconds(timeout)))
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
@@ -111,7 +111,7 @@ class _Plan:
         yield from priced
         for step, size in vars(run_options.step_machines).items():
             if size:
-                yield "step", f"{step}: {self._step(size)}"
+                yield "step", f"{step}: {self._format_step_price(size)}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
             price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
@@ -121,8 +121,8 @@ class _Plan:
             )
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
-        yield from self._cut_off(timeout)
-        yield from self._grounds()
+        yield from self._warn_of_timeout(timeout)
+        yield from self._format_basis()
         engine, others = self.parameters.engine, [cost.NOT_INCLUDED]
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
@@ -131,9 +131,12 @@ class _Plan:
             )
         yield "excluded", ", ".join(others)
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
-        yield "strategy", f"{provided}, ended after at most {_duration(_seconds(timeout))}"
+        yield (
+            "strategy",
+            f"{provided}, ended after at most {_format_duration(_parse_seconds(timeout))}",
+        )
 
-    def _step(self, size: StepMachine) -> str:
+    def _format_step_price(self, size: StepMachine) -> str:
         kind = getattr(size, "accelerator_type", "")
         try:
             hour, name = cost.step_price(size.cpus, size.memory_gb, kind, self.prices)
@@ -146,7 +149,7 @@ class _Plan:
             "Vertex AI picks the closest"
         )
 
-    def _prices(self, seconds: Decimal) -> Iterator[Line]:
+    def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield prices of an hour, the expected and the longest time, and the fee of a run."""
         own, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
         # The parameter price_per_hour has no price of spot machines.
@@ -160,12 +163,15 @@ class _Plan:
                 total = price * Decimal(str(self.minutes)) / 60
                 line += f", {cost.money(total)} for the expected {self.minutes:g} min"
             longest = cost.money(price * seconds / 3600)
-            yield name, f"{line}, at most {longest}, when it is ended after {_duration(seconds)}"
+            yield (
+                name,
+                f"{line}, at most {longest}, when it is ended after {_format_duration(seconds)}",
+            )
         yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
 
-    def _cut_off(self, timeout: str) -> Iterator[Line]:
+    def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""
-        if _seconds(timeout) >= Decimal(str(self.minutes)) * 60:
+        if _parse_seconds(timeout) >= Decimal(str(self.minutes)) * 60:
             return
         reason, remedy = f"timeout={timeout}", f"set it to {math.ceil(self.minutes * 60)}s or more"
         if timeout != self.parameters.job.timeout:
@@ -173,11 +179,11 @@ class _Plan:
             remedy = "raise it, or use cheaper machines"
         yield (
             "cut off",
-            f"{reason} ends the job after {_duration(_seconds(timeout))}, before the expected "
-            f"{self.minutes:g} min are over: {remedy}",
+            f"{reason} ends the job after {_format_duration(_parse_seconds(timeout))}, before the "
+            f"expected {self.minutes:g} min are over: {remedy}",
         )
 
-    def _grounds(self) -> Iterator[Line]:
+    def _format_basis(self) -> Iterator[Line]:
         """Yield the basis of the prices: the table, the given rates and the spot discount."""
         prices, options = self.prices, self.parameters.pipeline
         if options.price_per_hour:
@@ -200,11 +206,11 @@ class _Plan:
             yield "", "FLEX_START costs less than on demand; its prices are not in the table"
 
 
-def _seconds(timeout: str) -> Decimal:
+def _parse_seconds(timeout: str) -> Decimal:
     return Decimal(timeout.removesuffix("s"))
 
 
-def _duration(seconds: Decimal) -> str:
+def _format_duration(seconds: Decimal) -> str:
     """Return a duration, rounded down, as 45 s, 48 min or 1 h 30 min."""
     minutes, hours = int(seconds // 60), int(seconds // 3600)
     if not minutes:

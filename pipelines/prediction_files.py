@@ -40,10 +40,10 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{file!r} is not UTF-8; save it as such") from None
-    yield from _rows(file, text, columns) if ending == ".csv" else _lines(file, text)
+    yield from _parse_rows(file, text, columns) if ending == ".csv" else _parse_lines(file, text)
 
 
-def _rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
     header = reader.fieldnames or []
     for name in columns:
@@ -58,7 +58,7 @@ def _rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, A
         yield place, {name: row[name] or None for name in columns}
 
 
-def _lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
+def _parse_lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
     # Not splitlines, which also splits at characters that JSON allows in text, such as U+2028.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():

@@ -44,7 +44,7 @@ class Recipe:
 
 def names() -> list[str]:
     """Return the names of all recipes, sorted."""
-    return sorted(_paths())
+    return sorted(_find_paths())
 
 
 def schema() -> dict[str, Any]:
@@ -68,7 +68,7 @@ def load(name: str, *folders: Path) -> Recipe:
 
     Raises InputError if there is none or two of that name, for invalid TOML and invalid values.
     """
-    known = _paths(*folders)
+    known = _find_paths(*folders)
     if name not in known:
         hint = fields.nearest(name, known)
         if name.endswith(".toml"):
@@ -87,12 +87,12 @@ def load(name: str, *folders: Path) -> Recipe:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
-    parameters = _checked({}, given, place=path.name)
+    parameters = _check_values({}, given, place=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):
-        _checked(given, fallback, place=f"{path.name}: fallbacks[{number}]")
+        _check_values(given, fallback, place=f"{path.name}: fallbacks[{number}]")
     if run_options.retraining:
         changed = run_options.retraining.parameters
-        _checked(given, changed, place=f"{path.name}: [retraining] parameters")
+        _check_values(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
         raise InputError(
             f'{path.name} has no source of data; add source = "images:FOLDER", or another source'
@@ -106,7 +106,9 @@ def load(name: str, *folders: Path) -> Recipe:
     )
 
 
-def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str) -> ParameterSet:
+def _check_values(
+    given: Mapping[str, Any], values: Mapping[str, Any], *, place: str
+) -> ParameterSet:
     """Check values of TOML, which must have the right types, together with `given`."""
     try:
         for name in PARAMETERS.keys() & values.keys():
@@ -116,7 +118,7 @@ def _checked(given: Mapping[str, Any], values: Mapping[str, Any], *, place: str)
     return checked({**given, **values}, place=place)
 
 
-def _paths(*folders: Path) -> dict[str, list[Path]]:
+def _find_paths(*folders: Path) -> dict[str, list[Path]]:
     """Return the files of each recipe by name, built-in ones first."""
     found: dict[str, list[Path]] = {}
     for folder in folders or (DIRECTORY, OWN_DIRECTORY):

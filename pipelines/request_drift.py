@@ -28,18 +28,20 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     """
     columns = columns_of(before)
     names = {argument_name(one.name): one.dtype for one in columns}
-    parts = list(_parsed(RowInstances(names, list(names)), instances))
+    parts = list(_parse_instances(RowInstances(names, list(names)), instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")
     now = [
-        _feature(column, np.concatenate([part[argument_name(column.name)] for part in parts]))
+        _build_feature(column, np.concatenate([part[argument_name(column.name)] for part in parts]))
         for column in columns
     ]
     rows = sum(len(next(iter(part.values()))) for part in parts)
     return drift.of_columns(before, now, rows), rows
 
 
-def _parsed(parser: RowInstances, instances: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
+def _parse_instances(
+    parser: RowInstances, instances: Iterable[Any]
+) -> Iterator[dict[str, np.ndarray]]:
     left = iter(instances)
     while chunk := list(itertools.islice(left, _AT_ONCE)):
         try:
@@ -49,7 +51,7 @@ def _parsed(parser: RowInstances, instances: Iterable[Any]) -> Iterator[dict[str
         yield from (part.inputs for part in request.parts if part.signature == DEFAULT)
 
 
-def _feature(column: Feature, values: np.ndarray) -> Feature:
+def _build_feature(column: Feature, values: np.ndarray) -> Feature:
     """Return a column with the statistics of the requests' values."""
     if column.dtype == "float32":
         missing = np.isnan(values)

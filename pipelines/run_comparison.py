@@ -31,13 +31,13 @@ class Value:
     def __str__(self) -> str:
         if self.value is None:
             return "-"
-        text = _figure(self.value)
+        text = _format_number(self.value)
         if self.interval:
-            text += f" ({_figure(self.interval[0])} to {_figure(self.interval[1])})"
+            text += f" ({_format_number(self.interval[0])} to {_format_number(self.interval[1])})"
         return text
 
 
-def _figure(value: float) -> str:
+def _format_number(value: float) -> str:
     """Format a number with 4 digits; 0.99996 becomes 0.9999, so that 1 means exactly 1."""
     return f"{min(value, 0.9999) if 0.5 < value < 1 else value:.4g}"
 
@@ -58,12 +58,12 @@ class RunComparison:
 
 def compare(first: PastRun, second: PastRun) -> RunComparison:
     """Compare two runs by their parameters, metrics and predictions."""
-    answers = [_answers(run) for run in (first, second)]
+    answers = [_read_predictions(run) for run in (first, second)]
     # Metrics that can be tested come first.
     others = sorted({*first.metrics, *second.metrics} - {*METRICS})
     names = [name for name in METRICS if name in first.metrics | second.metrics]
     metrics = [
-        (name, _value(first, answers[0], name), _value(second, answers[1], name))
+        (name, _build_value(first, answers[0], name), _build_value(second, answers[1], name))
         for name in [*names, *others]
         if not name.endswith(_BOUNDS)
     ]
@@ -72,7 +72,7 @@ def compare(first: PastRun, second: PastRun) -> RunComparison:
         second=second,
         parameters=differing(first, second),
         metrics=metrics,
-        verdicts=_verdicts(first, second, *answers),
+        verdicts=_describe_differences(first, second, *answers),
     )
 
 
@@ -92,12 +92,12 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _answers(run: PastRun) -> Predictions | None:
+def _read_predictions(run: PastRun) -> Predictions | None:
     content = run_files.read(run.predictions) if run.predictions else None
     return answer_file.read(content) if content else None
 
 
-def _value(run: PastRun, answers: Predictions | None, name: str) -> Value:
+def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:
     low, high = (run.metrics.get(f"{name}{bound}") for bound in _BOUNDS)
     if low is not None and high is not None:
         return Value(run.metrics.get(name), (low, high))
@@ -110,7 +110,7 @@ def _value(run: PastRun, answers: Predictions | None, name: str) -> Value:
     return Value(run.metrics.get(name))
 
 
-def _verdicts(
+def _describe_differences(
     first: PastRun, second: PastRun, ours: Predictions | None, others: Predictions | None
 ) -> list[str]:
     missing = [run.name for run, one in ((first, ours), (second, others)) if one is None]
@@ -126,10 +126,10 @@ def _verdicts(
             "No test of the difference: the runs were evaluated on different test records. "
             "Compare the intervals."
         ]
-    return [_verdict(first, second, ours, others, metric) for metric in METRICS]
+    return [_describe_difference(first, second, ours, others, metric) for metric in METRICS]
 
 
-def _verdict(
+def _describe_difference(
     first: PastRun, second: PastRun, ours: Predictions, others: Predictions, metric: str
 ) -> str:
     forth, back = (

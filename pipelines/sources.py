@@ -37,21 +37,21 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     kind, location = kind_of(records.source)
     uri = kind.uri(location)
     if uri and not is_remote(uri):
-        location = str(_absolute(uri))
+        location = str(_make_absolute(uri))
         if os.path.isdir(location):  # noqa: PTH112 - Path's raises for a name that is too long
             location = os.path.realpath(location)
         changed["source"] = f"{records.source.partition(':')[0]}:{location}"
     if records.data_dir and not is_remote(records.data_dir):
-        changed["data_dir"] = str(_folder("data_dir", records.data_dir))
+        changed["data_dir"] = str(_resolve_folder("data_dir", records.data_dir))
     read = uri or records.data_dir
     # Without a path, a container uses its own default folder.
     if location and not is_remote(read) and (read or not in_containers):
         _check_source(parameters, kind, location)
     if records.records_store and not is_remote(records.records_store):
-        changed["records_store"] = str(_writable("records_store", records.records_store))
+        changed["records_store"] = str(_resolve_writable("records_store", records.records_store))
     training = parameters.training
     if training.warm_start not in ("", CHAMPION) and not is_remote(training.warm_start):
-        start = _absolute(training.warm_start)
+        start = _make_absolute(training.warm_start)
         if not start.exists():
             raise InputError(
                 f"warm_start: there is no {training.warm_start!r}; give champion, a model.keras or "
@@ -63,7 +63,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
         _check_imagenet(model.downloads())
     for name, uri in model.local_files().items():
         if not is_remote(uri):
-            file = _absolute(uri)
+            file = _make_absolute(uri)
             if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
                 raise InputError(
                     f"model_options: {name}: there is no file {uri!r}; give an existing file"
@@ -98,7 +98,7 @@ def _check_imagenet(backbone: str) -> None:
     """Raise InputError if ImageNet weights are not in Keras's cache and can't be downloaded."""
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     cache = Path(home, "models")
-    if any(_stem(backbone) in _stem(path.name) for path in cache.glob("*.h5")):
+    if any(_normalize(backbone) in _normalize(path.name) for path in cache.glob("*.h5")):
         return
     request = urllib.request.Request(_WEIGHTS, method="HEAD")
     try:
@@ -114,13 +114,13 @@ def _check_imagenet(backbone: str) -> None:
         ) from None
 
 
-def _stem(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a name in lower case without separators: mobilenetv2 for mobilenet_v2."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-def _folder(name: str, location: str) -> Path:
-    folder = _absolute(location)
+def _resolve_folder(name: str, location: str) -> Path:
+    folder = _make_absolute(location)
     if not os.path.exists(folder):  # noqa: PTH110 - Path's raises for a name that is too long
         raise InputError(f"{name}: there is no folder {location!r}; give an existing folder")
     if not folder.is_dir():
@@ -128,9 +128,9 @@ def _folder(name: str, location: str) -> Path:
     return folder.resolve()
 
 
-def _writable(name: str, location: str) -> Path:
+def _resolve_writable(name: str, location: str) -> Path:
     """Return the absolute path of a folder that exists or can be created."""
-    folder = _absolute(location)
+    folder = _make_absolute(location)
     present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not present.is_dir():
         raise InputError(f"{name}={location!r}: {present} is not a folder; give another folder")
@@ -142,6 +142,6 @@ def _writable(name: str, location: str) -> Path:
     return folder
 
 
-def _absolute(location: str) -> Path:
+def _make_absolute(location: str) -> Path:
     # Unlike Path.expanduser, this leaves the name of an unknown user as it is.
     return Path(os.path.expanduser(location)).absolute()  # noqa: PTH111

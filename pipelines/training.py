@@ -134,10 +134,10 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
             .set_display_name("Train")
             .set_caching_options(False)
         )
-        _judge(parameters, records, plan, job, run_options)
+        _add_judging_steps(parameters, records, plan, job, run_options)
 
 
-def _judge(
+def _add_judging_steps(
     parameters: dict[str, Any],
     records: Any,
     plan: dsl.PipelineTask,

@@ -62,7 +62,7 @@ class Endpoints:
         present = shares(endpoint)
         if version.version in present:
             if traffic is not None:
-                self._shift(endpoint, _split(version.version, traffic, present))
+                self._shift_traffic(endpoint, _compute_split(version.version, traffic, present))
             return endpoint.name
         from google.cloud.aiplatform_v1 import types
 
@@ -72,7 +72,7 @@ class Endpoints:
                 self._undeploy(endpoint, one)
         split = {}
         if traffic is not None or not present:
-            split = _split(_NEW, 100 if traffic is None else traffic, present)
+            split = _compute_split(_NEW, 100 if traffic is None else traffic, present)
         request = types.DeployModelRequest(
             endpoint=endpoint.name,
             deployed_model=types.DeployedModel(
@@ -121,7 +121,7 @@ class Endpoints:
                 f"the endpoint of {model} serves no version before {newest}; promote one and "
                 "deploy it"
             )
-        self._shift(endpoint, {before[0]: 100})
+        self._shift_traffic(endpoint, {before[0]: 100})
         return before[0]
 
     def remove(self, model: str) -> None:
@@ -130,7 +130,7 @@ class Endpoints:
 
     def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
-            self._shift(endpoint, {})
+            self._shift_traffic(endpoint, {})
         for version in shares(endpoint):
             self._undeploy(endpoint, version)
 
@@ -175,7 +175,7 @@ class Endpoints:
     def _finish(self, operation: Any) -> None:
         finish(operation, self.client.retry, _DEPLOY_SECONDS)
 
-    def _shift(self, endpoint: Any, split: dict[str, int]) -> None:
+    def _shift_traffic(self, endpoint: Any, split: dict[str, int]) -> None:
         from google.cloud.aiplatform_v1 import types
 
         changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)
@@ -214,7 +214,7 @@ def _endpoint_id(model: str) -> str:
     return model.replace("_", "-").strip("-")
 
 
-def _split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
+def _compute_split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
     """Return the split that gives `version` its share, and the largest other version the rest."""
     others = {one: share for one, share in present.items() if one != version}
     if traffic == 100:

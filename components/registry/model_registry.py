@@ -66,7 +66,7 @@ class ModelRegistry:
             found = list(self.client.list_model_versions(name=self._resource(model)))
         except exceptions.NotFound:
             return []
-        versions = [_version(model, one) for one in found]
+        versions = [_parse_version(model, one) for one in found]
         return sorted(versions, key=lambda one: (len(one.version), one.version))
 
     def champion(self, model: str) -> Version | None:
@@ -92,11 +92,11 @@ class ModelRegistry:
         Returns:
             The version; None if it was deleted.
         """
-        version = self._registered(model, candidate)
+        version = self._find_or_upload(model, candidate)
         commit = candidate.labels.get("commit")
         aliases = [f"commit-{commit}"] if commit else []
         while role == CHAMPION:
-            with self._promotion_lock(version):
+            with self._hold_lock(version):
                 # Read again, because an upload takes minutes.
                 champion = self.champion(model)
                 if champion and champion.version == version.version:
@@ -112,7 +112,7 @@ class ModelRegistry:
             self._merge(version, [CHALLENGER, *aliases])
         # After the promotion, which a failed import must not prevent.
         import_evaluation(self.client, version.resource, candidate)
-        return self._get(model, version.version)
+        return self._fetch_version(model, version.version)
 
     def promote(self, model: str, number: str) -> Version:
         """Make a version the champion; return it."""
@@ -126,9 +126,9 @@ class ModelRegistry:
             )
         if CHAMPION in version.aliases:
             return version
-        with self._promotion_lock(version):
+        with self._hold_lock(version):
             self._promote(version)
-        return self._get(model, number)
+        return self._fetch_version(model, number)
 
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
         """Make the previous champion the champion again; return it and the withdrawn one.
@@ -138,9 +138,9 @@ class ModelRegistry:
         versions = self.versions(model)
         if not versions:
             return self._roll_back(model)
-        with self._promotion_lock(self.champion(model) or versions[0]):
+        with self._hold_lock(self.champion(model) or versions[0]):
             previous, champion = self._roll_back(model)
-        return self._get(model, previous.version), champion
+        return self._fetch_version(model, previous.version), champion
 
     def _roll_back(self, model: str) -> tuple[Version, Version | None]:
         versions = self.versions(model)
@@ -173,7 +173,7 @@ class ModelRegistry:
             changes.append(f"-{CHALLENGER}")
         self._merge(version, changes)
 
-    def _promotion_lock(self, version: Version) -> contextlib.AbstractContextManager[None]:
+    def _hold_lock(self, version: Version) -> contextlib.AbstractContextManager[None]:
         return promotion_lock(self.client, self._resource(version.model), version.version)
 
     def _delete(self, version: Version) -> None:
@@ -183,33 +183,37 @@ class ModelRegistry:
         with contextlib.suppress(exceptions.FailedPrecondition, exceptions.NotFound):
             self.client.delete_model_version(name=version.resource).result()
 
-    def _registered(self, model: str, candidate: Candidate) -> Version:
+    def _find_or_upload(self, model: str, candidate: Candidate) -> Version:
         """Return the candidate's version; upload it if it does not exist."""
         from google.api_core import exceptions
 
         known = self.versions(model)
         try:
-            return _of(candidate, known) or self._upload(model, candidate, new=not known)
+            return _find_version(candidate, known) or self._upload(model, candidate, new=not known)
         except exceptions.Conflict:
             if known:
                 raise
         # Another run, or an earlier attempt of this one, has created the model meanwhile.
-        return _of(candidate, self.versions(model)) or self._upload(model, candidate, new=False)
+        return _find_version(candidate, self.versions(model)) or self._upload(
+            model, candidate, new=False
+        )
 
     def _upload(self, model: str, candidate: Candidate, *, new: bool) -> Version:
         where = {"model_id": model} if new else {"parent_model": self._resource(model)}
-        return self._get(model, upload(self.client, self.parent, model, candidate, **where))
+        return self._fetch_version(
+            model, upload(self.client, self.parent, model, candidate, **where)
+        )
 
     def _merge(self, version: Version, changes: list[str]) -> Version:
         """Add aliases to a version, and remove those with the prefix `-`."""
         given = [alias for alias in changes if alias not in version.aliases]
         if given:
             self.client.merge_version_aliases({"name": version.resource, "version_aliases": given})
-        return self._get(version.model, version.version)
+        return self._fetch_version(version.model, version.version)
 
-    def _get(self, model: str, number: str) -> Version:
+    def _fetch_version(self, model: str, number: str) -> Version:
         name = f"{self._resource(model)}@{number}"
-        return _version(model, self.client.get_model(name=name))
+        return _parse_version(model, self.client.get_model(name=name))
 
     def _resource(self, model: str) -> str:
         return f"{self.parent}/models/{model}"
@@ -246,11 +250,11 @@ def start_weights(warm_start: str, model: str, project: str, location: str) -> s
     return ""
 
 
-def _of(candidate: Candidate, versions: Iterable[Version]) -> Version | None:
+def _find_version(candidate: Candidate, versions: Iterable[Version]) -> Version | None:
     return next((one for one in versions if one.artifact_uri == candidate.artifact_uri), None)
 
 
-def _version(model: str, message: Any) -> Version:
+def _parse_version(model: str, message: Any) -> Version:
     return Version(
         model=model,
         version=message.version_id,

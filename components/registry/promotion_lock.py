@@ -34,7 +34,7 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         return [
             one
             for one, version in versions.items()
-            if _flag(one) in version.version_aliases
+            if _flag_alias(one) in version.version_aliases
             and (int(one) < int(number)) == lower
             and one != number
         ]
@@ -44,20 +44,20 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         while found := others(lower):
             if time.monotonic() > deadline:
                 for one in found:
-                    merge(one, f"-{_flag(one)}")
+                    merge(one, f"-{_flag_alias(one)}")
             time.sleep(_PAUSE_SECONDS)
 
-    merge(number, _flag(number))
+    merge(number, _flag_alias(number))
     try:
         while others(lower=True):
-            merge(number, f"-{_flag(number)}")
+            merge(number, f"-{_flag_alias(number)}")
             wait(lower=True)
-            merge(number, _flag(number))
+            merge(number, _flag_alias(number))
         wait(lower=False)
         yield
     finally:
-        merge(number, f"-{_flag(number)}")
+        merge(number, f"-{_flag_alias(number)}")
 
 
-def _flag(number: str) -> str:
+def _flag_alias(number: str) -> str:
     return f"promoting-{number}"

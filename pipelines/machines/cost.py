@@ -61,7 +61,7 @@ def table() -> PriceTable:
     plain: dict[str, Decimal] = {}
     unconfirmed: dict[str, str] = {}
     for line in (line for part in _PARTS for line in content[part]):
-        prices = dict(_prices(line))
+        prices = dict(_list_prices(line))
         plain.update(prices)
         if line["status"] == "unconfirmed":
             unconfirmed.update(dict.fromkeys(prices, line["how"]))
@@ -93,7 +93,7 @@ def table() -> PriceTable:
     )
 
 
-def _prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
+def _list_prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
     """Yield a name and Compute Engine's hourly price for each item that a table entry prices."""
     if "hour" in line:
         yield line["name"], line["hour"]

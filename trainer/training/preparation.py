@@ -15,7 +15,7 @@ MAX_PADDING = 0.9
 """Share of padding in a batch from which the batch size is an error, not a warning."""
 
 
-def check_together(config: TrainingConfig, machines: MachineOptions) -> None:
+def check_config_and_machines(config: TrainingConfig, machines: MachineOptions) -> None:
     """Raise InputError if these machines can't train with this config."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
