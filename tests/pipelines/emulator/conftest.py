@@ -26,13 +26,12 @@ class Rehearsal:
         own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "200"}
         self.environment = {**os.environ, **own, **self.variables}
 
-    def run(self, command, code=0, given="y\n"):
-        """Return what a command shows; it must end with that exit code."""
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], env=self.environment, cwd=self.folder, input=given,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == code, f"{command}\n{done.stdout}"
+    def run(self, command):
+        """Return the output of a command, which must succeed."""
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        place = {"env": self.environment, "cwd": self.folder}
+        done = subprocess.run(["/bin/sh", "-c", command], input="y\n", **place, **both)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
         return done.stdout
 
     def send(self, verb, path, content=None, token=None):
@@ -56,7 +55,7 @@ class Rehearsal:
         assert self.send("POST", "/clock:forward", {"days": days})[0] == 200
 
     def runs(self):
-        """State of each run by its name."""
+        """Return the state of each run by its name."""
         _, jobs = self.send("GET", "/v1/projects/my-project/locations/us-central1/pipelineJobs")
         return {
             job["name"].rpartition("/")[2]: job["state"].removeprefix("PIPELINE_STATE_")
@@ -66,13 +65,11 @@ class Rehearsal:
 
 @contextlib.contextmanager
 def emulated(folder):
-    """A rehearsal with an emulator that keeps its resources in a folder, until the block ends."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Run an emulator that keeps its resources in a folder, until the block ends."""
+    options = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True}
+    command = [sys.executable, "-m", "pipelines", "emulator"]
     with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines", "emulator"],
-            env=variables, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **options)
     try:
         lines = []
         for line in process.stdout:

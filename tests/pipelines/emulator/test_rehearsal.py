@@ -1,4 +1,4 @@
-"""docs/vertex.md, its commands as they are written there, without a cloud."""
+"""The commands of docs/vertex.md run in the emulator as they are written there."""
 
 import json
 import re
@@ -10,23 +10,21 @@ from tests.model_service import candidate, registry_at
 from tests.pipelines.emulator.conftest import ROOT, emulated
 from tests.pipelines.local.conftest import wait_for
 
-LEFT_OUT = ("records_engine=dataflow",)
-"""Needs Apache Beam and Dataflow."""
-COLORS = ("red", "yellow", "white", "purple", "orange")
+PAGE = (ROOT / "docs" / "vertex.md").read_text()
 
 
 def commands():
-    """The page's commands of this project, in order."""
-    text = (ROOT / "docs" / "vertex.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    """Return the page's commands of this project, in order."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     own = [line for line in lines if line.startswith(("python -m pipelines ", "python compile.py"))]
-    return [line for line in own if not any(word in line for word in LEFT_OUT)]
+    # Needs Apache Beam and Dataflow.
+    return [line for line in own if "records_engine=dataflow" not in line]
 
 
 def put_photos(folder):
-    """Photos of five classes in the bucket, as step 6 of the page copies them."""
-    for color in COLORS:
+    """Put photos of five classes into the bucket, as step 6 of the page copies them."""
+    for color in ("red", "yellow", "white", "purple", "orange"):
         place = folder / "emulated/buckets/my-project-training/photos" / color
         place.mkdir(parents=True)
         for number in range(20):
@@ -49,7 +47,7 @@ def own(command, compile_py, elsewhere, monkeypatch):
     return run
 
 
-def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, own, compile_py):
+def test_runs_and_schedules_outlive_the_emulator(tmp_path, own, compile_py):
     with emulated(tmp_path) as rehearsal:
         shown = own(rehearsal, "digits", "--upload", by=compile_py)
         assert "/my-project/pipelines/training-digits/sha256:" in shown
@@ -64,7 +62,6 @@ def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, own, compile_py):
         assert list(rehearsal.runs()) == [name]
         own(rehearsal, "cancel", name)
         wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
-    # Runs and schedules outlive the process.
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
         assert "unchanged" in own(rehearsal, "schedule", "apply", "digits")
@@ -75,7 +72,7 @@ def test_upload_schedule_and_cancel_in_the_emulator(tmp_path, own, compile_py):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_the_pages_commands_run_as_they_are_written(rehearsal):
+def test_every_command_of_the_page_runs(rehearsal):
     put_photos(rehearsal.folder)
     done = []
     for command in commands():
@@ -102,26 +99,21 @@ def test_the_pages_commands_run_as_they_are_written(rehearsal):
     other = candidate("gs://elsewhere/model")
     second = registry.register("digits", other, "champion", first.name)
     assert registry.champion("digits") == second
-    (rollback,) = re.findall(
-        r"`(python -m pipelines promote digits --rollback)`",
-        (ROOT / "docs" / "vertex.md").read_text(),
-    )
+    (rollback,) = re.findall("`(python -m pipelines promote digits --rollback)`", PAGE)
     assert "digits@1 is the champion of digits again" in rehearsal.run(rollback)
     assert registry.champion("digits").name == "digits@1"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_scheduled_batch_takes_the_champion_of_its_time(rehearsal, untrained_model):
+def test_scheduled_batch_uses_the_current_champion(rehearsal, untrained_model):
     text = (ROOT / "pipelines" / "recipes" / "digits.toml").read_text().partition("[retraining]")[0]
-    batch = (
-        '[batch]\ninput = "gs://my-project-training/in/*.jsonl"\nschedule = {cron = "0 3 * * 1"}'
-    )
+    batch = 'input = "gs://my-project-training/in/*.jsonl"\nschedule = {cron = "0 3 * * 1"}'
     for path, content in (
-        ("recipes/scans.toml", text + batch),
+        ("recipes/scans.toml", f"{text}[batch]\n{batch}"),
         ("emulated/buckets/my-project-training/in/a.jsonl", json.dumps([[0] * 8] * 8)),
     ):
-        (rehearsal.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (rehearsal.folder / path).parent.mkdir(parents=True)
         (rehearsal.folder / path).write_text(content)
     assert "created" in rehearsal.run("python -m pipelines schedule apply scans-batch")
     registry = registry_at(rehearsal.environment)

@@ -1,4 +1,4 @@
-"""The emulator answers REST as Vertex AI does, also requests that it refuses."""
+"""The emulator answers and refuses REST requests as Vertex AI does."""
 
 import functools
 import urllib.parse
@@ -27,7 +27,7 @@ SCHEDULE = {
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """Send a request to an emulator; return the HTTP status and the content of the answer."""
+    """Sends a request to an emulator; returns the HTTP status and the content of the answer."""
     with emulated(tmp_path_factory.mktemp("emulator")) as rehearsal:
         ask = functools.partial(rehearsal.send)
         ask.folder = rehearsal.folder
@@ -50,12 +50,7 @@ def ask(tmp_path_factory):
         ("POST", "/models:upload", {}, "model is required"),
         ("POST", "/endpoints/1:undeployModel", {}, "deployed_model_id is required"),
         ("POST", "/endpoints/1:predict", {}, "instances is required"),
-        (
-            "POST",
-            "/customJobs",
-            {"displayName": "j", "jobSpec": {"scheduling": {"strategy": "NEVER"}}},
-            "Invalid enum value NEVER",
-        ),
+        ("POST", "/customJobs", {"jobSpec": {"scheduling": {"strategy": "NEVER"}}}, "value NEVER"),
         ("GET", "/models?bogus=1", None, 'no field named "bogus"'),
         ("GET", "/models?pageToken=garbage", None, "page_token 'garbage'"),
         ("GET", "/models?pageToken=%C2%B2", None, "page_token"),
@@ -78,14 +73,11 @@ def ask(tmp_path_factory):
         ("PATCH", "/schedules/1?updateMask=displayName", {}, "schedule.display_name is required"),
     ],
 )
-def test_a_malformed_request_is_an_invalid_argument(ask, verb, path, content, reason):
+def test_malformed_request_is_an_invalid_argument(ask, verb, path, content, reason):
     code, answer = ask(verb, HERE + path, content)
-    assert (code, answer["error"]["code"], answer["error"]["status"]) == (
-        400,
-        400,
-        "INVALID_ARGUMENT",
-    )
-    assert reason in answer["error"]["message"]
+    error = answer["error"]
+    assert (code, error["code"], error["status"]) == (400, 400, "INVALID_ARGUMENT")
+    assert reason in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -102,84 +94,75 @@ def test_a_malformed_request_is_an_invalid_argument(ask, verb, path, content, re
         ("GET", "/storage/v1/b/bucket/o?pageToken=x", None),
     ],
 )
-def test_a_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
+def test_malformed_request_to_another_api_is_invalid(ask, verb, path, content):
     code, answer = ask(verb, path, content)
     assert (code, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/models/none",
-        "/models/d@7",
-        "/models/d@",
-        f"/models/{'x' * 400}",
-        "/nothing",
-        "/models/d:x",
-    ],
+    ["models/none", "models/d@7", "models/d@", f"models/{400 * 'x'}", "nothing", "models/d:x"],
 )
-def test_what_does_not_exist_is_not_found(ask, path):
-    code, answer = ask("GET", HERE + path)
+def test_unknown_resource_is_not_found(ask, path):
+    code, answer = ask("GET", f"{HERE}/{path}")
     assert (code, answer["error"]["status"]) == (404, "NOT_FOUND")
 
 
 @pytest.mark.parametrize(
-    ("text", "is_found"),
+    ("kind", "text", "count"),
     [
-        ('displayName="d"', True),
-        ("display_name!=d", False),
-        ("model=d", True),
-        ('model=e OR displayName="d"', True),
-        ('model=d AND NOT displayName="d"', False),
-        ("labels.team:*", False),
-        ("labels.team!=vision", True),
-        ("labels:team", False),
-        ('NOT labels."a team":*', True),
-        ("baseModelName=gemma", False),
-        ('displayName="c AND d" OR model=d', True),
+        ("models", 'displayName="d"', 1),
+        ("models", "display_name!=d", 0),
+        ("models", "model=d", 1),
+        ("models", 'model=e OR displayName="d"', 1),
+        ("models", 'model=d AND NOT displayName="d"', 0),
+        ("models", "labels.team:*", 0),
+        ("models", "labels.team!=vision", 1),
+        ("models", "labels:team", 0),
+        ("models", 'NOT labels."a team":*', 1),
+        ("models", "baseModelName=gemma", 0),
+        ("models", 'displayName="c AND d" OR model=d', 1),
+        (
+            "schedules",
+            'state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"s*"',
+            1,
+        ),
+        ("schedules", 'displayName:"x*"', 0),
+        ("schedules", 'state!="ACTIVE"', 0),
+        ("schedules", "NOT endTime:*", 1),
+        ("schedules", "createPipelineJobRequest:*", 1),
+        ("schedules", 'createTime<"2021-05-18T00:00:00Z"', 0),
     ],
 )
-def test_a_list_is_filtered(ask, text, is_found):
-    _, answer = ask("GET", f"{HERE}/models?filter={urllib.parse.quote(text)}")
-    assert [one["displayName"] for one in answer.get("models", ())] == ["d"] * is_found
+def test_filter_selects_resources(ask, kind, text, count):
+    _, answer = ask("GET", f"{HERE}/{kind}?filter={urllib.parse.quote(text)}")
+    assert len(answer.get(kind, ())) == count
 
 
-def test_lists_are_filtered_by_state_and_time(ask):
-    for text, count in (
-        ('state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"s*"', 1),
-        ('state!="ACTIVE"', 0),
-        ("NOT endTime:*", 1),
-        ("createPipelineJobRequest:*", 1),
-        ('createTime<"2021-05-18T00:00:00Z"', 0),
-    ):
-        _, answer = ask("GET", f"{HERE}/schedules?filter={urllib.parse.quote(text)}")
-        assert len(answer.get("schedules", ())) == count, text
-
-
-def test_queueing_is_switched_off(ask):
+def test_patch_sets_a_boolean_to_false(ask):
     for value in (True, False):
         content, path = {"allowQueueing": value}, f"{HERE}/schedules/1?updateMask=allowQueueing"
         assert ask("PATCH", path, content)[1].get("allowQueueing", False) is value
 
 
-def test_a_mask_is_read_in_both_cases(ask):
+def test_mask_names_fields_in_both_cases(ask):
     for mask in ("display_name,max_run_count", "displayName,maxRunCount"):
-        content = {"displayName": mask, "maxRunCount": "7"}
+        content = {"displayName": f"s {mask}", "maxRunCount": "7"}
         assert ask("PATCH", f"{HERE}/schedules/1?updateMask={mask}", content)[0] == 200
         _, answer = ask("GET", f"{HERE}/schedules?orderBy=createTime")
-        assert answer["schedules"][0]["displayName"] == mask
+        assert answer["schedules"][0]["displayName"] == f"s {mask}"
     _, answer = ask("GET", f"{HERE}/models?readMask=name,display_name")
     assert answer["models"] == [{"name": f"{HERE[4:]}/models/d", "displayName": "d"}]
 
 
-def test_fields_that_only_vertex_ai_sets_are_ignored(ask):
+def test_output_only_fields_of_requests_are_ignored(ask):
     model = {**MODEL["model"], "deployedModels": [{"endpoint": "e", "deployedModelId": "1"}]}
     parent = f"{HERE[4:]}/models/d"
     assert ask("POST", f"{HERE}/models:upload", {"model": model, "parentModel": parent})[0] == 200
     assert "deployedModels" not in ask("GET", f"{HERE}/models/d@2")[1]
 
 
-def test_runs_of_one_id_in_two_regions_have_their_own_folders(ask):
+def test_runs_of_two_regions_have_their_own_folders(ask):
     run = SCHEDULE["createPipelineJobRequest"]["pipelineJob"]
     elsewhere = HERE.replace("us-central1", "europe-west4")
     for place in (HERE, elsewhere):
@@ -192,7 +175,7 @@ def test_runs_of_one_id_in_two_regions_have_their_own_folders(ask):
     assert folders == ["twin.europe-west4.my-project", "twin.us-central1.my-project"]
 
 
-def test_a_damaged_schedule_does_not_end_the_emulator(ask):
+def test_emulator_survives_a_damaged_schedule(ask):
     file = ask.folder / f"emulated/resources{HERE[3:]}/schedules/9.json"
     file.write_text("{")
     wait_for(lambda: "9.json can't be read" in (ask.folder / "errors").read_text())
@@ -201,7 +184,7 @@ def test_a_damaged_schedule_does_not_end_the_emulator(ask):
     assert ask("GET", f"{HERE}/schedules")[0] == 200
 
 
-def test_an_object_is_downloaded_by_either_path(ask):
+def test_object_is_downloaded_by_either_path(ask):
     file = ask.folder / "emulated/buckets/bucket/folder/object.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"one": 1}')

@@ -10,7 +10,7 @@ from tests.pipelines.emulator.conftest import ROOT
 
 @functools.cache
 def definitions(path):
-    """Names of a module's functions and classes, those of its classes as Class.name."""
+    """Return the names of a module's functions and classes; of a method, Class.name."""
     found = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -38,38 +38,36 @@ def is_test(node_id):
 
 
 def words(text):
-    """The words of a page, without its markup."""
+    """Return the words of a page, without its markup."""
     text = re.sub(r"<[^<>\n]*>|\]\([^)]*\)|\\", "", text)
     return f" {' '.join(re.findall(r'[A-Za-z0-9_]+', text))} "
 
 
-def test_functions_and_tests_that_there_are_not_are_found():
+def test_missing_functions_and_tests_are_found():
     assert is_defined("pipelines.emulator.rules.as_markdown")
     assert not is_defined("pipelines.emulator.rules.nothing")
     assert not is_defined("pipelines.emulator.nowhere.rules")
-    assert is_test("tests/pipelines/emulator/test_rules.py::test_the_page_is_what_the_rules_print")
-    assert not is_test("tests/pipelines/emulator/test_rules.py::test_nothing")
-    assert not is_test("tests/pipelines/emulator/test_rules.py::words")
+    file = "tests/pipelines/emulator/test_rules.py"
+    assert is_test(f"{file}::test_every_rule_has_a_short_quote_a_function_and_a_test")
+    assert not is_test(f"{file}::test_nothing")
+    assert not is_test(f"{file}::words")
 
 
-def test_each_rule_is_enforced_by_a_function_and_shown_by_a_test():
+def test_every_rule_has_a_short_quote_a_function_and_a_test():
     missing = [name for rule in rules() for name in rule.enforced if not is_defined(name)]
     missing += [test for rule in rules() for test in rule.tests if not is_test(test)]
     assert missing == []
     assert all(rule.enforced and rule.tests for rule in rules())
-
-
-def test_each_rule_is_there_once_with_a_short_quote():
+    assert [rule.quote for rule in rules() if not 2 <= len(rule.quote.split()) <= 15] == []
     sentences = [rule.rule for rule in rules()]
     assert len(set(sentences)) == len(sentences) >= 60
-    assert [rule.quote for rule in rules() if not 2 <= len(rule.quote.split()) <= 15] == []
 
 
-def test_the_page_is_what_the_rules_print():
+def test_page_is_up_to_date():
     assert (ROOT / "docs" / "vertex-rules.md").read_text() == as_markdown()
 
 
-def test_each_page_has_the_words_that_are_quoted(vertex_pages):
+def test_quotes_are_in_their_pages(vertex_pages):
     missing = []
     for rule in rules():
         page = vertex_pages / f"{rule.page}.md"

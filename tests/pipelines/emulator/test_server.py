@@ -1,4 +1,4 @@
-"""An unexpected error reaches the client as a status, over a connection that stays open."""
+"""The emulator reports errors as a status, over a connection that stays open."""
 
 import http.client
 import json
@@ -30,7 +30,12 @@ class Broken:
     get_broken = get_model
 
 
-def test_an_unexpected_error_is_internal_and_logged(caplog):
+def grpc_client(kind, emulator):
+    credentials = local_credentials(emulator.environment)
+    return service(kind, emulator.endpoint, transport="grpc", credentials=credentials)
+
+
+def test_unexpected_error_is_internal_and_logged(caplog):
     with Emulator(Broken()) as emulator:
         place = urlsplit(emulator.endpoint)
         connection = http.client.HTTPConnection(place.hostname, place.port)
@@ -43,10 +48,7 @@ def test_an_unexpected_error_is_internal_and_logged(caplog):
             assert (response.status, answer["error"]["status"]) == (500, "INTERNAL")
             assert "not for clients" not in answer["error"]["message"]
         connection.close()
-        credentials = local_credentials(emulator.environment)
-        client = service(
-            ModelServiceClient, emulator.endpoint, transport="grpc", credentials=credentials
-        )
+        client = grpc_client(ModelServiceClient, emulator)
         with pytest.raises(exceptions.InternalServerError) as caught:
             client.get_model(name="projects/p/locations/l/models/m", retry=None)
         assert caught.value.grpc_status_code is grpc.StatusCode.INTERNAL
@@ -54,13 +56,10 @@ def test_an_unexpected_error_is_internal_and_logged(caplog):
     assert [one.exc_info[0] for one in caplog.records] == [ZeroDivisionError] * 3
 
 
-def test_what_json_can_not_express_is_refused_over_grpc():
+def test_values_that_json_lacks_are_refused_over_grpc():
     parent = "projects/p/locations/l"
     with Emulator(ScheduleService(None, Operations(), Clock())) as emulator:
-        credentials = local_credentials(emulator.environment)
-        client = service(
-            ScheduleServiceClient, emulator.endpoint, transport="grpc", credentials=credentials
-        )
+        client = grpc_client(ScheduleServiceClient, emulator)
         late = types.CreateScheduleRequest(parent=parent, schedule={"display_name": "s"})
         late._pb.schedule.end_time.seconds = 10**13
         with pytest.raises(exceptions.InvalidArgument, match=r"end_time.* not valid"):
