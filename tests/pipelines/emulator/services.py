@@ -35,6 +35,28 @@ RUN = {
     "pipeline_spec": {"pipelineInfo": {"name": "training"}, "root": {"dag": {}}},
     "runtime_config": {"gcs_output_directory": "gs://bucket/runs"},
 }
+REQUESTS = {
+    "pipeline_job": RUN,
+    "schedule": {
+        "display_name": "digits",
+        "cron": "TZ=UTC 0 3 * * 1",
+        "max_concurrent_run_count": 1,
+        "create_pipeline_job_request": {"parent": PARENT, "pipeline_job": RUN},
+    },
+    "custom_job": {"display_name": "train", "job_spec": {"worker_pool_specs": [POOL]}},
+    "batch_prediction_job": {
+        "display_name": "batch",
+        "model": f"{PARENT}/models/1@1",
+        "input_config": {"instances_format": "jsonl", "gcs_source": {"uris": ["gs://b/a.jsonl"]}},
+        "output_config": {
+            "predictions_format": "jsonl",
+            "gcs_destination": {"output_uri_prefix": "gs://b/predictions"},
+        },
+        "dedicated_resources": {"machine_spec": {"machine_type": "n1-standard-4"}},
+    },
+    "model": MODEL,
+    "endpoint": {"display_name": "digits"},
+}
 
 
 class Idle:
@@ -79,24 +101,22 @@ class Services:
             client = service(kind, server.endpoint, credentials=credentials)
             setattr(self, name.lower(), client)
 
-    def create_run(self, fields, run_id="one"):
-        request = {"parent": PARENT, "pipeline_job": fields, "pipeline_job_id": run_id}
-        return self.pipeline.create_pipeline_job(request)
-
-    def create_schedule(self, fields):
-        return self.schedule.create_schedule(parent=PARENT, schedule=fields)
+    def create(self, kind, resource_id="", parent=PARENT, **fields):
+        """Create a resource of REQUESTS with other fields; return what the client does."""
+        is_job = kind in ("custom_job", "batch_prediction_job")
+        client = getattr(self, "job" if is_job else kind.removesuffix("_job"))
+        verb = "upload" if kind == "model" else "create"
+        request = {"parent": parent, kind: changed(REQUESTS[kind], **fields)}
+        if resource_id:
+            request[f"{kind}_id"] = resource_id
+        return getattr(client, f"{verb}_{kind}")(request)
 
     def update_schedule(self, name, **fields):
         mask = {"paths": list(fields)}
         return self.schedule.update_schedule(schedule={"name": name, **fields}, update_mask=mask)
 
-    def upload(self, fields, **others):
-        return self.model.upload_model({"parent": PARENT, "model": fields, **others}).result()
-
-    def create_endpoint(self, endpoint_id="digits", **fields):
-        content = {"display_name": "digits", **fields}
-        request = {"parent": PARENT, "endpoint": content, "endpoint_id": endpoint_id}
-        return self.endpoint.create_endpoint(request).result().name
+    def upload(self, **request):
+        return self.model.upload_model({"parent": PARENT, "model": MODEL, **request}).result()
 
     def update_endpoint(self, name, **fields):
         mask = {"paths": [field for field in fields if field != "etag"]}
@@ -107,7 +127,11 @@ class Services:
         """Upload a model and deploy it; return the operation."""
         replicas = {"min_replica_count": 1, "max_replica_count": 2}
         machine = {"machine_spec": {"machine_type": "n1-standard-4"}, **replicas}
-        deployed = {"id": "1", "model": self.upload(model).model, "dedicated_resources": machine}
+        deployed = {
+            "id": "1",
+            "model": self.upload(model=model).model,
+            "dedicated_resources": machine,
+        }
         request = {"endpoint": name, "deployed_model": changed(deployed, **fields)}
         return self.endpoint.deploy_model({**request, "traffic_split": split})
 

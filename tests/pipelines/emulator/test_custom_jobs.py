@@ -11,11 +11,11 @@ from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from tests.pipelines.emulator.services import PARENT, POOL, changed
+from tests.pipelines.emulator.services import PARENT, POOL, REQUESTS, changed
 from tests.pipelines.local.conftest import wait_for
 
 SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
-JOB = {"display_name": "train", "job_spec": {"worker_pool_specs": [SLEEPING]}}
+JOB = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])
 
 
 @pytest.fixture

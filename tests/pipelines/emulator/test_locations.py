@@ -3,20 +3,16 @@
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import MODEL, PARENT, PROJECT, RUN
+from tests.pipelines.emulator.services import PARENT, PROJECT
 
 ELSEWHERE = (f"{PROJECT}/locations/europe-west4", "projects/654321/locations/us-central1")
 
 
 def test_id_is_used_again_in_another_region_or_project(services):
     for parent in (PARENT, *ELSEWHERE):
-        services.upload({**MODEL, "description": parent}, model_id="digits", parent=parent)
-        endpoint = {"display_name": parent}
-        services.endpoint.create_endpoint(parent=parent, endpoint=endpoint, endpoint_id="digits")
-        run = {**RUN, "display_name": parent}
-        services.pipeline.create_pipeline_job(
-            parent=parent, pipeline_job=run, pipeline_job_id="digits"
-        )
+        services.create("model", "digits", parent, description=parent).result()
+        services.create("endpoint", "digits", parent, display_name=parent).result()
+        services.create("pipeline_job", "digits", parent, display_name=parent)
         services.metadata.create_context(
             parent=f"{parent}/metadataStores/default", context={}, context_id="other"
         )

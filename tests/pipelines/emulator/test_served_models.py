@@ -27,7 +27,7 @@ def servers():
 def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
     with contextlib.ExitStack() as stack:
         services = Services(tmp_path, stack, serves=True)
-        name = services.create_endpoint()
+        name = services.create("endpoint").result().name
 
         def deploy(deployed_id, split):
             version = [{"name": "MODEL_VERSION", "value": f"v{deployed_id}"}]

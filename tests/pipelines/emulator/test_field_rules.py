@@ -1,0 +1,59 @@
+"""Fields that several resources have are checked in the same way."""
+
+import pytest
+from google.api_core import exceptions
+
+from tests.pipelines.emulator.services import PROJECT
+
+KEY = f"{PROJECT}/locations/europe-west4/keyRings/ring/cryptoKeys/key"
+NAMED = ("batch_prediction_job", "custom_job", "endpoint", "model")
+
+
+@pytest.mark.parametrize("kind", [*NAMED, "pipeline_job"])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"display_name": 129 * "x"}, "display_name has more than 128"),
+        ({"labels": {"Team": "x"}}, "'Team' is not a label"),
+        ({"labels": {"k": "V"}}, "'V' is not a label"),
+        ({"labels": {f"l{n}": "" for n in range(65)}}, "at most 64"),
+        ({"encryption_spec": {"kms_key_name": "key"}}, "/keyRings/RING/cryptoKeys/KEY"),
+        ({"encryption_spec": {"kms_key_name": KEY}}, "in europe-west4, but the .* in us-central1"),
+    ],
+    ids=["name", "key", "value", "labels", "encryption", "region"],
+)
+def test_invalid_field_is_refused(services, kind, fields, reason):
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        services.create(kind, **fields)
+
+
+@pytest.mark.parametrize("kind", [*NAMED, "schedule"])
+def test_display_name_is_required(services, kind):
+    with pytest.raises(exceptions.BadRequest, match="display_name is required"):
+        services.create(kind, display_name="")
+
+
+@pytest.mark.parametrize(
+    ("kind", "invalid", "longest"),
+    [
+        ("pipeline_job", ["Digits", "a" * 128, "a_b"], "a" * 127),
+        ("model", ["1digits", "-digits", "Digits", "d" * 64], "d" * 63),
+        ("endpoint", ["Digits", "chicago_taxi", "d" * 64, "digits-", "012"], "d" * 63),
+    ],
+)
+def test_id_is_checked_and_unique(services, kind, invalid, longest):
+    for one in invalid:
+        with pytest.raises(exceptions.BadRequest, match=f"{kind}_id '{one}' is not up to"):
+            services.create(kind, one)
+    services.create(kind, longest)
+    with pytest.raises(exceptions.Conflict):
+        services.create(kind, longest)
+
+
+def test_context_id_is_checked_and_unique(services):
+    for context_id in ("abc", "a" * 129, "chicago_taxi", "Digits"):
+        with pytest.raises(exceptions.BadRequest, match="context_id"):
+            services.create_context(context_id)
+    services.create_context("digits")
+    with pytest.raises(exceptions.Conflict, match="digits already exists"):
+        services.create_context("digits")
