@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import json
 import os
 from pathlib import Path
 
@@ -48,22 +47,18 @@ def shared(tmp_path_factory):
     return made
 
 
+TRAINED = "--epochs=6 --learning_rate=0.002 --schedule=one_cycle --early_stopping_patience=3"
+"""Options of the job `trained`."""
+
+
 @pytest.fixture(scope="session")
 def trained(shared, digit_records) -> Path:
-    """base_output_directory of a job that `trainer.task` has run to its end."""
+    """The base_output_directory of a job that `trainer.task` has run to its end."""
     from tests import replicas
 
     def train(folder):
-        flags = [
-            f"--dataset={digit_records.uri}",
-            "--epochs=6",
-            "--learning_rate=0.002",
-            "--schedule=one_cycle",
-            "--early_stopping_patience=3",
-        ]
-        here = [*flags, f"--base_output_directory={folder}"]
-        replicas.run("trainer.task", here, replicas.ALONE, folder / "replicas")
-        (folder / "flags.json").write_text(json.dumps(flags))
+        flags = replicas.flags(digit_records, folder, TRAINED)
+        replicas.run("trainer.task", flags, replicas.ALONE, folder / "replicas")
 
     return shared("trained", train)
 

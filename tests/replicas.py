@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from trainer.data.schema import Dataset
+
 REPOSITORY = Path(__file__).parents[1]
 
 
 def free_addresses(count: int) -> list[str]:
-    """Loopback addresses with ports that nobody had a moment ago."""
+    """Return loopback addresses with ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -26,11 +28,11 @@ def free_addresses(count: int) -> list[str]:
 
 
 class Cluster:
-    """Replicas of a job, each `python -m module`, started one by one and again as is wanted.
+    """Replicas of a job, each `python -m module`, each started, and restarted, on its own.
 
     Each replica's output is appended to `<logs>/<role>-<index>.log`. All addresses are chosen
-    up front, so that a replica can come back to its own. A context manager: it ends what is
-    left of them.
+    up front, so that a replica can come back to its own. A context manager: it ends the replicas
+    that still run.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Cluster:
         self._command = [sys.executable, "-m", module, *arguments]
         self._addresses: dict[str, list[str]] = {}
         for (role, _), address in zip(roles, free_addresses(len(roles)), strict=True):
-            if role != "evaluator":  # It is never part of the cluster.
+            if role != "evaluator":  # TF_CONFIG never lists it.
                 self._addresses.setdefault(role, []).append(address)
         self._all: list[subprocess.Popen] = []
         logs.mkdir(parents=True, exist_ok=True)
@@ -57,7 +59,7 @@ class Cluster:
             process.wait()
 
     def start(self, role: str, index: int = 0) -> subprocess.Popen:
-        """Starts a replica; returns its process, also found in `processes`."""
+        """Start a replica; return its process, also found in `processes`."""
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
         environment.pop("TF_CONFIG", None)
         environment.pop("CLUSTER_SPEC", None)
@@ -65,13 +67,8 @@ class Cluster:
             task = {"type": role, "index": index}
             environment["TF_CONFIG"] = json.dumps({"cluster": self._addresses, "task": task})
         with (self.logs / f"{role}-{index}.log").open("a") as log:
-            process = subprocess.Popen(
-                self._command,
-                cwd=REPOSITORY,
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+            out = {"stdout": log, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(self._command, cwd=REPOSITORY, env=environment, **out)
         self._all.append(process)
         self.processes[role, index] = process
         return process
@@ -81,13 +78,13 @@ class Cluster:
             self.start(role, index)
 
     def kill(self, role: str, index: int = 0) -> None:
-        """Kills a replica, which is then one of `processes` no more."""
+        """Kill a replica and remove it from `processes`."""
         process = self.processes.pop((role, index))
         process.kill()
         process.wait(60)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 180) -> None:
-        """Waits until a condition holds; fails where the chief ends before."""
+        """Wait until a condition holds; fail if the chief ends before."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain\n{self.tails()}"
@@ -95,7 +92,7 @@ class Cluster:
             time.sleep(0.02)
 
     def tails(self) -> str:
-        """The last lines of each replica, for a message."""
+        """Return the last lines of each replica, for a message."""
         paths = sorted(self.logs.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
 
@@ -104,13 +101,18 @@ class Cluster:
 def started(
     module: str, arguments: list[str], roles: list[tuple[str, int]], logs: Path
 ) -> Iterator[list[subprocess.Popen]]:
-    """Starts `python -m module` once a role, as a cluster; ends what is left of it.
+    """Start `python -m module` once a role, as a cluster; end what is left of it.
 
     Each replica's output goes to `<logs>/<role>-<index>.log`.
     """
     with Cluster(module, arguments, roles, logs) as cluster:
         cluster.start_all()
         yield list(cluster.processes.values())
+
+
+def flags(dataset: Dataset, folder: Path, options: str = "") -> list[str]:
+    """Return trainer.task's flags: what to read, where to write, and `options` word by word."""
+    return [f"--dataset={dataset.uri}", f"--base_output_directory={folder}", *options.split()]
 
 
 CHIEF_AND_WORKER = [("chief", 0), ("worker", 0)]
@@ -124,22 +126,21 @@ def run(
     logs: Path,
     seconds: float = 240,
 ) -> None:
-    """Runs a cluster to its end; fails with the logs where a replica does not exit with 0."""
-    with started(module, arguments, roles, logs) as processes:
-        codes = [process.wait(seconds) for process in processes]
-    if any(codes):
-        texts = "\n".join(path.read_text()[-3000:] for path in sorted(logs.glob("*.log")))
-        raise AssertionError(f"exit codes {codes}\n{texts}")
+    """Run a cluster to its end; fail with the logs if a replica does not exit with 0."""
+    with Cluster(module, arguments, roles, logs) as cluster:
+        cluster.start_all()
+        codes = [process.wait(seconds) for process in cluster.processes.values()]
+        assert not any(codes), f"exit codes {codes}\n{cluster.tails()}"
 
 
 def position(run: Path) -> tuple[int, int]:
-    """Epochs that a run's newest checkpoint has behind it, and steps of the next."""
+    """Return a run's epochs before its newest checkpoint, and the steps of the next."""
     newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
     return divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
 
 
 def newest_checkpoint(run: Path) -> dict[str, np.ndarray]:
-    """All numbers of a run's newest checkpoint but the count of saves."""
+    """Return all numbers of a run's newest checkpoint but the count of saves."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(run / "checkpoints")))
     return {
         name: reader.get_tensor(name)

@@ -1,4 +1,4 @@
-"""Augmentation moves pixels, draws anew for each image, and does so in training alone."""
+"""Augmentation moves pixels, differently for each image, and only in training."""
 
 import keras
 import numpy as np
@@ -14,31 +14,26 @@ def images() -> np.ndarray:
     return np.random.default_rng(0).integers(1, 256, (64, 10, 10, 3)).astype(np.uint8)
 
 
-def places(image: np.ndarray, candidates: list[np.ndarray]) -> list[int]:
-    return [n for n, one in enumerate(candidates) if np.array_equal(one, image)]
+def turn(image):
+    return [np.rot90(image, quarters) for quarters in range(4)]
 
 
-def test_each_image_is_turned_by_quarters(images):
-    turned = RandomQuarterTurn(seed=1)(images, training=True).numpy()
-    found = [
-        places(one, [np.rot90(image, quarters) for quarters in range(4)])
-        for one, image in zip(turned, images, strict=True)
-    ]
-    assert {tuple(place) for place in found} == {(0,), (1,), (2,), (3,)}
+def shift(image):
+    padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])  # Black comes in.
+    return [padded[y : y + 10, x : x + 10] for y in range(3) for x in range(3)]
 
 
-def test_each_image_is_shifted_by_whole_pixels_and_black_comes_in(images):
-    shifted = RandomShift(seed=1)(images, training=True).numpy()
+@pytest.mark.parametrize(("layer", "variants"), [(RandomQuarterTurn, turn), (RandomShift, shift)])
+def test_layer_draws_every_variant_of_an_image(images, layer, variants):
     found = set()
-    for one, image in zip(shifted, images, strict=True):
-        padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
-        shifts = [padded[y : y + 10, x : x + 10] for y in range(3) for x in range(3)]
-        found |= set(places(one, shifts))
-    assert found == set(range(9))
+    for one, image in zip(layer(seed=1)(images, training=True).numpy(), images, strict=True):
+        (place,) = [n for n, other in enumerate(variants(image)) if np.array_equal(one, other)]
+        found.add(place)
+    assert found == set(range(len(variants(images[0]))))
 
 
 @pytest.mark.parametrize("layer", [RandomQuarterTurn, RandomShift])
-def test_a_layer_draws_anew_by_its_seed_and_leaves_alone_what_is_not_trained_on(layer, images):
+def test_layer_draws_anew_by_its_seed_and_only_in_training(layer, images):
     one = layer(seed=3)
     same = keras.layers.deserialize(keras.layers.serialize(one))
     np.testing.assert_array_equal(one(images), images)
@@ -48,14 +43,9 @@ def test_a_layer_draws_anew_by_its_seed_and_leaves_alone_what_is_not_trained_on(
         np.testing.assert_array_equal(same(images, training=True), expected)
 
 
-def test_an_augmented_model_shares_weights_and_input_with_the_model(images):
-    model = keras.Sequential(
-        [
-            keras.Input([10, 10, 3], dtype="uint8"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(2),
-        ]
-    )
+def test_augmented_model_shares_weights_and_input(images):
+    layers = [keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input([10, 10, 3], dtype="uint8"), *layers])
     network = augmented(model, list(OPERATIONS), seed=0)
     assert network.input_shape == model.input_shape
     assert network.inputs[0].dtype == "uint8"

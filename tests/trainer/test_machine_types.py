@@ -1,4 +1,4 @@
-"""The table of machines says what Google's documentation says, line by line."""
+"""The tables of machines agree with Google's documentation, line by line."""
 
 import re
 
@@ -10,7 +10,7 @@ from trainer.machines.prediction_machines import MACHINE_TYPES
 
 @pytest.fixture(scope="module")
 def page(vertex_pages):
-    """Returns the lines of a page that hold text."""
+    """Return a function that reads the lines of a page that hold text."""
 
     def lines(name):
         text = (vertex_pages / "machine-learning" / f"{name}.md").read_text()
@@ -30,94 +30,81 @@ def between(lines, first, last):
 
 
 def matching(pattern, lines):
-    """Returns the group of a pattern in each line that it matches."""
+    """Return the group of a pattern in each line that it matches."""
     return {match[1] for match in map(re.compile(pattern).fullmatch, lines) if match}
 
 
-def test_the_machine_types_are_those_of_the_page(compute):
+def test_machine_types_are_those_of_the_page(compute):
     listed = between(compute, "## Machine types", "\\* Machine types marked with asterisks")
-    bullets = [line for line in listed if line.startswith("- `")]
-    assert {re.search("`(.*?)`", line)[1] for line in bullets} == set(types())
+    assert matching("- .*?`(.*?)`.*", listed) == set(types())
     # An asterisk: "must be used with certain GPUs or TPUs".
-    marked = {re.search("`(.*?)`", line)[1] for line in bullets if "<sup>" in line}
+    marked = matching("- .*?`(.*?)`.*<sup>.*", listed)
     tpus = {name for family in content()["families"] for name in family.get("tpus", ())}
     assert marked == {one.name for one in types().values() if one.accelerator} | tpus
 
 
-def test_models_predict_on_the_machines_of_the_page(page):
+def test_prediction_machines_are_those_of_the_page(page):
     listed = between(
         page("predictions/configure-compute"), "### Machine types: CPU", "### Machine types: GPU"
     )
     assert matching(r"\| `([a-z0-9-]+)` .*", listed) == set(MACHINE_TYPES)
 
 
-def test_the_accelerators_are_those_of_the_page(compute):
+def test_accelerators_are_those_of_the_page(compute):
     listed = between(compute, "## GPUs", "<sup>\\*</sup> It's recommended")
-    bullets = [line for line in listed if line.startswith("- `")]
-    assert {re.search("`(.*?)`", line)[1] for line in bullets} == set(accelerators())
+    assert matching("- .*?`(.*?)`.*", listed) == set(accelerators())
 
 
-def test_numbers_of_accelerators_are_those_of_the_pages_table(compute):
+def test_numbers_of_accelerators_are_those_of_the_page(compute):
     cells = between(compute, "Valid numbers of GPUs for each machine type", "The following examp")
     columns = [cell.strip("`") for cell in cells[1 : 1 + len(accelerators())]]
     assert columns == list(accelerators())
+    # The text of the page leaves out empty cells.
     rows: dict[str, list[list[int]]] = {}
     for cell in cells[1 + len(columns) :]:
         if cell.startswith("`"):
             row = rows.setdefault(cell.strip("`"), [])
         else:
             row.append([int(count) for count in cell.split(", ")])
-
-    def of(machine):
-        """Returns a row: the text of the page leaves out the cells that are empty."""
+    expected = {}
+    for name, machine in types().items():
         counts = {machine.accelerator: (machine.count,), **machine.attached}
-        return [list(counts[column]) for column in columns if column in counts]
+        expected[name] = [list(counts[column]) for column in columns if column in counts]
+    assert rows == {name: row for name, row in expected.items() if row}
 
-    assert rows == {name: of(one) for name, one in types().items() if of(one)}
 
-
-def test_the_disks_and_their_default_are_those_of_the_page(compute):
+def test_disks_and_their_default_are_those_of_the_page(compute):
     listed = between(compute, "You can set this field to one of the following:", "The default valu")
-    assert {re.search("`(.*?)`", line)[1] for line in listed} == set(disk_types())
+    assert matching(".*?`(.*?)`.*", listed) == set(disk_types())
     (default,) = [line for line in compute if line.startswith("The default value is `pd-")]
     named = re.findall("`(.*?)`", default)
     assert named == ["pd-ssd", "hyperdisk-balanced", "a3-ultragpu-8g", "a4-highgpu-8g"]
     for name, machine in types().items():
         if machine.disks and name in named:
-            assert machine.disks == ("hyperdisk-balanced",)
-        # These have come since, with Hyperdisk alone, which the page does not say.
+            assert machine.disks == ("hyperdisk-balanced",), name
+        # Newer machines have Hyperdisk alone, which the page does not say.
         elif machine.disks and not name.startswith(("n4-", "g4-", "a4x-")):
-            assert machine.disks[0] == named[0]
+            assert machine.disks[0] == named[0], name
 
 
-def test_the_quota_is_that_of_the_page(page):
+def test_quotas_are_those_of_the_page(page):
     lines = page("quotas")
-    titles = {
-        match[1]
-        for line in lines
-        if (match := re.fullmatch("Number of (.*) for training, .*", line))
-    }
-    gpus = {title for title in titles if title.endswith("GPUs")}
+    gpus = matching("Number of (.* GPUs) for training, .*", lines)
     assert gpus == {one.quota_title for one in accelerators().values()}
+    cpus = matching("Number of (.* CPUs) for training, .*", lines)
+    assert "N1 and E2 CPUs" in cpus
     of_cpus = {one.quota.removesuffix("cpus").strip("_") for one in types().values() if one.quota}
-    cpus = {title.split()[-2].lower() for title in titles if title.endswith("CPUs")}
-    assert "N1 and E2 CPUs" in titles
     # G2's is in the console alone.
-    assert of_cpus - {"", "g2"} == cpus - {"e2"}
-    of_disks = {
-        match[1]
-        for line in lines
-        if (match := re.fullmatch("(.*) usage .GB. during training.*", line))
-    }
+    assert of_cpus - {"", "g2"} == {title.split()[-2].lower() for title in cpus} - {"e2"}
+    of_disks = matching("(.*) usage .GB. during training.*", lines)
     assert of_disks == {disk["quota_title"] for disk in content()["disks"]}
 
 
-def test_flex_start_has_the_accelerators_of_its_page(page):
-    (line,) = [one for one in page("training/schedule-jobs-dws") if "training job requests" in one
-               and one.endswith("GPUs.")]  # fmt: skip
+def test_flex_start_has_the_accelerators_of_the_page(page):
+    lines = page("training/schedule-jobs-dws")
+    (line,) = [one for one in lines if "training job requests" in one and one.endswith("GPUs.")]
     named = re.findall(r"[A-Z]+[0-9]+", line)
     assert named == ["L4", "A100", "H100", "H200", "B200"]
     flexible = {one.name for one in accelerators().values() if one.flex_start}
-    assert flexible == {
-        name for name in accelerators() if re.search(f"_({'|'.join(named)})(_|$)", name)
-    }
+    pattern = f".*_({'|'.join(named)})(_.*)?"
+    assert flexible == {name for name in accelerators() if re.fullmatch(pattern, name)}

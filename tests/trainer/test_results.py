@@ -1,4 +1,4 @@
-"""What the chief wrote is read back as numbers; what it did not write is missed by name."""
+"""Metrics and history that the chief has written are read back as numbers."""
 
 import json
 
@@ -6,13 +6,8 @@ from trainer.evaluation import results
 
 
 def test_metrics_and_history_are_read_back(tmp_path):
-    metrics = {
-        "steps": 30,
-        "stopped": "",
-        "best_epoch": None,
-        "validation": {"accuracy": 0.9},
-        "versions": {"keras": "3"},
-    }
+    others = {"stopped": "", "best_epoch": None, "versions": {"keras": "3"}}
+    metrics = {"steps": 30, "validation": {"accuracy": 0.9}, **others}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "history.csv").write_text("epoch,loss,validation_loss\n1,0.5,\n")
     read = results.load(str(tmp_path))

@@ -4,14 +4,8 @@ import pytest
 import tensorflow as tf
 
 from trainer.errors import InputError
+from trainer.training import strategies
 from trainer.training.cluster import Cluster
-from trainer.training.strategies import (
-    barrier,
-    check_accelerators,
-    create_strategy,
-    divide_cpu,
-    resolve,
-)
 
 
 def cluster_of(**roles: int) -> Cluster:
@@ -28,37 +22,31 @@ def cluster_of(**roles: int) -> Cluster:
         ({"chief": 1, "worker": 2, "ps": 1}, "parameter_server"),
     ],
 )
-def test_auto_takes_what_suits_the_replicas(roles, strategy):
-    assert resolve("auto", cluster_of(**roles)) == strategy
+def test_auto_suits_the_replicas(roles, strategy):
+    assert strategies.resolve("auto", cluster_of(**roles)) == strategy
 
 
 @pytest.mark.parametrize(
-    ("strategy", "roles"),
-    [
-        ("parameter_server", {"chief": 1, "ps": 1}),
-        ("parameter_server", {}),
-        ("mirrored", {"worker": 2}),
-    ],
+    ("strategy", "roles"), [("parameter_server", {}), ("mirrored", {"worker": 2})]
 )
-def test_a_strategy_that_does_not_fit_the_cluster_is_refused(strategy, roles):
+def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, roles):
     with pytest.raises(InputError, match=f"strategy='{strategy}' does not fit the replicas "):
-        create_strategy(strategy, cluster_of(**roles))
+        strategies.create_strategy(strategy, cluster_of(**roles))
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
-def test_a_single_replica_is_called_as_its_strategy_was_asked_for(name):
-    strategy = create_strategy(name, Cluster())
-    assert resolve(name, Cluster()) == name
-    barrier(strategy)  # Nobody else is waited for.
+def test_single_replica_waits_for_no_other(name):
+    assert strategies.resolve(name, Cluster()) == name
+    strategies.barrier(strategies.create_strategy(name, Cluster()))
 
 
 @pytest.mark.parametrize("text", ["two", "0", "-1", "1.5"])
-def test_a_cpu_is_divided_into_a_number_of_devices_alone(text):
+def test_number_of_logical_devices_is_checked(text):
     if tf.config.list_physical_devices("GPU"):
-        pytest.skip("with a GPU the CPU stands in for nothing")
+        pytest.skip("a CPU is divided only where there is no GPU")
     with pytest.raises(InputError, match=f"LOGICAL_CPUS='{text}' is not a number of devices"):
-        divide_cpu({"LOGICAL_CPUS": text})
+        strategies.divide_cpu({"LOGICAL_CPUS": text})
 
 
-def test_devices_of_the_cpu_stand_in_for_gpus_where_none_are_billed():
-    check_accelerators(2, {"LOGICAL_CPUS": "2"})
+def test_logical_devices_stand_in_for_gpus():
+    strategies.check_accelerators(2, {"LOGICAL_CPUS": "2"})

@@ -1,4 +1,4 @@
-"""Each option of training does what it says."""
+"""Options of training: precision, early stopping, schedules, clipping, plateaus."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ import tensorflow as tf
 from tests.records import digits
 from trainer import fields
 from trainer.config import TrainingConfig
+from trainer.data.read.reader import InputShare, evaluation_batches
+from trainer.errors import InputError
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
@@ -21,60 +23,54 @@ def few(tmp_path_factory):
 
 def trained(dataset, folder, **options):
     config = fields.build(TrainingConfig, {"epochs": 2, "batch_size": 32, **options})
-    return train(
-        Job(dataset=dataset.uri, base_output_directory=str(folder), config=config), Cluster()
-    )
+    job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
+    return train(job, Cluster())
 
 
-AUGMENTED = {
-    "schedule": "one_cycle", "augmentation": "model", "model_options": {"dropout": 0.0},
-}  # fmt: skip
+ADAMW = {"optimizer": "adamw", "weight_decay": 0.01}
+AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": {"dropout": 0.0}}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"precision": "mixed_float16", "gradient_clip_norm": 1.0},
-        {"precision": "mixed_bfloat16", "optimizer": "adamw", "weight_decay": 0.01, **AUGMENTED},
+        {"precision": "mixed_bfloat16", **ADAMW, **AUGMENTED},
         {"xla": True, "class_weights": "balanced"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
-def test_every_way_of_computing_learns(few, tmp_path, options):
+def test_every_precision_learns(few, tmp_path, options):
     options = {"learning_rate": 0.005, "epochs": 8, **options}
     run = trained(few, tmp_path, **options)
     losses = [row["loss"] for row in run.progress.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
-    # Half precision keeps weights whole, and logits, too.
+    # With half precision, weights and logits stay float32.
     assert {weight.dtype for weight in run.model.trainable_variables} == {"float32"}
     precision = options.get("precision", "float32").removeprefix("mixed_")
     assert run.model.compute_dtype == precision
     assert run.model(np.zeros([1, 8, 8, 1], np.uint8)).dtype == tf.float32
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_remedy(few, tmp_path):
-    from trainer.errors import InputError
-
+def test_loss_that_is_not_finite_is_an_error(few, tmp_path):
     with pytest.raises(InputError, match=r"loss of epoch 1 is not finite; lower learning_rate"):
         trained(few, tmp_path, optimizer="sgd", learning_rate=1e38)
 
 
 def test_early_stopping_returns_the_best_weights(few, tmp_path):
-    run = trained(
-        few, tmp_path, epochs=40, learning_rate=0.02, early_stopping_patience=2, monitor="accuracy"
-    )
+    stopping = {"early_stopping_patience": 2, "monitor": "accuracy"}
+    run = trained(few, tmp_path, epochs=40, learning_rate=0.02, **stopping)
     progress = run.progress
     assert progress.stopped == "no better accuracy in 2 epochs"
     assert len(progress.history) == progress.best_epoch + 2 < 40
-    images, labels = _validation(few)
+    ((images, labels, _),) = evaluation_batches(few, "validation", InputShare(batch_size=40))
     accuracy = np.mean(np.argmax(run.model(images, training=False), -1) == labels)
-    assert accuracy == pytest.approx(
-        progress.history[progress.best_epoch - 1]["validation_accuracy"]
-    )
+    best = progress.history[progress.best_epoch - 1]
+    assert accuracy == pytest.approx(best["validation_accuracy"])
 
 
-def test_a_run_without_validation_examples_goes_by_its_training_loss(tmp_path):
+def test_run_without_validation_monitors_its_training_loss(tmp_path):
     dataset = digits(tmp_path / "records", (64,), 0)
     progress = trained(dataset, tmp_path / "run").progress
     assert "validation_loss" not in progress.history[0]
@@ -92,14 +88,14 @@ def test_a_run_without_validation_examples_goes_by_its_training_loss(tmp_path):
     ],
     ids=["constant", "warmup", "cosine", "warmup-cosine", "one_cycle"],
 )
-def test_the_learning_rate_follows_its_schedule(options, expected):
+def test_learning_rate_follows_its_schedule(options, expected):
     schedule = Schedule(TrainingConfig(learning_rate=1.0, **options), total_steps=100)
-    for step, rate in expected.items():
-        assert float(schedule(step)) == pytest.approx(rate, abs=1e-6)
-    schedule.factor.assign(0.1)
-    assert float(schedule(50)) == pytest.approx(
-        0.1 * float(Schedule(TrainingConfig(learning_rate=1.0, **options), 100)(50))
-    )
+    for factor in (1.0, 0.1):
+        schedule.factor.assign(factor)
+        rates = {step: float(schedule(step)) for step in expected}
+        assert rates == pytest.approx(
+            {step: factor * rate for step, rate in expected.items()}, abs=1e-6
+        )
 
 
 def test_gradients_are_clipped_by_their_common_norm():
@@ -114,7 +110,7 @@ def test_gradients_are_clipped_by_their_common_norm():
     np.testing.assert_allclose(variables[1], [-2 / 3], rtol=1e-6)
 
 
-def test_a_plateau_reduces_the_learning_rate_and_counts_anew():
+def test_plateau_reduces_the_learning_rate_again():
     config = TrainingConfig(plateau_patience=2, plateau_factor=0.5, epochs=10)
     progress = Progress()
     factors = []
@@ -125,19 +121,10 @@ def test_a_plateau_reduces_the_learning_rate_and_counts_anew():
     assert progress.best_epoch == 6
 
 
-def test_progress_survives_its_checkpoint_to_the_digit():
+def test_progress_survives_serialization_exactly():
     progress = Progress(epoch=3, step=2, seconds=0.1, factor=1 / 3)
     progress.sums.add(1 / 3, 2.0, 7.0)
     progress.history.append({"epoch": 1, "loss": 1 / 7})
     copy = Progress()
     copy.deserialize(progress.serialize())
     assert copy == progress
-
-
-def _validation(dataset):
-    from trainer.data.read.reader import InputShare, evaluation_batches
-
-    share = InputShare(batch_size=40)
-    images, labels, weights = next(iter(evaluation_batches(dataset, "validation", share)))
-    assert weights.numpy().all()
-    return images, labels.numpy()
