@@ -1,4 +1,4 @@
-"""The chicago_taxi recipe, run by its own command, against scikit-learn's gradient boosting.
+"""Compare the chicago_taxi recipe, run by its command, with scikit-learn's gradient boosting.
 
 Both learn from the rows of the same training records, and are scored on those of the test split.
 """
@@ -17,44 +17,41 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.preprocessing import OrdinalEncoder
 
+from tests.benchmarks.measuring import Row
 from trainer.data.schema import Dataset, load
 from trainer.data.tables.inputs import columns_of, parse_columns
 
 SEEDS = 3
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures); none without the trips in REAL_DATA_DIR/taxi."""
+def rows() -> list[Row]:
+    """Compare ROC AUC and accuracy, if the trips are in REAL_DATA_DIR/taxi."""
     trips = Path(os.environ.get("REAL_DATA_DIR", ""), "taxi", "data.csv")
     if not trips.is_file():
         print("skipped: REAL_DATA_DIR has no taxi/data.csv")
         return []
     with tempfile.TemporaryDirectory() as folder:
         command = ["run", "chicago_taxi", "--local", f"--runs-directory={folder}"]
-        subprocess.run(
-            [sys.executable, "-m", "pipelines", *command, "--set", f"source=csv:{trips}"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-m", "pipelines", *command, "--set", f"source=csv:{trips}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         run = Path(folder, "latest")
         metrics = json.loads((run / "summary.json").read_text())["metrics"]
-        boosted = _boosted(load(str(run / "artifacts" / "create-tfrecords" / "records")))
+        areas, accuracies = _boosted(load(str(run / "artifacts" / "create-tfrecords" / "records")))
+    pairs = (("ROC AUC", metrics["roc_auc"], areas), ("accuracy", metrics["accuracy"], accuracies))
     return [
         (
             f"chicago_taxi / gradient boosting on the same rows, {name}",
-            metrics[key] / statistics.median(values),
+            ours / statistics.median(values),
             1.0,
-            f"{metrics[key]:.4f} / {statistics.median(values):.4f}, median of {SEEDS} seeds "
+            f"{ours:.4f} / {statistics.median(values):.4f}, median of {SEEDS} seeds "
             f"({min(values):.4f} to {max(values):.4f})",
         )
-        for name, key, values in zip(
-            ("ROC AUC", "accuracy"), ("roc_auc", "accuracy"), boosted, strict=True
-        )
+        for name, ours, values in pairs
     ]
 
 
 def _boosted(dataset: Dataset) -> tuple[list[float], list[float]]:
-    """ROC AUC and accuracy on the test split, for each seed."""
+    """Return ROC AUC and accuracy on the test split, for each seed."""
     numbers, text, labels = _table(dataset, "train")
     encoder = OrdinalEncoder(
         handle_unknown="use_encoded_value", unknown_value=np.nan, max_categories=200
@@ -72,7 +69,7 @@ def _boosted(dataset: Dataset) -> tuple[list[float], list[float]]:
 
 
 def _table(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A split's numbers (float64 [n, k], NaN for missing), text ([n, m]) and labels [n]."""
+    """Return numbers (float64 [n, k], NaN for missing), text ([n, m]) and labels [n]."""
     content = dataset.splits[split]
     files = [dataset.shard_uri(shard) for shard in content.shards]
     serialized = next(iter(tf.data.TFRecordDataset(files).batch(content.examples)))

@@ -1,4 +1,4 @@
-"""Listing and planning 10 million photos in a bucket: memory and seconds of one process.
+"""Measure listing and planning 10 million photos in a bucket: memory and seconds of one process.
 
 Cloud Storage's answers are made in the process, which its time includes; all else is the code
 that a run executes, with Google's client. Real requests, ten thousand of them, come on top:
@@ -8,19 +8,20 @@ eight at a time, of 0.1 to 0.2 s each, take 2 to 4 minutes.
 import base64
 import hashlib
 import json
-import subprocess
-import sys
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.benchmarks.measuring import Row, run
 
 PHOTOS = 10**7
 CLASSES = 1000
 PAGE = 1000
+CODE = "import sys; from tests.benchmarks.bucket_listing import measure; measure(int(sys.argv[1]))"
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures): gigabytes, and how time grows with ten times the photos."""
-    few, many = (_measured(photos) for photos in (PHOTOS // 10, PHOTOS))
+def rows() -> list[Row]:
+    """Measure gigabytes, and how time grows with ten times the photos."""
+    few, many = (json.loads(run(CODE, photos)) for photos in (PHOTOS // 10, PHOTOS))
     return [
         (
             f"planning {PHOTOS:,} photos in a bucket, peak memory in GB",
@@ -36,13 +37,6 @@ def rows() -> list[tuple[str, float, float, str]]:
             f"{few['seconds']:.0f} and {many['seconds']:.0f} s of CPU",
         ),
     ]
-
-
-def _measured(photos: int) -> dict[str, float]:
-    shown = subprocess.run(
-        [sys.executable, "-m", __name__, str(photos)], check=True, capture_output=True, text=True
-    )
-    return json.loads(shown.stdout.splitlines()[-1])
 
 
 class _Answer:
@@ -72,18 +66,19 @@ class _Bucket:
         if not folder:
             return _Answer({})
         end = min(start + PAGE, self._each)
-        items = [self._described(f"{folder}image_{number:08}.jpg") for number in range(start, end)]
+        items = [_described(f"{folder}image_{number:08}.jpg") for number in range(start, end)]
         more = {"nextPageToken": str(end)} if end < self._each else {}
         return _Answer({"items": items, **more})
 
-    def _described(self, name: str) -> dict[str, str]:
-        md5 = base64.b64encode(hashlib.md5(name.encode()).digest()).decode()
-        return {"name": name, "size": "123456", "md5Hash": md5, "crc32c": "AAAAAA==",
-                "generation": "1234567890123456"}  # fmt: skip
+
+def _described(name: str) -> dict[str, str]:
+    digests = {"md5Hash": base64.b64encode(hashlib.md5(name.encode()).digest()).decode()}
+    digests["crc32c"] = "AAAAAA=="
+    return {"name": name, "size": "123456", "generation": "1234567890123456", **digests}
 
 
-def _plan(photos: int) -> None:
-    """Lists and plans; prints what that took."""
+def measure(photos: int) -> None:
+    """List and plan; print the cost."""
     import resource
     import time
 
@@ -117,7 +112,3 @@ def _plan(photos: int) -> None:
     assert sum(totals.counts.values()) == photos, totals.rejections[:3]
     seconds = time.process_time() - started
     print(json.dumps({"seconds": seconds, "gigabytes": gigabytes(), "idle": idle}))
-
-
-if __name__ == "__main__":
-    _plan(int(sys.argv[1]))

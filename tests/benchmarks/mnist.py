@@ -1,4 +1,4 @@
-"""MNIST to a test accuracy of 0.9896: the mnist recipe against the tutorial's own settings.
+"""Compare the mnist recipe with the tutorial's own settings: time to a test accuracy of 0.9896.
 
 Both train the same network on the same 60,000 images, on a chief and one worker on the same
 cores, one after the other, and are scored on the 10,000 test images after each epoch; time is
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipelines import recipe as recipes
 from tests import replicas
+from tests.benchmarks.measuring import Row
 from trainer.config import TrainingConfig, write_config
 from trainer.data.schema import FILE_NAME, Dataset, Split
 from trainer.data.write.writer import create_tfrecords
@@ -34,8 +35,8 @@ TUTORIAL = {
 }
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures); none without the real MNIST in REAL_DATA_DIR/tfds."""
+def rows() -> list[Row]:
+    """Compare seconds, if the real MNIST is in REAL_DATA_DIR/tfds."""
     prepared = Path(os.environ.get("REAL_DATA_DIR", ""), "tfds", "mnist")
     if not prepared.is_dir():
         print("skipped: REAL_DATA_DIR has no tfds/mnist")
@@ -63,19 +64,18 @@ def rows() -> list[tuple[str, float, float, str]]:
 
 
 def _score_on_test_images(dataset: Dataset) -> None:
-    """Makes one training split of what the recipe holds back, and validates on the test."""
+    """Train on what the recipe holds back, too, and validate on the test split."""
     train, validation, test = (dataset.splits[n] for n in ("train", "validation", "test"))
     counts = [sum(pair) for pair in zip(train.class_counts, validation.class_counts, strict=True)]
     whole = Split(shards=[*train.shards, *validation.shards], class_counts=counts)
-    changed = dataclasses.replace(
-        dataset, splits={"train": whole, "validation": test, "test": test}
-    )
+    splits = {"train": whole, "validation": test, "test": test}
+    changed = dataclasses.replace(dataset, splits=splits)
     Path(dataset.uri, FILE_NAME).write_text(changed.to_json())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Course:
-    """How a run went: seconds and epochs to the accuracy, or to its end without it."""
+    """Seconds and epochs of a run to the accuracy, or to its end without it."""
 
     seconds: float
     epochs: int
@@ -85,7 +85,7 @@ class _Course:
 
 
 def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float) -> _Course:
-    """Runs a job to its end, or until it has reached the accuracy or `limit` (seconds)."""
+    """Run a job to its end, or until it has reached the accuracy or `limit` (seconds)."""
     flags = [f"--dataset={dataset.uri}", f"--base_output_directory={folder}"]
     flags.append(f"--config={write_config(config, str(folder))}")
     roles = replicas.CHIEF_AND_WORKER
@@ -103,12 +103,10 @@ def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float)
 
 
 def _course(folder: Path) -> _Course | None:
-    """The course up to now; None before the first epoch has ended."""
-    try:
-        with (folder / "history.csv").open(newline="") as file:
-            epochs = list(csv.DictReader(file))
-    except FileNotFoundError:
+    """Return the course so far; None before the end of the first epoch."""
+    if not (folder / "history.csv").exists():
         return None
+    epochs = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
     scores = [float(row["validation_accuracy"]) for row in epochs]
     first = next((i for i, score in enumerate(scores) if score >= ACCURACY), None)
     count = len(epochs) if first is None else first + 1

@@ -1,4 +1,4 @@
-"""Folders of photos to measure with: REAL_DATA_DIR's flowers in many versions, else made up.
+"""Write folders of photos to measure with: many versions of REAL_DATA_DIR's flowers, or made up.
 
 They are brought to the commonest size among the photos of TensorFlow Datasets' cats_vs_dogs.
 """
@@ -17,7 +17,7 @@ QUALITY = 80
 
 
 def write_photos(folder: Path, count: int, classes: int = 2) -> None:
-    """Writes `count` JPEGs to `<folder>/<class>/`, no two of equal content."""
+    """Write `count` JPEGs to `<folder>/<class>/`, no two of equal content."""
     generator = np.random.default_rng(0)
     sources = _sources()
     for number in range(count):

@@ -1,5 +1,5 @@
-"""Reading records, as handed to the model, against Keras' own reader of image folders and
-against the loader of the tutorials: the same JPEG records, in stored order.
+"""Compare reading records, as handed to the model, with Keras' own reader of image folders and
+with the loader of the tutorials: the same JPEG records, in stored order.
 
 All give uint8 or float32 batches of 224x224 pictures from one warm page cache; the folder
 holds the pictures that the records were made of.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from tests.benchmarks.measuring import Row, in_turns, run
 from tests.benchmarks.photos import write_photos
 from tests.records import write_records
 from trainer.data.read.reader import InputShare, training_batches
@@ -31,30 +32,28 @@ BATCH = 32
 ROUNDS = 5
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures) of raw and of JPEG records."""
+def rows() -> list[Row]:
+    """Compare raw and JPEG records with both, and time the first batch."""
     with tempfile.TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         write_photos(photos, PHOTOS)
         raw = _records(photos, Path(folder) / "raw", "raw")
         jpeg = _records(photos, Path(folder) / "jpeg", "jpeg")
-        loaders: dict[str, Callable[[], tf.data.Dataset]] = {
-            "jpeg": lambda: _ours(jpeg),
-            "tutorial": lambda: _tutorial(jpeg),
+        loaders = {
+            "jpeg": lambda: _images_per_second(_ours(jpeg)),
+            "tutorial": lambda: _images_per_second(_tutorial(jpeg)),
         }
-        quiet = _rates(
-            {
-                "folder": lambda: _folder(photos),
-                "raw": lambda: _ours(raw),
-                **loaders,
-            }
-        )
+        others = {
+            "folder": lambda: _images_per_second(_folder(photos)),
+            "raw": lambda: _images_per_second(_ours(raw)),
+        }
+        quiet = in_turns(others | loaders, ROUNDS)
         with _busy_cores():
-            busy = _rates(loaders)
-        first = {
-            name: statistics.median(_first_batch_seconds(jpeg, name) for _ in range(ROUNDS))
+            busy = in_turns(loaders, ROUNDS)
+        first, tutorial_first = (
+            statistics.median(_first_batch_seconds(jpeg, name) for _ in range(ROUNDS))
             for name in loaders
-        }
+        )
     folder_reader, tutorial = "image_dataset_from_directory", "the tutorials' loader, unshuffled"
     return [
         _compared(f"reading raw records / {folder_reader}", quiet, ("raw", "folder"), 8.0),
@@ -65,38 +64,29 @@ def rows() -> list[tuple[str, float, float, str]]:
         ),
         (
             "first batch of jpeg records in a process: 0.2 s / seconds",
-            0.2 / first["jpeg"],
+            0.2 / first,
             1.0,
-            f"{first['jpeg']:.2f} s; {tutorial}: {first['tutorial']:.2f} s",
+            f"{first:.2f} s; {tutorial}: {tutorial_first:.2f} s",
         ),
     ]
 
 
-def _rates(ways: dict[str, Callable[[], tf.data.Dataset]]) -> dict[str, np.ndarray]:
-    """Images a second, and a core second, of each way, taken in turns; [rounds, 2]."""
-    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            rates[name].append(_images_per_second(way()))
-    return {name: np.array(found) for name, found in rates.items()}
-
-
-def _compared(
-    what: str, rates: dict[str, np.ndarray], names: tuple[str, str], goal: float
-) -> tuple[str, float, float, str]:
+def _compared(what: str, rates: dict[str, np.ndarray], names: tuple[str, str], goal: float) -> Row:
     one, other = (np.median(rates[name], axis=0) for name in names)
     speed, work = one / other
-    figures = f"{one[0]:,.0f} / {other[0]:,.0f} images/s; {work:.2f} by core seconds"
-    return what, speed, goal, figures
+    return (
+        what,
+        speed,
+        goal,
+        f"{one[0]:,.0f} / {other[0]:,.0f} images/s; {work:.2f} by core seconds",
+    )
 
 
 @contextlib.contextmanager
 def _busy_cores() -> Iterator[None]:
-    """Keeps a process busy for each core."""
-    loops = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(available_cores())
-    ]
+    """Keep a process busy for each core."""
+    command = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(command) for _ in range(available_cores())]
     try:
         yield
     finally:
@@ -106,14 +96,13 @@ def _busy_cores() -> Iterator[None]:
 
 
 def _first_batch_seconds(dataset: Dataset, name: str) -> float:
-    """Seconds to the first batch in a process that has imported TensorFlow."""
-    code = f"from tests.benchmarks import reading; reading.first_batch({dataset.uri!r}, {name!r})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return float(done.stdout.splitlines()[-1])
+    """Return the seconds to the first batch in a process that has imported TensorFlow."""
+    code = "import sys; from tests.benchmarks import reading; reading.first_batch(*sys.argv[1:])"
+    return float(run(code, dataset.uri, name))
 
 
 def first_batch(uri: str, name: str) -> None:
-    """Prints the seconds to the first batch of a loader."""
+    """Print the seconds to the first batch of a loader."""
     dataset = load(uri)
     tf.constant(0)  # TensorFlow sets itself up.
     started = time.perf_counter()
@@ -126,7 +115,7 @@ def _ours(dataset: Dataset) -> tf.data.Dataset:
 
 
 def _tutorial(dataset: Dataset) -> tf.data.Dataset:
-    """As https://www.tensorflow.org/tutorials/load_data/tfrecord reads and images are resized."""
+    """Read as https://www.tensorflow.org/tutorials/load_data/tfrecord does, and resize."""
     features = {
         "image": tf.io.FixedLenFeature([], tf.string),
         "label": tf.io.FixedLenFeature([], tf.int64),
@@ -138,12 +127,8 @@ def _tutorial(dataset: Dataset) -> tf.data.Dataset:
         return tf.image.resize(image, [SIZE, SIZE]), example["label"]
 
     files = [dataset.shard_uri(shard) for shard in dataset.splits["train"].shards]
-    return (
-        tf.data.TFRecordDataset(files)
-        .map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
-        .batch(BATCH)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    examples = tf.data.TFRecordDataset(files).map(decoded, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples.batch(BATCH).prefetch(tf.data.AUTOTUNE)
 
 
 def _folder(photos: Path) -> tf.data.Dataset:
@@ -164,7 +149,7 @@ def _records(photos: Path, folder: Path, encoding: str) -> Dataset:
 
 
 def _images_per_second(batches: tf.data.Dataset) -> tuple[float, float]:
-    """Images a second, and a core second, of one pass, from the first batch's arrival on."""
+    """Return images a second, and a core second, of one pass, after the first batch."""
     iterator = iter(batches)
     next(iterator)
     started, before = time.perf_counter(), time.process_time()

@@ -1,16 +1,15 @@
-"""The server's answers to 16 clients against TensorFlow's own batched call, on the same cores.
+"""Compare the server's answers to 16 clients with TensorFlow's own batched call, on the same cores.
 
 Clients send a photo a request, or 64 rows; the call gets the same instances, decoded from JSON and
 base64 before, in batches of 64. Clients are a process of this machine and take their share of it.
 """
 
-import base64
 import json
 import multiprocessing
 import socket
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ import psutil
 import tensorflow as tf
 
 from tests import tables
+from tests.benchmarks.measuring import Row
 from tests.benchmarks.photos import write_photos
 from tests.records import write_records
-from tests.trainer.serving.servers import serve
+from tests.trainer.serving.servers import b64, serve
+from trainer.data.schema import Dataset
 from trainer.models import check_model
 from trainer.serving.instances import BATCH, BYTES, DEFAULT
 from trainer.training.export import export
@@ -31,10 +32,12 @@ SECONDS = 2.0
 ROUNDS = 5
 SIZE = 224
 PHOTOS = 64
+Case = tuple[str, list[list[Any]], str, dict[str, tf.Tensor]]
+"""A model's URI, requests, the signature that answers them, and the same as its input."""
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures)."""
+def rows() -> list[Row]:
+    """Compare instances a second, and a core second, of three kinds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         return [
@@ -44,35 +47,33 @@ def rows() -> list[tuple[str, float, float, str]]:
         ]
 
 
-def _photos(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tensor]]:
-    """A model's URI, requests, the signature that answers them, and the same as its input."""
+def _exported(dataset: Dataset, model: str, **options: Any) -> str:
+    uri = f"{dataset.uri}-model"
+    export(check_model(model, dataset, options).build(dataset), dataset, uri)
+    return uri
+
+
+def _photos(folder: Path) -> Case:
     write_photos(folder / "photos", PHOTOS)
     files = [path.read_bytes() for path in sorted((folder / "photos").glob("*/*.jpg"))]
     empty = np.zeros((2, SIZE, SIZE, 3), np.uint8), np.array([0, 1])
     dataset = write_records(folder / "images", {"train": [empty]}, ["cat", "dog"])
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}, "weights": "none"}
-    uri = str(folder / "photo-model")
-    export(check_model("transfer", dataset, options).build(dataset), dataset, uri)
-    requests = [[{"b64": base64.b64encode(file).decode()}] for file in files]
-    return uri, requests, BYTES, {"image_bytes": tf.constant(files)}
+    uri = _exported(dataset, "transfer", **options)
+    return uri, [[b64(file)] for file in files], BYTES, {"image_bytes": tf.constant(files)}
 
 
-def _digits(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tensor]]:
+def _digits(folder: Path) -> Case:
     pixels = np.random.default_rng(0).integers(0, 256, (BATCH, 28, 28, 1), np.uint8)
     shard = pixels, np.arange(BATCH) % 10
     dataset = write_records(folder / "digits", {"train": [shard]}, [str(n) for n in range(10)])
-    uri = str(folder / "digit-model")
-    export(check_model("small_cnn", dataset, {}).build(dataset), dataset, uri)
-    ((name, _),) = (
-        tf.saved_model.load(uri).signatures[DEFAULT].structured_input_signature[1].items()
-    )
-    return uri, [pixels.tolist()], DEFAULT, {name: tf.constant(pixels)}
+    uri = _exported(dataset, "small_cnn")
+    _, inputs = tf.saved_model.load(uri).signatures[DEFAULT].structured_input_signature
+    return uri, [pixels.tolist()], DEFAULT, {name: tf.constant(pixels) for name in inputs}
 
 
-def _rows(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tensor]]:
-    dataset = tables.records(folder / "table", 2000)
-    uri = str(folder / "row-model")
-    export(check_model("wide_and_deep", dataset, {}).build(dataset), dataset, uri)
+def _rows(folder: Path) -> Case:
+    uri = _exported(tables.records(folder / "table", 2000), "wide_and_deep")
     instances = [
         {"miles": number / 7, "hour": number % 24, "payment": "card", "Zone Id": str(number % 17)}
         for number in range(BATCH)
@@ -87,13 +88,7 @@ def _rows(folder: Path) -> tuple[str, list[list[Any]], str, dict[str, tf.Tensor]
     return uri, [instances], DEFAULT, inputs
 
 
-def _measured(
-    what: str,
-    uri: str,
-    requests: list[list[Any]],
-    signature: str,
-    inputs: dict[str, tf.Tensor],
-) -> list[tuple[str, float, float, str]]:
+def _measured(what: str, uri: str, requests: list, signature: str, inputs: dict) -> list[Row]:
     call = tf.saved_model.load(uri).signatures[signature]
     bodies = [json.dumps({"instances": one}).encode() for one in requests]
     served, called, latencies = [], [], []
@@ -109,24 +104,20 @@ def _measured(
             served.append((count / seconds, count / cores))
             latencies += took if turn else []
     mine, theirs = np.array(served[1:]), np.array(called[1:])
-    ratios = np.median(mine / theirs, axis=0)
+    ratio, work_ratio = np.median(mine / theirs, axis=0)
     (speed, work), (called_speed, called_work) = np.median(mine, 0), np.median(theirs, 0)
     p50, p99 = np.percentile(latencies, [50, 99]) * 1000
-    times = f"p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    figures = f"{speed:,.0f} / {called_speed:,.0f} instances/s; p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    work_figures = f"{work:,.0f} / {called_work:,.0f} instances a core second"
     name = f"serving {what} to {CLIENTS} clients / TensorFlow's batched call"
     return [
-        (name, ratios[0], 0.6, f"{speed:,.0f} / {called_speed:,.0f} instances/s; {times}"),
-        (
-            f"the same by core seconds of server and call, {what}",
-            ratios[1],
-            0.6,
-            f"{work:,.0f} / {called_work:,.0f} instances a core second",
-        ),
+        (name, ratio, 0.6, figures),
+        (f"the same by core seconds of server and call, {what}", work_ratio, 0.6, work_figures),
     ]
 
 
 def _called(call: Any, inputs: dict[str, tf.Tensor]) -> tuple[float, float]:
-    """Instances of a signature a second, and a core second."""
+    """Return the instances of a signature a second, and a core second."""
     count, started, before = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - started < SECONDS:
         count += len(call(**inputs)["label"].numpy())
@@ -157,9 +148,6 @@ def ask_at_once(port: int, bodies: list[bytes], seconds: float) -> tuple[list[fl
                 took.append(time.perf_counter() - sent)
                 number += CLIENTS
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(client, range(CLIENTS)))
     return took, time.perf_counter() - start

@@ -1,5 +1,5 @@
-"""Writing records of a CSV with chicago_taxi's columns: against pyarrow's parser alone, against
-Parquet, and at ten times the rows.
+"""Measure writing records of a CSV with chicago_taxi's columns: against pyarrow's parser alone,
+against Parquet, and at ten times the rows.
 
     python -m tests.benchmarks.table_writing 1000000 10000000    # the table of docs/sources.md
 
@@ -9,21 +9,20 @@ of a tf.train.Example with a feature a column.
 
 import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import tomllib
 
-from tests.benchmarks.records_writing import _core_seconds, peak_megabytes
+from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, timed
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load
 from trainer.data.write import output, spill
@@ -34,41 +33,28 @@ ROWS = 1_000_000
 CHUNK = 100_000
 FEW_ROWS, MANY_ROWS = 300_000, 3_000_000
 """Enough rows for all processes to work."""
-
 ROUNDS = 3
 
-_ALONE = """
-import sys
-from tests.benchmarks import table_writing
-table_writing.write(*sys.argv[1:])
-"""
+_CALL = "import sys; from tests.benchmarks import table_writing as t; t.{}(*sys.argv[1:])"
 _RECIPE = Path(__file__).parents[2] / "pipelines" / "recipes" / "chicago_taxi.toml"
+_COMPANIES = ["", "Taxi Affiliation Services", "Choice Taxi Association"]
+_COMPANIES += ["Northwest Management LLC"]
 
 
-_PAYMENTS = ["Cash", "Credit Card", "Unknown"]
-_COMPANIES = [
-    "",
-    "Taxi Affiliation Services",
-    "Choice Taxi Association",
-    "Northwest Management LLC",
-]
-
-
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures)."""
+def rows() -> list[Row]:
+    """Compare rows a CPU second, bytes of a record, and memory at 10x the rows."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        many = _trips(folder / "many.csv", ROWS)
-        peaks = []
-        for count in (FEW_ROWS, MANY_ROWS):
-            table = _trips(folder / f"{count}.csv", count)
-            peaks.append(peak_megabytes(_ALONE, table, folder / f"records-{count}"))
-        ours = min(_cpu(lambda: _run(many, folder / "o")) for _ in range(ROUNDS))
-        alone = min(_cpu(lambda: pyarrow.csv.read_csv(many)) for _ in range(ROUNDS))
-        columnar = folder / "many.parquet"
+        folder, code = Path(name), _CALL.format("write")
+        many, columnar = _trips(folder / "many.csv", ROWS), folder / "many.parquet"
+        few_peak, many_peak = (
+            peak_megabytes(code, _trips(folder / f"{count}.csv", count), folder / f"{count}")
+            for count in (FEW_ROWS, MANY_ROWS)
+        )
+        ours = min(timed(run, code, many, folder / "o")[1] for _ in range(ROUNDS))
+        alone = min(timed(pyarrow.csv.read_csv, many)[1] for _ in range(ROUNDS))
         pyarrow.parquet.write_table(pyarrow.csv.read_csv(many), columnar)
-        parquet = min(_cpu(lambda: _run(columnar, folder / "p")) for _ in range(ROUNDS))
-        packed, single = _record_bytes(folder / f"records-{FEW_ROWS}")
+        parquet = min(timed(run, code, columnar, folder / "p")[1] for _ in range(ROUNDS))
+        packed, single = _record_bytes(folder / f"{FEW_ROWS}")
     return [
         (
             "CSV to records / pyarrow.csv alone, rows a CPU second",
@@ -90,9 +76,9 @@ def rows() -> list[tuple[str, float, float, str]]:
         ),
         (
             "peak memory of writing, 10x the rows",
-            peaks[1] / peaks[0],
+            many_peak / few_peak,
             1.1,
-            f"{peaks[1]:,.0f} / {peaks[0]:,.0f} MB at {MANY_ROWS:,} / {FEW_ROWS:,} rows",
+            f"{many_peak:,.0f} / {few_peak:,.0f} MB at {MANY_ROWS:,} / {FEW_ROWS:,} rows",
         ),
     ]
 
@@ -106,9 +92,7 @@ def write(table: str, folder: str) -> None:
 
 
 def staged(table: str, folder: str) -> None:
-    """Write the records of trips; print what each stage took, and the most local disk, as JSON."""
-    import psutil
-
+    """Write the records of trips; write what each stage took and the most local disk as JSON."""
     this, remove_stale = psutil.Process(), output.remove_stale
     marks: list[float] = []
 
@@ -121,11 +105,8 @@ def staged(table: str, folder: str) -> None:
     def watch() -> None:
         nonlocal most
         while not is_over.wait(0.2):
-            places = [
-                *Path(tempfile.gettempdir()).glob(f"{spill._PREFIX}{this.pid}-*"),
-                Path(folder),
-            ]
-            most = max(most, sum(map(_bytes_in, places)))
+            spills = Path(tempfile.gettempdir()).glob(f"{spill._PREFIX}{this.pid}-*")
+            most = max(most, sum(map(_bytes_in, [*spills, Path(folder)])))
 
     output.remove_stale = mark
     thread = threading.Thread(target=watch)
@@ -133,9 +114,9 @@ def staged(table: str, folder: str) -> None:
     write(table, folder)
     is_over.set()
     thread.join()
-    whole = _core_seconds()
     records = sum(split.bytes for split in load(folder).splits.values())
-    figures = {"plan": marks[0], "write": whole - marks[0], "records": records, "disk": most}
+    figures = {"plan": marks[0], "write": core_seconds() - marks[0]}
+    figures |= {"records": records, "disk": most}
     Path(folder, "figures.json").write_text(json.dumps(figures))
 
 
@@ -158,21 +139,25 @@ def _drawn(seed: int, count: int) -> pa.Table:
     def number(low: int, high: int) -> list[int]:
         return generator.integers(low, high, count).tolist()
 
+    def text(values: list[str]) -> list[str]:
+        return [values[one] for one in number(0, len(values))]
+
+    latitude, longitude, tract = (41.6, 42.1, 9), (-87.9, -87.5, 9), (17031010000, 17031990000)
     columns: dict[str, list] = {
         "trip_miles": drawn(0, 20, 1),
         "fare": drawn(3, 60, 2),
         "trip_seconds": number(60, 4000),
-        "pickup_latitude": drawn(41.6, 42.1, 9),
-        "pickup_longitude": drawn(-87.9, -87.5, 9),
-        "dropoff_latitude": drawn(41.6, 42.1, 9),
-        "dropoff_longitude": drawn(-87.9, -87.5, 9),
+        "pickup_latitude": drawn(*latitude),
+        "pickup_longitude": drawn(*longitude),
+        "dropoff_latitude": drawn(*latitude),
+        "dropoff_longitude": drawn(*longitude),
         "trip_start_hour": number(0, 24),
         "trip_start_day": number(1, 8),
         "trip_start_month": number(1, 13),
-        "payment_type": [_PAYMENTS[one] for one in number(0, len(_PAYMENTS))],
-        "company": [_COMPANIES[one] for one in number(0, len(_COMPANIES))],
-        "pickup_census_tract": number(17031010000, 17031990000),
-        "dropoff_census_tract": number(17031010000, 17031990000),
+        "payment_type": text(["Cash", "Credit Card", "Unknown"]),
+        "company": text(_COMPANIES),
+        "pickup_census_tract": number(*tract),
+        "dropoff_census_tract": number(*tract),
         "pickup_community_area": number(1, 78),
         "dropoff_community_area": number(1, 78),
         "tips": drawn(0, 10, 2),
@@ -181,7 +166,7 @@ def _drawn(seed: int, count: int) -> pa.Table:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The bytes of the files in a folder while others are removed from it."""
+    """Return the bytes of the files in a folder from which others are being removed."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -189,19 +174,8 @@ def _bytes_in(folder: Path) -> int:
     return total
 
 
-def _cpu(function: Callable) -> float:
-    """CPU seconds of a call, those of its child processes included."""
-    started = _core_seconds()
-    function()
-    return _core_seconds() - started
-
-
-def _run(table: Path, folder: Path) -> None:
-    subprocess.run([sys.executable, "-c", _ALONE, str(table), str(folder)], check=True)
-
-
 def _record_bytes(folder: Path) -> tuple[float, float]:
-    """The mean bytes of a record, and of one with a feature a column."""
+    """Return the mean bytes of a record, and of one with a feature a column."""
     # It imports TensorFlow, which the writing goes without.
     from trainer.data.tables.inputs import columns_of, row_values
 
@@ -222,10 +196,9 @@ def _record_bytes(folder: Path) -> tuple[float, float]:
 if __name__ == "__main__":
     for count in map(int, sys.argv[1:]):
         with tempfile.TemporaryDirectory() as name:
-            table = _trips(Path(name) / "trips.csv", count)
-            code = _ALONE.replace(".write", ".staged")
-            peak = peak_megabytes(code, table, Path(name) / "out")
-            found = json.loads((Path(name) / "out" / "figures.json").read_text())
+            table, out = _trips(Path(name) / "trips.csv", count), Path(name) / "out"
+            peak = peak_megabytes(_CALL.format("staged"), table, out)
+            found = json.loads((out / "figures.json").read_text())
         print(
             f"{count:,} rows: {found['plan']:.1f} s of CPU to read, parse and encode, "
             f"{found['write']:.1f} s to sort and write; records {found['records'] / 1e6:,.0f} MB; "

@@ -1,18 +1,19 @@
-"""Wide and deep from records, by our loop against plain Keras `fit`, in one process.
+"""Compare wide and deep from records in our loop with plain Keras `fit`, in one process.
 
 Both get the same batches of the same reader on the same cores, and the same network. Ours
 updates it by two optimizers, FTRL and Adam, which `fit` has no way to do: it has Adam alone.
 """
 
-import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tests import tables
+from tests.benchmarks.measuring import Row, median_ratio
 from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, training_batches
 from trainer.data.schema import Dataset
@@ -26,8 +27,8 @@ BATCH = 256
 ROUNDS = 12
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures)."""
+def rows() -> list[Row]:
+    """Compare examples a second."""
     with tempfile.TemporaryDirectory() as folder:
         dataset = tables.records(Path(folder), ROWS)
         config = TrainingConfig(model="wide_and_deep", batch_size=BATCH, epochs=100)
@@ -39,28 +40,15 @@ def rows() -> list[tuple[str, float, float, str]]:
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             weighted_metrics=["accuracy"],
         )
-        rates: dict[str, list[float]] = {"ours": [], "fit": []}
-        for number in range(ROUNDS + 1):
-            pair = _epoch(ours, dataset), _fit(theirs, dataset, number)
-            if number:  # The first holds the tracing.
-                for name, rate in zip(rates, pair, strict=True):
-                    rates[name].append(rate)
-        loop, fit = (statistics.median(rates[name]) for name in ("ours", "fit"))
-        # Of neighbors in time: another load of the machine then falls on both.
-        pairs = zip(rates["ours"], rates["fit"], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
-    return [
-        (
-            "wide and deep, FTRL and Adam / Keras fit, Adam",
-            ratio,
-            1.0,
-            f"{loop:,.0f} / {fit:,.0f} examples/s",
-        )
-    ]
+        turns = [(_epoch(ours), _fit(theirs, dataset, n)) for n in range(ROUNDS + 1)]
+    rates = dataset.splits["train"].examples / np.array(turns[1:])  # The first is the tracing's.
+    loop, fit = np.median(rates, axis=0)
+    ratio, figures = median_ratio(*rates.T), f"{loop:,.0f} / {fit:,.0f} examples/s"
+    return [("wide and deep, FTRL and Adam / Keras fit, Adam", ratio, 1.0, figures)]
 
 
-def _epoch(run: SynchronousRun, dataset: Dataset) -> float:
-    """Examples/s of the loop's own way through an epoch, the opening of files included."""
+def _epoch(run: SynchronousRun) -> float:
+    """Return the seconds of an epoch as the loop runs it, the opening of files included."""
     started = time.perf_counter()
     running = None
     batches = iter(run.training_input())
@@ -72,11 +60,11 @@ def _epoch(run: SynchronousRun, dataset: Dataset) -> float:
         running = report
     assert running is not None
     running.numpy()
-    return dataset.splits["train"].examples / (time.perf_counter() - started)
+    return time.perf_counter() - started
 
 
 def _fit(model: keras.Model, dataset: Dataset, epoch: int) -> float:
     started = time.perf_counter()
     batches = training_batches(dataset, InputShare(batch_size=BATCH), seed=0, epoch=epoch)
     model.fit(batches, epochs=1, verbose=0)
-    return dataset.splits["train"].examples / (time.perf_counter() - started)
+    return time.perf_counter() - started

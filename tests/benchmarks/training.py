@@ -1,5 +1,5 @@
-"""The training step fed by records against the same step on one batch in memory, and two
-workers that sum their gradients against two processes that do not talk.
+"""Compare the training step fed by records with the same step on one batch in memory, and two
+workers that sum their gradients with two processes that do not communicate.
 
 Pictures are made up: 28x28 gray, as MNIST's, and the model is the small CNN.
 """
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests import replicas
+from tests.benchmarks.measuring import Row, in_turns
 from tests.records import write_records
 from trainer.config import TrainingConfig
 from trainer.data.schema import Dataset
@@ -28,20 +29,17 @@ BATCH = 128
 ROUNDS = 5
 
 
-def rows() -> list[tuple[str, float, float, str]]:
-    """(what, ratio, goal, figures)."""
+def rows() -> list[Row]:
+    """Compare images a second, in one process and in two."""
     with tempfile.TemporaryDirectory() as folder:
         dataset = _records(Path(folder) / "records")
         return [_fed_by_records(dataset, Path(folder)), _two_workers(dataset, Path(folder))]
 
 
 def _records(folder: Path) -> Dataset:
-    generator = np.random.default_rng(0)
+    generator, size = np.random.default_rng(0), EXAMPLES // 8
     shards = [
-        (
-            generator.integers(0, 256, (EXAMPLES // 8, 28, 28, 1), np.uint8),
-            generator.integers(0, 10, EXAMPLES // 8),
-        )
+        (generator.integers(0, 256, (size, 28, 28, 1), np.uint8), generator.integers(0, 10, size))
         for _ in range(8)
     ]
     few = [(images[:8], labels[:8]) for images, labels in shards[:1]]
@@ -49,91 +47,69 @@ def _records(folder: Path) -> Dataset:
     return write_records(folder, splits, [str(digit) for digit in range(10)])
 
 
-def _fed_by_records(dataset: Dataset, folder: Path) -> tuple[str, float, float, str]:
+def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     import tensorflow as tf
 
     from trainer.training.synchronous import SynchronousRun
 
-    job = Job(
-        dataset=dataset.uri,
-        base_output_directory=str(folder / "fed"),
-        config=TrainingConfig(batch_size=BATCH, epochs=100),
-    )
+    config = TrainingConfig(batch_size=BATCH, epochs=100)
+    job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
     run = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-    steps, told = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
-    rates: dict[str, list[float]] = {"records": [], "memory": []}
+    steps, values = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
+    rates = []
     for _ in range(ROUNDS):
         batches = iter(run.training_input())
         batch = next(batches)
-        for _ in range(2):  # The first ones of each kind hold the tracing.
-            run.train_step(*batch, *told).numpy()
-            run.train_step(*next(iter(run.training_input())), *told).numpy()
-        rates["records"].append(_rate(steps - 1, lambda b=batches: run.train_step(*next(b), *told)))
-        rates["memory"].append(_rate(steps - 1, lambda b=batch: run.train_step(*b, *told)))
-    fed, memory = (statistics.median(rates[name]) for name in ("records", "memory"))
-    return (
-        "training on records / on one batch in memory",
-        fed / memory,
-        0.95,
-        f"{fed:,.0f} / {memory:,.0f} images/s",
-    )
+        for _ in range(2):  # The first steps include the tracing.
+            run.train_step(*batch, *values).numpy()
+            run.train_step(*next(iter(run.training_input())), *values).numpy()
+        fed = _rate(steps - 1, lambda b=batches: run.train_step(*next(b), *values))
+        rates.append((fed, _rate(steps - 1, lambda b=batch: run.train_step(*b, *values))))
+    return _compared("training on records / on one batch in memory", *np.array(rates).T, 0.95)
+
+
+def _compared(what: str, rates: Any, other_rates: Any, goal: float) -> Row:
+    rate, other = statistics.median(rates), statistics.median(other_rates)
+    return what, rate / other, goal, f"{rate:,.0f} / {other:,.0f} images/s"
 
 
 def _rate(steps: int, take: Callable[[], Any]) -> float:
-    """Images/s of so many steps."""
+    """Return the images/s of so many steps."""
     started = time.perf_counter()
     for _ in range(steps):
         take().numpy()
     return steps * BATCH / (time.perf_counter() - started)
 
 
-def _two_workers(dataset: Dataset, folder: Path) -> tuple[str, float, float, str]:
-    """Images/s of both ways, each of their two processes pinned to a core of its own."""
-    rates: dict[str, list[float]] = {"talking": [], "silent": []}
+def _two_workers(dataset: Dataset, folder: Path) -> Row:
+    """Compare both ways, each with two processes pinned to a core of their own."""
     together, apart = [replicas.CHIEF_AND_WORKER], [replicas.ALONE, replicas.ALONE]
-    for number in range(3):
-        for name, batch_size, groups in (
-            ("talking", BATCH, together),
-            ("silent", BATCH // 2, apart),
-        ):
-            run = folder / f"{name}{number}"
-            rates[name].append(_images_per_second(dataset, run, batch_size, groups))
-    talking, silent = (statistics.median(rates[name]) for name in ("talking", "silent"))
-    return (
-        "two workers / two processes that do not talk",
-        talking / silent,
-        0.9,
-        f"{talking:,.0f} / {silent:,.0f} images/s",
-    )
+    ways = {
+        "together": lambda: _images_per_second(dataset, folder, BATCH, together),
+        "apart": lambda: _images_per_second(dataset, folder, BATCH // 2, apart),
+    }
+    found = in_turns(ways, 3)
+    return _compared("two workers / two processes that do not talk", *found.values(), 0.9)
 
 
 def _images_per_second(
-    dataset: Dataset, folder: Path, batch_size: int, groups: list[list[tuple[str, int]]]
+    dataset: Dataset, parent: Path, batch_size: int, groups: list[list[tuple[str, int]]]
 ) -> float:
-    """Runs each group of replicas as a job of its own, all at once; sums their images/s."""
+    """Run each group of replicas as a job of its own, all at once; sum their images/s."""
     cores = sorted(os.sched_getaffinity(0))
+    folder = Path(tempfile.mkdtemp(dir=parent))
     bases = [folder / str(number) for number in range(len(groups))]
+    flags = [f"--dataset={dataset.uri}", f"--batch_size={batch_size}", "--epochs=4"]
     with contextlib.ExitStack() as stack:
         processes = []
         for base, roles in zip(bases, groups, strict=True):
-            flags = [
-                f"--dataset={dataset.uri}",
-                f"--base_output_directory={base}",
-                f"--batch_size={batch_size}",
-                "--epochs=4",
-            ]
-            processes += stack.enter_context(
-                replicas.started("trainer.task", flags, roles, base / "logs")
-            )
+            own = [*flags, f"--base_output_directory={base}"]
+            started = replicas.started("trainer.task", own, roles, base / "logs")
+            processes += stack.enter_context(started)
         for number, process in enumerate(processes):
-            _pin(process.pid, cores[number % len(cores)])
+            # Right after its start, so that all its threads inherit the core.
+            os.sched_setaffinity(process.pid, {cores[number % len(cores)]})
         codes = [process.wait(300) for process in processes]
     assert not any(codes), [log.read_text()[-2000:] for log in folder.rglob("*.log")]
-    return sum(
-        json.loads((base / "metrics.json").read_text())["images_per_second"] for base in bases
-    )
-
-
-def _pin(pid: int, core: int) -> None:
-    """Binds a process that has just started, and so all its threads to come, to one core."""
-    os.sched_setaffinity(pid, {core})
+    metrics = [json.loads((base / "metrics.json").read_text()) for base in bases]
+    return sum(one["images_per_second"] for one in metrics)

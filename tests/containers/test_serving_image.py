@@ -19,15 +19,15 @@ from tests.gcs.proxy import FaultyProxy
 from tests.trainer.serving.conftest import image_model  # noqa: F401
 from tests.trainer.serving.servers import Server
 from tests.trainer.serving.test_answers import (  # noqa: F401
-    test_16_clients_at_once_lose_nothing,
+    test_16_clients_at_once_get_their_own_answers,
     test_64_photos_are_one_request,
-    test_a_file_that_can_not_be_decoded_fails_alone,
-    test_all_test_images_are_answered_as_judged,
-    test_all_test_rows_are_answered_as_judged,
-    test_forms_may_be_mixed_and_keys_come_back,
+    test_images_are_answered_as_evaluated,
+    test_mixed_forms_are_answered_with_their_keys,
+    test_rows_are_answered_as_evaluated,
+    test_undecodable_file_fails_only_its_request,
 )
 from tests.trainer.serving.test_malformed import (  # noqa: F401
-    test_500_malformed_requests_cost_neither_an_error_nor_memory,
+    test_500_malformed_requests_cost_no_error_and_no_memory,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

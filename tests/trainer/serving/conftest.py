@@ -1,4 +1,4 @@
-"""A server of images and one of rows."""
+"""Fixtures: a server of images and one of rows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real servers of trainer.serving, and how tests ask them."""
+"""Run servers of trainer.serving as processes, and send them requests."""
 
 import base64
 import contextlib
@@ -32,14 +32,14 @@ def b64(content: bytes) -> dict[str, str]:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """The file of an image [height, width, 1 or 3]."""
+    """Return the file of an image [height, width, 1 or 3]."""
     buffer = io.BytesIO()
     Image.fromarray(pixels.squeeze()).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 class Server:
-    """A server's process, once it is ready.
+    """A ready server.
 
     Attributes:
         url: of its predictions.

@@ -1,4 +1,4 @@
-"""Limits of a server in time, size and number, seen with a predictor that waits for the test."""
+"""Test a server's limits of time, size and number with a predictor that waits for the test."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
-from trainer.serving import MAX_INSTANCES, prediction_server
+from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import Request, instances_of
 from trainer.serving.prediction_server import PredictionServer
@@ -17,7 +17,7 @@ from trainer.serving.predictor import Answers, Predictor
 
 
 class Waiting(Predictor):
-    """Answers once `go` is set; `batches` are the numbers of requests in each call."""
+    """Answer once `go` is set; `batches` are the numbers of requests in each call."""
 
     def __init__(self):
         super().__init__("waiting@1")
@@ -38,7 +38,7 @@ class Waiting(Predictor):
 
 @contextlib.contextmanager
 def running(load):
-    """A client of the application, with a pool of threads to ask from."""
+    """Yield a client of the application, a pool of threads to ask from, and failures."""
     failed = []
     server = PredictionServer(load, failed=failed.append)
     application = server.application("/health", "/predict")
@@ -51,18 +51,24 @@ def wait_until_ready(client):
         pass
 
 
-def wait_until_it_has(requests, client):
-    while client.app.routes[1].endpoint.__self__._requests < requests:
+def wait_for_requests(client, count, size=0):
+    """Wait until the server is answering `count` requests with bodies of `size` bytes."""
+    server = client.app.routes[1].endpoint.__self__
+    while server._requests < count or server._bytes < size:
         pass
 
 
-def ask(client, count=1):
-    return client.post("/predict", json={"instances": [1] * count})
+def body(count=1, padding=0):
+    return json.dumps({"instances": [1] * count}).encode() + b" " * padding
+
+
+def ask(client, *size):
+    return client.post("/predict", content=body(*size))
 
 
 @contextlib.contextmanager
 def busy():
-    """A server whose predictor holds a first request until the test lets it go."""
+    """Yield a server whose predictor holds a first request until `go` is set."""
     predictor = Waiting()
     with running(lambda: predictor) as (client, pool, _):
         wait_until_ready(client)
@@ -73,7 +79,7 @@ def busy():
 
 @contextlib.contextmanager
 def ready():
-    """A client of a server that answers at once."""
+    """Yield a client of a server that answers at once."""
     predictor = Waiting()
     predictor.go.set()
     with running(lambda: predictor) as (client, _, _):
@@ -81,7 +87,7 @@ def ready():
         yield client
 
 
-def test_health_and_predictions_are_refused_until_the_model_is_loaded():
+def test_server_is_unavailable_until_the_model_is_loaded():
     loaded, predictor = threading.Event(), Waiting()
     predictor.go.set()
 
@@ -100,40 +106,40 @@ def test_health_and_predictions_are_refused_until_the_model_is_loaded():
         assert not failed
 
 
-def test_requests_that_wait_are_answered_together():
+def test_waiting_requests_are_answered_together():
     with busy() as (client, pool, predictor, first):
         others = [pool.submit(ask, client) for _ in range(10)]
-        wait_until_it_has(11, client)
+        wait_for_requests(client, 11)
         predictor.go.set()
         assert {one.result(60).status_code for one in [first, *others]} == {200}
     assert predictor.batches[0] == 1
     assert len(predictor.batches) < 5
 
 
-def test_a_full_queue_refuses_what_comes_next(monkeypatch):
-    monkeypatch.setattr(prediction_server, "CAPACITY", 100)
+@pytest.mark.parametrize(
+    ("limit", "value", "second", "third", "words"),
+    [
+        ("CAPACITY", 100, (70,), (40,), "too many instances are waiting; try again"),
+        ("MAX_REQUESTS", 2, (1,), (1,), "2 requests are being answered; try again"),
+        ("MAX_BODIES", 3000, (1, 2000), (1, 2000), "take too much memory; try again"),
+    ],
+)
+def test_requests_over_a_limit_are_refused(monkeypatch, limit, value, second, third, words):
+    monkeypatch.setattr(prediction_server, limit, value)
     with busy() as (client, pool, predictor, first):
-        second = pool.submit(ask, client, 70)
-        wait_until_it_has(2, client)
-        refused = ask(client, 40)
+        waiting = pool.submit(ask, client, *second)
+        wait_for_requests(client, 2, len(body(*second)))
+        refused = ask(client, *third)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        assert "try again" in refused.json()["error"]
-        predictor.go.set()
-        assert len(second.result(60).json()["predictions"]) == 70
-        assert first.result(60).status_code == 200
-        assert ask(client, 40).status_code == 200
-
-
-def test_more_requests_than_there_is_memory_for_are_refused_unread(monkeypatch):
-    monkeypatch.setattr(prediction_server, "MAX_REQUESTS", 1)
-    with busy() as (client, _, predictor, first):
-        assert ask(client).status_code == 429
+        assert words in refused.json()["error"]
         assert client.get("/health").status_code == 200
         predictor.go.set()
+        assert len(waiting.result(60).json()["predictions"]) == second[0]
         assert first.result(60).status_code == 200
+        assert ask(client, *third).status_code == 200
 
 
-def test_the_deadline_ends_a_wait_and_what_nobody_waits_for_is_not_run(monkeypatch):
+def test_deadline_ends_a_wait_and_cancels_the_request(monkeypatch):
     monkeypatch.setattr(prediction_server, "DEADLINE", 1.0)
     with busy() as (client, _, predictor, first):
         late = ask(client)
@@ -144,7 +150,7 @@ def test_the_deadline_ends_a_wait_and_what_nobody_waits_for_is_not_run(monkeypat
     assert predictor.batches == [1, 1]
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
+def test_body_that_does_not_arrive_times_out(monkeypatch):
     monkeypatch.setattr(prediction_server, "DEADLINE", 0.2)
     sent = []
 
@@ -162,7 +168,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
     assert b"to arrive" in sent[1]["body"]
 
 
-def test_a_model_that_can_not_be_loaded_is_reported():
+def test_model_that_fails_to_load_is_reported():
     def load():
         raise ValueError("no model")
 
@@ -172,7 +178,7 @@ def test_a_model_that_can_not_be_loaded_is_reported():
     assert str(failed[0]) == "no model"
 
 
-def test_an_error_of_the_server_is_no_fault_of_the_instances():
+def test_error_of_the_predictor_is_status_500():
     class Broken(Waiting):
         def predict_together(self, requests):
             raise MemoryError
@@ -184,53 +190,33 @@ def test_an_error_of_the_server_is_no_fault_of_the_instances():
         assert client.get("/health").status_code == 200
 
 
-def test_a_request_of_too_many_instances_names_the_bound():
+@pytest.mark.parametrize(
+    ("max_bytes", "most", "over", "words"),
+    [
+        (10**6, 1024, 1025, "the request has 1,025 instances; send at most 1,024"),
+        (2000, 10, 100, "send fewer than 100 instances"),
+    ],
+)
+def test_too_many_instances_or_a_long_answer_are_refused(monkeypatch, max_bytes, most, over, words):
+    monkeypatch.setattr(prediction_server, "MAX_BYTES", max_bytes)
     with ready() as client:
-        most = MAX_INSTANCES
         assert ask(client, most).status_code == 200
-        refused = ask(client, most + 1)
-        assert (refused.status_code, refused.json()["error"]) == (
-            400,
-            "the request has 1,025 instances; send at most 1,024",
-        )
-
-
-def test_an_answer_over_the_limit_is_refused(monkeypatch):
-    monkeypatch.setattr(prediction_server, "MAX_BYTES", 2000)
-    with ready() as client:
-        assert ask(client, 10).status_code == 200
-        refused = ask(client, 100)
+        refused = ask(client, over)
         assert refused.status_code == 400
-        assert "send fewer than 100 instances" in refused.json()["error"]
+        assert words in refused.json()["error"]
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_over_the_limit_is_refused(declared, monkeypatch):
+def test_body_over_the_limit_is_refused(declared, monkeypatch):
     monkeypatch.setattr(prediction_server, "MAX_BYTES", 100_000)
-    body = b'{"instances": [%s]}' % (b" " * prediction_server.MAX_BYTES)
+    large = body(padding=100_000)
     with ready() as client:
-        content = body if declared else iter([body[:1000], body[1000:]])
-        refused = client.post("/predict", content=content)
-        assert refused.status_code == 413
-        assert client.post("/predict", content=b'{"instances": [1]}').status_code == 200
+        content = large if declared else iter([large[:1000], large[1000:]])
+        assert client.post("/predict", content=content).status_code == 413
+        assert ask(client).status_code == 200
 
 
-def test_bodies_at_a_time_have_a_limit_of_their_own(monkeypatch):
-    monkeypatch.setattr(prediction_server, "MAX_BODIES", 3000)
-    padded = b'{"instances": [1%s]}' % (b" " * 2000)
-    with busy() as (client, pool, predictor, first):
-        second = pool.submit(client.post, "/predict", content=padded)
-        wait_until_it_has(2, client)
-        while client.app.routes[1].endpoint.__self__._bytes < len(padded):
-            pass
-        refused = client.post("/predict", content=padded)
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        predictor.go.set()
-        assert {first.result(60).status_code, second.result(60).status_code} == {200}
-        assert client.post("/predict", content=padded).status_code == 200
-
-
-def test_a_batch_does_not_wait_once_it_is_full():
+def test_full_batch_does_not_wait():
     async def main():
         sizes = []
 

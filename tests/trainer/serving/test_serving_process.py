@@ -1,4 +1,4 @@
-"""The server's process as Vertex AI runs it: started, killed, started again, drained."""
+"""Test the server's process as Vertex AI runs it: started, killed, restarted, drained."""
 
 import contextlib
 import json
@@ -16,19 +16,14 @@ import pytest
 
 from tests.trainer.serving.servers import ENVIRONMENT, ROOT, serve
 
-AS_ANYBODY = (
-    "setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--inh-caps=+dac_read_search",
-    "--ambient-caps=+dac_read_search",
-) if os.geteuid() == 0 else ()  # fmt: skip
-"""Runs a command as another user than root, who may read the interpreter wherever it is."""
+AS_USER = "setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=+dac_read_search"
+AS_USER = f"{AS_USER} --ambient-caps=+dac_read_search".split() if os.geteuid() == 0 else []
+"""Prefix of a command run by another user than root, who may read the interpreter anywhere."""
 BLANK = np.zeros((8, 8)).tolist()
 
 
 def serve_as_the_image(image_model):
-    """Ask a server that the image's code and a user who may write nothing run, and kill it.
-
-    Returns its port and its answer.
-    """
+    """Run the image's code as a user who may write nothing; return its port and an answer."""
     folder = Path(tempfile.mkdtemp())
     try:
         ignore = shutil.ignore_patterns("__pycache__")
@@ -43,16 +38,14 @@ def serve_as_the_image(image_model):
             "MODEL_VERSION": "",
             "HOME": "/nonexistent",
         }
-        with serve(
-            str(folder / "model"), folder / "app", environment=environment, prefix=AS_ANYBODY
-        ) as server:
-            assert server.url.endswith("/v1/endpoints/1/deployedModels/2:predict")
+        with serve(str(folder / "model"), folder / "app", environment, AS_USER) as server:
+            assert server.url.endswith(environment["AIP_PREDICT_ROUTE"])
             assert server.send("GET", "/v1/ready") == (200, {"model_version": "2"})
             body = json.dumps({"instances": [BLANK]})
             status, content = server.send("POST", environment["AIP_PREDICT_ROUTE"], body)
             (answer,) = content["predictions"]
             assert (status, answer["model_version"]) == (200, "2")
-            if AS_ANYBODY:
+            if AS_USER:
                 status = Path(f"/proc/{server.process.pid}/status").read_text()
                 assert "\nUid:\t1000\t1000\t1000\t1000\n" in status
         return server.port, answer["probabilities"]
@@ -60,7 +53,7 @@ def serve_as_the_image(image_model):
         shutil.rmtree(folder)
 
 
-def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model, capfd):
+def test_server_returns_on_its_port_and_is_drained(image_model, capfd):
     port, expected = serve_as_the_image(image_model)
     body = json.dumps({"instances": [BLANK]}).encode()
     head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -73,12 +66,9 @@ def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model, ca
             # An answer on another connection: the server has read what came before.
             assert server.ask([BLANK])[0] == 200
             server.process.send_signal(signal.SIGTERM)
-            refused = False
-            while not refused:
-                try:
+            with contextlib.suppress(OSError):
+                while True:
                     socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
-                except OSError:
-                    refused = True
             server.process.send_signal(signal.SIGINT)
             client.sendall(body[5:])
             answer = b""
@@ -91,7 +81,7 @@ def test_the_images_server_comes_back_on_its_port_and_is_drained(image_model, ca
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_ctrl_c_twice_while_the_model_is_loaded_ends_the_server(image_model):
+def test_ctrl_c_twice_while_loading_ends_the_server(image_model):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     settings = {"AIP_STORAGE_URI": image_model, "AIP_HTTP_PORT": str(address[1])}
@@ -118,45 +108,34 @@ def test_ctrl_c_twice_while_the_model_is_loaded_ends_the_server(image_model):
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("name", "value", "words"),
     [
-        (
-            {"AIP_STORAGE_URI": ""},
-            "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode",
-        ),
-        ({"AIP_STORAGE_URI": "/nowhere"}, "no SavedModel at /nowhere ("),
-        ({"AIP_HTTP_PORT": "http"}, "can't listen on port 'http' of 127.0.0.1 ("),
+        ("AIP_STORAGE_URI", "", "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode"),
+        ("AIP_STORAGE_URI", "/nowhere", "no SavedModel at /nowhere ("),
+        ("AIP_HTTP_PORT", "http", "can't listen on port 'http' of 127.0.0.1 ("),
+        ("AIP_HTTP_PORT", "{0}", "port '{0}' of 127.0.0.1 (Address already in use); give another"),
     ],
 )
-def test_what_can_not_be_served_ends_with_one_line(environment, words):
-    refused(environment, words)
-
-
-def test_a_port_in_use_is_named_once():
+def test_unusable_environment_is_one_line(name, value, words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        words = f"port '{port}' of 127.0.0.1 (Address already in use); give another port"
-        refused({"AIP_HTTP_PORT": port}, words)
-
-
-def refused(environment, words):
-    """Start the server; it ends with exit code 2 and one line that contains `words`."""
-    result = subprocess.run(
-        [sys.executable, "-m", "trainer.serving"],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT, "AIP_STORAGE_URI": "/nowhere", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        port = taken.getsockname()[1]
+        environment = {**ENVIRONMENT, "AIP_STORAGE_URI": "/nowhere", name: value.format(port)}
+        result = subprocess.run(
+            [sys.executable, "-m", "trainer.serving"],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
     assert result.returncode == 2
-    # TensorFlow, which is imported by then, has left no line of its own.
+    # TensorFlow, which is imported by then, has printed no line of its own.
     (error,) = result.stderr.splitlines()
-    assert error.startswith("error: ") and words in error
+    assert error.startswith("error: ") and words.format(port) in error
     assert not result.stdout
 
 
-def test_a_log_that_can_not_be_written_loses_no_answer(row_model, capfd):
+def test_log_on_a_full_disk_loses_no_answer(row_model, capfd):
     with serve(row_model, environment={"REQUEST_LOG": "/dev/full"}) as server:
         for _ in range(3):
             assert server.ask([{"hour": 1}] * 100)[0] == 200
@@ -164,7 +143,7 @@ def test_a_log_that_can_not_be_written_loses_no_answer(row_model, capfd):
     assert capfd.readouterr().err.count(warning) == 1
 
 
-def test_google_s_own_handler_takes_the_predictor(image_model, monkeypatch):
+def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     import asyncio
 
     from google.cloud.aiplatform.prediction import PredictionHandler
