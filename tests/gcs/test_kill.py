@@ -7,8 +7,8 @@ import pytest
 
 from tests import records, replicas
 from tests.gcs.proxy import FaultyProxy
-from tests.gcs.weights import assert_equal_arrays, newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
+from tests.weights import assert_equal_arrays, newest_checkpoint
 from trainer.errors import RETRY_EXIT_CODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -1,23 +1,23 @@
-"""The cache of task outputs, as two runs of one folder use it."""
+"""The cache of task outputs, also when two runs share it, and the journal of a run."""
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kfp import dsl
 
-from pipelines.local.cache import read_entry, write_entry
+from pipelines.local.cache import entry_name, read_entry, write_entry
 from pipelines.local.journal import Journal
-from tests.pipelines.local.test_execution import start, states
+from tests.pipelines.local.runs import run_small, states
 
 
-def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_holds(tmp_path):
+def test_concurrent_writers_leave_a_valid_entry(tmp_path):
     ready = threading.Barrier(2)
     records = tmp_path / "records"
     records.mkdir()
     for number in range(50):
         (records / f"{number}.tfrecord").write_bytes(b"1234")
-
     entry = tmp_path / "cache" / "key.json"
 
     def put(_):
@@ -37,32 +37,67 @@ def test_runs_that_end_the_same_task_at_the_same_moment_leave_an_entry_that_hold
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
-@pytest.mark.parametrize("change", [("abc", "abd"), ("12", "13"), ("5", "6")])
-def test_a_value_that_was_changed_in_an_entry_is_not_believed(tmp_path, change):
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "def f():\n    from trainer.writer import write"],
+        ["python3", "-m", "kfp.dsl.executor_main", "--function_to_execute", "step"],
+    ],
+)
+def test_entry_name_depends_on_imported_code(tmp_path, monkeypatch, command):
+    kinds = tmp_path / "trainer" / "kinds"
+    kinds.mkdir(parents=True)
+    (tmp_path / "components").mkdir()
+    (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
+    monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
+
+    def write(**modules):
+        for name, text in modules.items():
+            (tmp_path / "trainer" / f"{name}.py").write_text(text)
+        return entry_name("image", command, {}, {})
+
+    writer = "from trainer import (\n    schema,\n)"
+    first = write(writer=writer, schema="A = 1", models="B = 1")
+    assert write(models="B = 2") == first
+    assert write(schema="A = 2") != first
+    assert write(schema="A = 1") == first
+    (kinds / "__init__.py").write_text("from trainer import plugins")
+    (kinds / "one.py").write_text("C = 1")
+    declared = write(schema="from trainer import kinds")
+    (kinds / "one.py").write_text("C = 2")
+    assert len({first, declared, write()}) == 3
+    write(schema="A = 1")
+    (tmp_path / "requirements.lock").write_text("pillow==12.1.0")
+    locked = write()
+    (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
+    assert len({first, locked, write()}) == 3
+
+
+def test_oversized_output_fails_the_task(small_package, tmp_path):
+    for _ in range(2):  # The output is not cached either.
+        result, shown = run_small(small_package, tmp_path, source="wordy")
+        assert result.state == "FAILED"
+        assert "as JSON, but Vertex AI allows 131,072; write them to an artifact" in shown
+        assert states(result.summary)["custom-training-job"] == "NOT_TRIGGERED"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        *(("abc", "abd"), ("12", "13"), ("5", "6")),
+        *((".+", text) for text in ("[" * 99_999, "[]", "{}", '{"outputs": 1', "\x00", "null")),
+    ],
+    ids=lambda value: value[:13],
+)
+def test_damaged_journal_entry_is_ignored(tmp_path, pattern, text):
     records = dsl.Dataset(name="records", uri=str(tmp_path / "records"), metadata={"examples": 5})
     (tmp_path / "records").write_bytes(b"1234")
     Journal(tmp_path).put("plan", {"digest": "abc", "count": 12, "records": records})
-    assert Journal(tmp_path).get("plan")
+    assert Journal(tmp_path).get("plan")["digest"] == "abc"
     entry = tmp_path / ".completed" / "plan.json"
-    text = entry.read_text()
-    assert change[0] in text
-    entry.write_text(text.replace(*change))
-    assert Journal(tmp_path).get("plan") is None
-
-
-def test_a_task_that_hands_on_more_than_vertex_ai_takes_fails(small_package, tmp_path):
-    for _ in range(2):  # What it wrote is no entry of the cache either.
-        result, shown = start(small_package, tmp_path, source="wordy")
-        assert result.state == "FAILED"
-        assert "as JSON, but Vertex AI allows 131,072; write them to an artifact" in shown
-        assert states(result)["custom-training-job"] == "NOT_TRIGGERED"
-
-
-@pytest.mark.parametrize("text", ["[" * 99_999, "[]", "{}", '{"outputs": 1', "\x00", "null"])
-def test_a_damaged_entry_of_the_journal_is_absent(tmp_path, text):
-    Journal(tmp_path).put("plan", {"digest": "abc"})
-    assert Journal(tmp_path).get("plan") == {"digest": "abc"}
-    (tmp_path / ".completed" / "plan.json").write_text(text)
+    whole = entry.read_text()
+    entry.write_text(re.sub(pattern, text, whole, flags=re.DOTALL))
+    assert entry.read_text() != whole
     journal = Journal(tmp_path)
     journal.put("later", {"digest": "def"})
     assert journal.get("plan") is None

@@ -1,3 +1,5 @@
+"""Training jobs of the emulator: what replicas see, and when they are restarted and stopped."""
+
 import json
 import os
 import pathlib
@@ -16,7 +18,7 @@ FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
 def job_of(base, *counts, scheduling=None, **actions):
-    """A CustomJob with `counts[i]` replicas in pool i, each doing what its role is told."""
+    """Return a CustomJob with `counts[i]` replicas in pool i, which act by their role."""
     container = {
         "image_uri": "example.com/image:1",
         "command": ["python3", str(REPLICA)],
@@ -34,8 +36,8 @@ def job_of(base, *counts, scheduling=None, **actions):
     }
 
 
-def command(base, code):
-    """A CustomJob whose one replica is a Python program."""
+def program(base, code):
+    """Return a CustomJob with one replica, a Python program."""
     job = job_of(base, 1)
     container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
     container |= {"command": ["python3", "-c", code], "args": []}
@@ -43,34 +45,35 @@ def command(base, code):
 
 
 def begin(client, base, job, *replicas):
-    """Creates a job and waits until those replicas are there; returns its name."""
+    """Create a job and wait until these replicas have started; return its name."""
     name = client.create_custom_job(parent=PARENT, custom_job=job).name
     wait_for(lambda: all((base / f"{replica}.json").exists() for replica in replicas))
     return name
 
 
-def ended(client, name, state=""):
-    """Waits for the end of a job, in a state where one is given; returns the job."""
+def ended(client, name, state):
+    """Wait for the end of a job, which must be in this state; return the job."""
 
-    def found():
+    def final():
         job = client.get_custom_job(name=name)
         return job if job.state.name in FINAL else None
 
-    job = wait_for(found)
-    assert job.state.name.endswith(state)
+    job = wait_for(final)
+    assert job.state.name == f"JOB_STATE_{state}"
     return job
 
 
-def finish(client, job):
-    """Creates a job and waits for its end; returns it with its last state."""
-    return ended(client, client.create_custom_job(parent=PARENT, custom_job=job).name)
+def finish(client, job, state):
+    """Create a job and wait for its end in this state; return it."""
+    return ended(client, client.create_custom_job(parent=PARENT, custom_job=job).name, state)
 
 
 def seen_by(base, replica):
+    """Return the environment that a replica has noted."""
     return json.loads((base / f"{replica}.json").read_text())["environment"]
 
 
-def test_replicas_see_the_cluster_until_the_chief_is_done(client, service, tmp_path):
+def test_replicas_see_their_cluster_until_the_chief_ends(client, service, tmp_path):
     actions = dict.fromkeys(("worker", "ps", "evaluator"), "serve")
     job = job_of(tmp_path, 1, 2, 1, 1, chief="wait", **actions)
     replicas = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
@@ -87,88 +90,85 @@ def test_replicas_see_the_cluster_until_the_chief_is_done(client, service, tmp_p
     spec = json.loads(chief["CLUSTER_SPEC"])
     assert spec["task"] == {"type": "workerpool0", "index": 0}
     assert spec["environment"] == "cloud"
-    assert {pool: len(them) for pool, them in spec["cluster"].items()} == {
-        "workerpool0": 1,
-        "workerpool1": 2,
-        "workerpool2": 1,
-        "workerpool3": 1,
-    }
-    config = json.loads(chief["TF_CONFIG"])
-    assert config["cluster"] == {
-        "chief": spec["cluster"]["workerpool0"],
-        "worker": spec["cluster"]["workerpool1"],
-        "ps": spec["cluster"]["workerpool2"],
-    }
+    pools = {pool: len(addresses) for pool, addresses in spec["cluster"].items()}
+    assert pools == {"workerpool0": 1, "workerpool1": 2, "workerpool2": 1, "workerpool3": 1}
+    roles = {"chief": "workerpool0", "worker": "workerpool1", "ps": "workerpool2"}
+    cluster = {role: spec["cluster"][pool] for role, pool in roles.items()}
+    assert json.loads(chief["TF_CONFIG"])["cluster"] == cluster
     addresses = [address for pool in spec["cluster"].values() for address in pool]
     assert len(set(addresses)) == 5
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in addresses)
-    tasks = {r: json.loads(seen_by(tmp_path, r)["TF_CONFIG"])["task"] for r in replicas}
-    assert tasks == {
-        "chief-0": {"type": "chief", "index": 0},
-        "worker-0": {"type": "worker", "index": 0},
-        "worker-1": {"type": "worker", "index": 1},
-        "ps-0": {"type": "ps", "index": 0},
-        "evaluator-0": {"type": "evaluator", "index": 0},
-    }
+    for replica in replicas:
+        role, _, index = replica.partition("-")
+        task = json.loads(seen_by(tmp_path, replica)["TF_CONFIG"])["task"]
+        assert task == {"type": role, "index": int(index)}
     assert chief["AIP_MODEL_DIR"] == f"{tmp_path}/model/"
     assert chief["AIP_CHECKPOINT_DIR"] == f"{tmp_path}/checkpoints/"
     assert chief["AIP_TENSORBOARD_LOG_DIR"] == f"{tmp_path}/logs/"
     assert chief["CLOUD_ML_JOB_ID"] == name.rpartition("/")[2]
-    assert chief["COLOR"] == "green"
-    assert chief["CUDA_VISIBLE_DEVICES"] == ""
+    assert (chief["COLOR"], chief["CUDA_VISIBLE_DEVICES"]) == ("green", "")
 
 
-def test_a_skipped_pool_keeps_the_position_of_those_behind_it(client, tmp_path):
-    assert finish(client, job_of(tmp_path, 1, 0, 1, ps="serve")).state.name == FINAL[0]
+def test_empty_pool_keeps_the_positions_of_later_pools(client, tmp_path):
+    finish(client, job_of(tmp_path, 1, 0, 1, ps="serve"), "SUCCEEDED")
     cluster = json.loads(seen_by(tmp_path, "chief-0")["TF_CONFIG"])["cluster"]
     assert sorted(cluster) == ["chief", "ps"]
 
 
-def test_a_single_replica_has_a_cluster_spec_but_no_tf_config(client, tmp_path, monkeypatch):
+def test_single_replica_has_no_tf_config(client, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"left": "over"}')
-    finish(client, job_of(tmp_path, 1))
+    finish(client, job_of(tmp_path, 1), "SUCCEEDED")
     environment = seen_by(tmp_path, "chief-0")
     assert "TF_CONFIG" not in environment
     assert json.loads(environment["CLUSTER_SPEC"])["task"]["type"] == "workerpool0"
 
 
-def test_replicas_run_this_interpreter_and_find_the_repository(client, service, tmp_path):
-    job = command(tmp_path, "import sys, trainer.errors; print(sys.executable)")
-    assert finish(client, job).state.name == "JOB_STATE_SUCCEEDED"
+def test_replica_runs_this_interpreter_in_the_repository(client, service, tmp_path):
+    code = "import sys, trainer.errors; print(sys.executable)"
+    finish(client, program(tmp_path, code), "SUCCEEDED")
     assert (service.jobs[0].directory / "chief-0.log").read_text().strip() == sys.executable
 
 
-@pytest.mark.parametrize("action", ["exit:134", "exit:139", "abort"])
-def test_a_transient_exit_has_the_whole_job_tried_again(client, service, tmp_path, action):
-    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker=action))
-    assert job.state.name == "JOB_STATE_FAILED"
-    status = 139 if action == "exit:139" else 134
-    assert job.error.message == (
+def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
+    code = "import time; block = bytearray(150_000_000); time.sleep(0.3)"
+    finish(client, program(tmp_path, code), "SUCCEEDED")
+    assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
+
+
+ONCE = {"disable_retries": True}
+ALL = {"restart_job_on_worker_restart": True}
+
+
+@pytest.mark.parametrize(
+    ("action", "scheduling", "status", "starts"),
+    [
+        # Transient: the whole job is retried three times.
+        ("exit:134", {}, 134, [4, 4]),
+        ("exit:139", {}, 139, [4, 4]),
+        ("abort", {}, 134, [4, 4]),
+        # Lost: the replica is restarted five times in each of the four attempts.
+        ("die", {}, 137, [4, 24]),
+        ("exit:1", {}, 1, [1, 1]),
+        ("exit:7", {}, 7, [1, 1]),
+        ("complain", {}, 2, [1, 1]),
+        ("exit:134", ONCE, 134, [1, 1]),
+        ("exit:134", {**ONCE, **ALL}, 134, [1, 1]),
+        ("die", ONCE, 137, [1, 1]),
+        ("die", {**ONCE, **ALL}, 137, [1, 1]),
+    ],
+)
+def test_exit_code_decides_restarts(client, service, tmp_path, action, scheduling, status, starts):
+    job = job_of(tmp_path, 1, 1, chief="serve", worker=action, scheduling=scheduling)
+    assert finish(client, job, "FAILED").error.message == (
         f"The replica workerpool1-0 exited with a non-zero status of {status}. "
         "Termination reason: Error."
     )
-    assert [replica.starts for replica in service.jobs[0].replicas] == [4, 4]
-
-
-def test_a_lost_replica_is_restarted_in_place_five_times(client, service, tmp_path):
-    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker="die"))
-    assert job.state.name == "JOB_STATE_FAILED"
-    # Six starts in each of four attempts.
-    assert [replica.starts for replica in service.jobs[0].replicas] == [4, 24]
+    assert [replica.starts for replica in service.jobs[0].replicas] == starts
     log = (service.jobs[0].directory / "worker-0.log").read_text()
-    assert log.count("--- restart 5 of 5 ---") == 4
+    assert log.count("--- restart 5 of 5 ---") == (4 if starts == [4, 24] else 0)
 
 
-@pytest.mark.parametrize("action", ["exit:1", "exit:7", "complain"])
-def test_another_exit_fails_the_job_at_once(client, service, tmp_path, action):
-    job = finish(client, job_of(tmp_path, 1, 1, chief="serve", worker=action))
-    assert job.state.name == "JOB_STATE_FAILED"
-    status = {"exit:7": 7, "complain": 2}.get(action, 1)
-    assert f"exited with a non-zero status of {status}. " in job.error.message
-    assert [replica.starts for replica in service.jobs[0].replicas] == [1, 1]
-
-
-def test_a_replica_without_memory_fails_the_job(client, service, tmp_path, monkeypatch):
+def test_replica_out_of_memory_fails_the_job(client, service, tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
     counters.write_text("pgfault 7\noom_kill 3\n")
     monkeypatch.setattr("pipelines.emulator.restart_rules._KERNEL_COUNTERS", counters)
@@ -180,7 +180,7 @@ def test_a_replica_without_memory_fails_the_job(client, service, tmp_path, monke
     )
 
 
-def test_a_killed_worker_is_started_again_by_itself(client, service, tmp_path):
+def test_killed_worker_is_restarted_alone(client, service, tmp_path):
     job = job_of(tmp_path, 1, 1, chief="wait", worker="again")
     name = begin(client, tmp_path, job, "worker-0")
     state = json.loads((service.jobs[0].directory / "job.json").read_text())
@@ -192,9 +192,8 @@ def test_a_killed_worker_is_started_again_by_itself(client, service, tmp_path):
     assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 1]
 
 
-def test_the_whole_job_restarts_where_it_is_told_to(client, service, tmp_path):
-    scheduling = {"restart_job_on_worker_restart": True}
-    job = job_of(tmp_path, 1, 1, chief="again", worker="again", scheduling=scheduling)
+def test_killed_worker_restarts_the_whole_job_if_scheduled(client, service, tmp_path):
+    job = job_of(tmp_path, 1, 1, chief="again", worker="again", scheduling=ALL)
     name = begin(client, tmp_path, job, "worker-0", "chief-0")
     os.kill(service.jobs[0].replicas[1].process.pid, signal.SIGKILL)
     ended(client, name, "SUCCEEDED")
@@ -202,29 +201,19 @@ def test_the_whole_job_restarts_where_it_is_told_to(client, service, tmp_path):
     assert log.count("chief 0 is here") == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"restart_job_on_worker_restart": True}], ids=str)
-@pytest.mark.parametrize("action", ["exit:134", "die"])
-def test_with_disable_retries_nothing_is_restarted(client, service, tmp_path, action, options):
-    scheduling = {"disable_retries": True, **options}
-    job = finish(client, job_of(tmp_path, 1, chief=action, scheduling=scheduling))
-    assert job.state.name == "JOB_STATE_FAILED"
-    assert service.jobs[0].replicas[0].starts == 1
-
-
-def test_a_command_that_no_process_can_have_fails_the_job(client, service, tmp_path):
-    job = finish(client, job_of(tmp_path, 1, chief="exit 0\0"))
-    assert job.state.name == "JOB_STATE_FAILED"
+def test_impossible_command_fails_the_job(client, tmp_path):
+    job = finish(client, job_of(tmp_path, 1, chief="exit 0\0"), "FAILED")
     assert job.error.message == "a replica could not be started: embedded null byte"
 
 
-def test_a_job_ends_at_its_timeout(client, service, tmp_path):
-    job = finish(client, job_of(tmp_path, 1, chief="serve", scheduling={"timeout": "0.5s"}))
-    assert job.state.name == "JOB_STATE_FAILED"
-    assert "timeout of 0.5 s. Raise the parameter timeout" in job.error.message
+def test_job_ends_at_its_timeout(client, service, tmp_path):
+    job = job_of(tmp_path, 1, chief="serve", scheduling={"timeout": "0.5s"})
+    error = finish(client, job, "FAILED").error.message
+    assert "timeout of 0.5 s. Raise the parameter timeout" in error
     assert not is_alive(service.jobs[0].replicas[0].process.pid)
 
 
-def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
+def test_cancelled_job_saves_a_checkpoint(client, service, tmp_path):
     job = job_of(tmp_path, 1, 1, chief="save", worker="serve")
     name = begin(client, tmp_path, job, "chief-0", "worker-0")
     client.cancel_custom_job(name=name)
@@ -233,7 +222,7 @@ def test_a_cancelled_job_may_save_a_checkpoint(client, service, tmp_path):
     assert not any(is_alive(replica.process.pid) for replica in service.jobs[0].replicas)
 
 
-def test_a_replica_that_is_deaf_to_sigterm_is_killed(client, service, tmp_path, monkeypatch):
+def test_replica_that_ignores_sigterm_is_killed(client, service, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.emulator.custom_job.CANCEL_GRACE_SECONDS", 0.3)
     name = begin(client, tmp_path, job_of(tmp_path, 1, chief="stubborn"), "chief-0")
     client.cancel_custom_job(name=name)
@@ -241,13 +230,7 @@ def test_a_replica_that_is_deaf_to_sigterm_is_killed(client, service, tmp_path, 
     assert not is_alive(service.jobs[0].replicas[0].process.pid)
 
 
-def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
-    code = "import time; block = bytearray(150_000_000); time.sleep(0.3)"
-    finish(client, command(tmp_path, code))
-    assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
-
-
-def test_no_other_user_of_the_machine_can_start_a_process(tmp_path, monkeypatch):
+def test_only_the_user_can_open_the_emulators_socket(tmp_path, monkeypatch):
     long = tmp_path / ("long" * 30)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))

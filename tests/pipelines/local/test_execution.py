@@ -1,41 +1,24 @@
-import io
+"""Runs of a compiled pipeline: what they leave, reuse and refuse, and how they fail."""
+
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from pipelines.local import run_summary
 from pipelines.local.execution import run
 from tests.pipelines.local.conftest import REPLICA
+from tests.pipelines.local.runs import TASKS, run_package, run_small, states
 from trainer.errors import InputError
-
-TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
-
-
-def start(package, runs, *actions, **parameters):
-    """Runs the small pipeline; returns the result and what the console showed."""
-    shown = io.StringIO()
-    result = run(
-        package,
-        recipe="small",
-        parameters={"replica": [str(REPLICA), *actions], **parameters},
-        runs_directory=runs,
-        console=Console(file=shown, width=100),
-    )
-    return result, shown.getvalue()
-
-
-def states(result):
-    return {task["name"]: task["state"] for task in result.summary["tasks"]}
 
 
 @pytest.fixture
 def proxy(monkeypatch):
-    """A proxy of the user, which must not stand between the processes of a run."""
+    """A proxy of the user, which the processes of a run must not use among themselves."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
@@ -43,8 +26,8 @@ def proxy(monkeypatch):
 
 
 @pytest.mark.usefixtures("proxy")
-def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
-    result, shown = start(small_package, tmp_path / "runs")
+def test_run_leaves_all_its_results(small_package, tmp_path):
+    result, shown = run_small(small_package, tmp_path / "runs")
     assert result.state == "SUCCEEDED"
     directory = result.directory
     assert (tmp_path / "runs" / "latest").resolve() == directory
@@ -54,8 +37,7 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert summary["recipe"] == "small"
     assert summary["parameters"]["options"] == {"sizes": [8, 8]}
     assert summary["parameters"]["accuracy"] == 0.9
-    assert [task["name"] for task in summary["tasks"]] == list(TASKS)
-    assert {task["state"] for task in summary["tasks"]} == {"SUCCEEDED"}
+    assert list(states(result.summary).items()) == [(task, "SUCCEEDED") for task in TASKS]
     assert all(task["seconds"] > 0 for task in summary["tasks"])
     (job,) = summary["custom_jobs"]
     assert (job["name"], job["state"]) == (directory.name, "SUCCEEDED")
@@ -72,118 +54,124 @@ def test_a_run_leaves_everything_that_it_made(small_package, tmp_path):
     assert summary["versions"]["kfp"] == "2.17.0"
     assert (directory / "small.yaml").read_bytes() == small_package.read_bytes()
     assert (directory / "tensorboard").is_dir()
-    assert "evaluated 1 of 1" in (directory / "logs" / "evaluate.log").read_text()
-    log = directory / "logs" / "custom-training-job" / "worker-0.log"
-    assert log.read_text() == "worker 0 is here\n"
+    logs = directory / "logs"
+    assert "evaluated 1 of 1" in (logs / "evaluate.log").read_text()
+    assert (logs / "custom-training-job" / "worker-0.log").read_text() == "worker 0 is here\n"
     assert (directory / "artifacts" / "create-records" / "records" / "dataset.json").exists()
     assert "Train SUCCEEDED" in shown
     assert "\nwarning   eight examples are few\n" in shown
     assert "Running pipeline" not in shown
-    log = (directory / "logs" / "pipeline.log").read_text()
+    log = (logs / "pipeline.log").read_text()
     assert "Running pipeline: 'small'" in log
     assert "\x1b" not in log
 
 
-def test_a_rerun_takes_whole_records_from_the_cache(records_package, tmp_path):
-    def rerun(**parameters):
-        return run(
-            records_package,
-            recipe="records",
-            parameters=parameters,
-            runs_directory=tmp_path,
-            console=Console(file=io.StringIO()),
-            cache=parameters != {"source": "uncached"},
-        )
+def test_rerun_reuses_intact_records(records_package, tmp_path):
+    def rerun(cache=True, **parameters):
+        return run_package(records_package, tmp_path, parameters, cache=cache)[0]
 
-    first = rerun()
-    again = rerun()
-    folders = sorted(path.name for path in (first.directory / "artifacts").iterdir())
-    assert folders == ["create-records", "create-records-2"]
-    assert states(first) == {"create-records": "SUCCEEDED", "create-records-2": "SUCCEEDED"}
-    assert states(again) == {"create-records": "CACHED", "create-records-2": "SUCCEEDED"}
+    first, again = rerun(), rerun()
+    assert states(first.summary) == {"create-records": "SUCCEEDED", "create-records-2": "SUCCEEDED"}
+    assert states(again.summary) == {"create-records": "CACHED", "create-records-2": "SUCCEEDED"}
+    artifacts = first.directory / "artifacts"
+    assert {path.name for path in artifacts.iterdir()} == states(first.summary).keys()
     records = again.directory / "artifacts" / "create-records" / "records"
-    assert records.resolve() == first.directory / "artifacts" / "create-records" / "records"
+    assert records.resolve() == artifacts / "create-records" / "records"
     assert again.summary["dataset"] == first.summary["dataset"]
-    assert states(rerun(options={"sizes": [9]}))["create-records"] == "SUCCEEDED"
+    assert states(rerun(options={"sizes": [9]}).summary)["create-records"] == "SUCCEEDED"
 
     (records / "train-00000-of-00001.tfrecord").write_bytes(b"01234")
-    assert states(rerun())["create-records"] == "SUCCEEDED"
-    assert states(rerun())["create-records"] == "CACHED"
+    assert states(rerun().summary)["create-records"] == "SUCCEEDED"
+    assert states(rerun().summary)["create-records"] == "CACHED"
     for _ in range(2):
-        assert states(rerun(source="uncached"))["create-records"] == "SUCCEEDED"
+        uncached = rerun(source="uncached", cache=False)
+        assert states(uncached.summary)["create-records"] == "SUCCEEDED"
 
 
-def test_a_branch_is_skipped_and_numbers_in_lists_stay_whole(small_package, tmp_path):
-    machine = {
-        "machine_type": "n1-standard-4",
-        "accelerator_type": "NVIDIA_TESLA_T4",
-        "accelerator_count": 2,
-    }
-    result, _ = start(small_package, tmp_path, pools=[[1, machine]], accuracy=0.5)
+GPU = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4"}
+
+
+def test_untaken_branch_is_skipped(small_package, tmp_path):
+    pools = [[1, {**GPU, "accelerator_count": 2}]]
+    result, _ = run_small(small_package, tmp_path, pools=pools, accuracy=0.5)
     assert result.state == "SUCCEEDED"
-    assert states(result)["record"] == "SKIPPED"
+    assert states(result.summary)["record"] == "SKIPPED"
     assert "verdict" not in result.summary
     (job,) = result.summary["custom_jobs"]
     assert job["state"] == "SUCCEEDED"
     (pool,) = job["worker_pools"]
+    # Whole numbers in lists stay integers.
     assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
 
 
+REPLICAS = {"replica": [str(REPLICA)]}
+NO_MEMORY = "was ended by SIGKILL, most often for lack of memory; free memory and run it again"
+
+
 @pytest.mark.parametrize(
-    ("cause", "error", "lines"),
+    ("parameters", "error", "lines"),
     [
+        ({"source": "missing"}, "create-records: source='missing' is not a folder", []),
         (
-            "--chief=crash",
+            {"source": "broken"},
+            "create-records: ValueError: shard 3 has no end",
+            ["  ValueError: shard 3 has no end"],
+        ),
+        ({"source": "SIGKILL"}, f"create-records: the step {NO_MEMORY}", []),
+        (
+            {"source": "SIGTERM"},
+            "create-records: the step was ended by SIGTERM from outside this run; run it again",
+            [],
+        ),
+        (
+            {"source": "SIGSEGV"},
+            "create-records: the step crashed with SIGSEGV; its log shows what it did last",
+            [],
+        ),
+        (
+            {"replica": [str(REPLICA), "--chief=crash"]},
             "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
             "Termination reason: Error.",
             ["  RuntimeError: the loss is not a number", "chief-0.log"],
         ),
         (
-            "--chief=die",
-            "Train: chief 0, started 24 times, was ended by SIGKILL, most often for lack of "
-            "memory; free memory and run it again",
+            {"replica": [str(REPLICA), "--chief=die"]},
+            f"Train: chief 0, started 24 times, {NO_MEMORY}",
             ["chief-0.log"],
         ),
-        ("--chief=complain", "Train: learning_rate=-1.0 is out of range: it must be above 0", []),
-        ("missing", "create-records: source='missing' is not a folder", []),
         (
-            "broken",
-            "create-records: ValueError: shard 3 has no end",
-            ["  ValueError: shard 3 has no end"],
-        ),
-        (
-            "SIGKILL",
-            "create-records: the step was ended by SIGKILL, most often for lack of memory; free "
-            "memory and run it again",
+            {"replica": [str(REPLICA), "--chief=complain"]},
+            "Train: learning_rate=-1.0 is out of range: it must be above 0",
             [],
         ),
         (
-            "SIGTERM",
-            "create-records: the step was ended by SIGTERM from outside this run; run it again",
-            [],
-        ),
-        (
-            "SIGSEGV",
-            "create-records: the step crashed with SIGSEGV; its log shows what it did last",
+            {"pools": [[1, GPU]]},
+            "Train: the job was refused: custom_job.job_spec.worker_pool_specs[0].machine_spec "
+            "has accelerator_type NVIDIA_TESLA_T4 and accelerator_count 0; it must have both or "
+            "neither",
             [],
         ),
     ],
 )
-def test_a_failure_is_shown_with_its_reason_and_without_a_stack(
-    small_package, tmp_path, cause, error, lines
-):
-    chief = [cause] if cause.startswith("--") else []
-    result, shown = start(small_package, tmp_path, *chief, **({} if chief else {"source": cause}))
+def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
+    parameters = {**REPLICAS, **parameters}
+    result = run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path)
     assert json.loads((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
-    before = ["SUCCEEDED"] * 2 if chief else []
+    before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)
     ended = [*before, "FAILED", *["NOT_TRIGGERED"] * (5 - len(before))]
-    assert states(result) == dict(zip(TASKS, ended, strict=True))
-    assert shown.count(f"\nerror: {error}\n") == 1
+    assert states(result.summary) == dict(zip(TASKS, ended, strict=True))
+    jobs = [job["state"] for job in result.summary["custom_jobs"]]
+    assert jobs == ["FAILED"] * ("replica" in parameters and "--chief" in parameters["replica"][-1])
+    output, errors = capfd.readouterr()
+    assert errors.startswith(f"error: {error}\n")
+    assert errors.splitlines()[-1].startswith("log ")
+    assert "error" not in output
+    assert "FAILED in" in output
     reason = error.rpartition(": ")[2]
-    assert shown.count(reason) == 1 + sum(reason in line for line in lines)
-    assert all(line in shown for line in lines)
-    assert "Traceback" not in shown and "{" not in shown
+    assert errors.count(reason) == 1 + sum(reason in line for line in lines)
+    assert all(line in errors for line in lines)
+    assert "Traceback" not in errors and "{" not in errors
 
 
 @pytest.fixture
@@ -198,8 +186,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
-    result, shown = start(small_package, small_disk, source="large")
+def test_full_disk_is_named_in_the_summary(small_package, small_disk):
+    result, shown = run_small(small_package, small_disk, source="large")
     assert result.state == "FAILED"
     error = f"create-records: the disk of {small_disk} is full: the run has written "
     assert f"\nerror: {error}" in shown
@@ -209,31 +197,12 @@ def test_a_full_disk_is_named_and_leaves_a_summary(small_package, small_disk):
     assert "Traceback" not in shown
 
 
-def test_a_report_without_room_for_its_copy_is_left_out(small_disk, tmp_path):
+def test_report_is_not_copied_to_a_full_disk(small_disk, tmp_path):
     report = tmp_path / "report.html"
     report.write_bytes(bytes(2 << 20))
     evaluation = {"report": SimpleNamespace(uri=str(report))}
     assert run_summary._copy_report(evaluation, small_disk) is None
     assert list(small_disk.iterdir()) == []
-
-
-def test_the_reason_of_a_failure_goes_to_the_standard_error(small_package, tmp_path, capfd):
-    parameters = {"replica": [str(REPLICA)], "source": "missing"}
-    result = run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path)
-    assert result.state == "FAILED"
-    shown = capfd.readouterr()
-    assert shown.err.startswith("error: create-records: source='missing' is not a folder\nlog ")
-    assert "error" not in shown.out
-    assert "FAILED in" in shown.out
-
-
-def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
-    machine = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4"}
-    result, shown = start(small_package, tmp_path, pools=[[1, machine]])
-    assert result.state == "FAILED"
-    assert "the job was refused" in shown
-    assert "accelerator_count 0; it must have both" in result.summary["error"]
-    assert result.summary["custom_jobs"] == []
 
 
 @pytest.mark.parametrize(
@@ -245,29 +214,30 @@ def test_a_refused_job_is_shown_with_the_reason(small_package, tmp_path):
     ],
 )
 def test_wrong_parameters_start_nothing(small_package, tmp_path, parameters, reason):
-    with pytest.raises(InputError) as raised:
-        run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path / "runs")
-    assert reason in str(raised.value)
+    with pytest.raises(InputError, match=re.escape(reason)):
+        run_package(small_package, tmp_path / "runs", parameters)
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_no_package_is_refused(tmp_path):
-    for text in ("a: [", "a: 1", ""):
-        (tmp_path / "x.yaml").write_text(text)
-        with pytest.raises(InputError, match="not a compiled pipeline"):
-            run(tmp_path / "x.yaml", recipe="x", parameters={}, runs_directory=tmp_path)
+def test_file_that_is_no_package_is_refused(tmp_path):
+    path = tmp_path / "x.yaml"
     with pytest.raises(InputError, match="No such file"):
-        run(tmp_path / "y.yaml", recipe="y", parameters={}, runs_directory=tmp_path)
+        run_package(path, tmp_path, {})
+    for text in ("a: [", "a: 1", ""):
+        path.write_text(text)
+        with pytest.raises(InputError, match="not a compiled pipeline"):
+            run_package(path, tmp_path, {})
 
 
-def test_a_folder_that_can_not_be_written_is_refused(small_package, tmp_path):
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(InputError, match="choose another folder"):
-        start(small_package, tmp_path / "runs")
+def test_unwritable_runs_folder_is_refused(small_package, tmp_path):
+    (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(InputError, match="choose another folder"):
-        start(small_package, tmp_path / "loop")
     (tmp_path / "taken" / "latest").mkdir(parents=True)
-    with pytest.raises(InputError, match="latest can't be written"):
-        start(small_package, tmp_path / "taken")
+    for name, reason in (
+        ("file", "choose another folder"),
+        ("loop", "choose another folder"),
+        ("taken", "latest can't be written"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            run_small(small_package, tmp_path / name)
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["latest"]

@@ -10,7 +10,6 @@ import pytest
 
 from pipelines.emulator import environment
 from pipelines.local import bucket_executor, kfp_patches
-from pipelines.local.cache import entry_name
 
 INPUTS = {
     "inputs": {"parameterValues": {"pools": [{"count": 2.0, "rate": 0.5}], "name": 'a "b"'}},
@@ -83,41 +82,3 @@ def test_whole_numbers_are_integers_again_and_others_stay():
     given = {"a": [2.0, 0.5, True, "2.0", None], "b": {"c": -1.0, "d": float("inf")}}
     expected = {"a": [2, 0.5, True, "2.0", None], "b": {"c": -1, "d": float("inf")}}
     assert json.dumps(kfp_patches.whole_numbers(given)) == json.dumps(expected)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["sh", "-c", "def f():\n    from trainer.writer import write"],
-        ["python3", "-m", "kfp.dsl.executor_main", "--function_to_execute", "step"],
-    ],
-)
-def test_the_code_behind_a_component_is_part_of_the_key(tmp_path, monkeypatch, command):
-    (tmp_path / "components").mkdir()
-    (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
-
-    def write(**modules):
-        for name, text in modules.items():
-            path = tmp_path / "trainer" / f"{name}.py"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        return entry_name("image", command, {}, {})
-
-    monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
-    writer = "from trainer import (\n    schema,\n)"
-    first = write(writer=writer, schema="A = 1", models="B = 1")
-    assert write(models="B = 2") == first
-    assert write(schema="A = 2") != first
-    assert write(schema="A = 1") == first
-    kinds = tmp_path / "trainer" / "kinds"
-    kinds.mkdir()
-    (kinds / "__init__.py").write_text("from trainer import plugins")
-    (kinds / "one.py").write_text("C = 1")
-    declared = write(schema="from trainer import kinds")
-    (kinds / "one.py").write_text("C = 2")
-    assert len({first, declared, write()}) == 3
-    write(schema="A = 1")
-    (tmp_path / "requirements.lock").write_text("pillow==12.1.0")
-    locked = write()
-    (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
-    assert len({first, locked, write()}) == 3

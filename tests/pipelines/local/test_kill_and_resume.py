@@ -1,4 +1,4 @@
-"""A run of the digits recipe, killed as a whole, and one that was never stopped."""
+"""A run of the digits recipe that is killed as a whole, and one that is never stopped."""
 
 import csv
 import os
@@ -7,46 +7,30 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from pipelines import run_history
-from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
-from tests.pipelines.local.test_interruption import children_of
+from tests.pipelines.local.conftest import is_alive, wait_for
+from tests.pipelines.local.runs import ROOT, descendants
+from tests.weights import assert_equal_arrays, exported, newest_checkpoint
 
-
-def command(folder, *arguments):
-    return [sys.executable, "-m", "pipelines", "run", "digits", "--local",
-            "--runs-directory", str(folder), *arguments]  # fmt: skip
+COMMAND = [sys.executable, "-m", "pipelines", "run", "digits", "--local"]
+SETTINGS = ["--set", "epochs=6", "--set", "min_accuracy=0"]
 
 
 def finish(folder, *arguments):
     result = subprocess.run(
-        command(folder, *arguments), cwd=REPLICA.parents[3], capture_output=True, text=True
+        [*COMMAND, f"--runs-directory={folder}", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return run_history.find(folder, "latest")
 
 
-def numbers(checkpoint):
-    """Every number of a checkpoint by name: weights, the optimizer's state, the step."""
-    variables = tf.train.load_checkpoint(checkpoint)
-    return {
-        name: variables.get_tensor(name)
-        for name, dtype in variables.get_variable_to_dtype_map().items()
-        if dtype.is_floating or dtype.is_integer
-    }
-
-
-def exported(run):
-    """The weights of a SavedModel, which lists them in an order of its own each time."""
-    values = numbers(f"{run.training}/model/variables/variables").values()
-    return sorted((value.shape, value.tobytes()) for value in values)
-
-
 def curves(run):
-    """history.csv without what depends on the machine's speed."""
+    """Read history.csv without the columns that depend on the machine's speed."""
     with Path(run.training, "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     timed = ("images_per_second", "input_wait_fraction", "seconds")
@@ -55,20 +39,19 @@ def curves(run):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_killed_run_ends_in_the_bits_of_one_never_stopped(tmp_path):
-    settings = ["--set", "epochs=6", "--set", "min_accuracy=0"]
-    whole = finish(tmp_path / "whole", *settings)
+def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
+    whole = finish(tmp_path / "whole", *SETTINGS)
     folder = tmp_path / "killed"
     process = subprocess.Popen(
-        command(folder, *settings),
-        cwd=REPLICA.parents[3],
+        [*COMMAND, f"--runs-directory={folder}", *SETTINGS],
+        cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         saved = folder / "latest/artifacts/plan-training/training/checkpoints/checkpoint"
         wait_for(saved.exists, seconds=300)
-        children = children_of(process.pid)
+        children = descendants(process)
         os.kill(process.pid, signal.SIGKILL)
     finally:
         process.kill()
@@ -79,18 +62,13 @@ def test_a_killed_run_ends_in_the_bits_of_one_never_stopped(tmp_path):
     assert not (folder / "latest" / "summary.json").exists()
     resumed = finish(folder, "--resume")
     assert (resumed.name, resumed.state) == (killed.name, "SUCCEEDED")
-    # It went on, and did not begin again.
+    # It continued rather than started again.
     log = folder / "latest" / "logs" / "custom-training-job" / "chief-0.log"
     assert "epoch 6/6" in log.read_text()
     assert "epoch 1/6" not in log.read_text()
     assert (resumed.metrics, resumed.verdict) == (whole.metrics, whole.verdict)
     assert curves(resumed) == curves(whole)
-    assert len(exported(resumed)) > 5
-    assert exported(resumed) == exported(whole)
-    ours, theirs = (
-        numbers(tf.train.latest_checkpoint(f"{run.training}/checkpoints"))
-        for run in (resumed, whole)
-    )
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name, strict=True)
+    ours, theirs = Path(resumed.training), Path(whole.training)
+    assert len(exported(ours)) > 5
+    assert exported(ours) == exported(theirs)
+    assert_equal_arrays(newest_checkpoint(ours), newest_checkpoint(theirs))

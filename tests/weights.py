@@ -1,4 +1,4 @@
-"""Read the weights that a training job has learned from downloaded files."""
+"""The weights that a training job has learned, read from its files."""
 
 from pathlib import Path
 
@@ -7,16 +7,21 @@ import tensorflow as tf
 
 
 def newest_checkpoint(base: Path) -> dict[str, np.ndarray]:
-    """Weights and optimizer by name, in the last checkpoint of a base_output_directory.
+    """Read weights and optimizer by name from the last checkpoint of a base_output_directory.
 
-    The list of checkpoints names them where they were saved, in the bucket.
+    It may be a copy: the list of checkpoints holds the paths that they were saved to.
     """
     state = tf.train.get_checkpoint_state(str(base / "checkpoints"))
-    return variables(base / "checkpoints" / Path(state.model_checkpoint_path).name)
+    return _variables(base / "checkpoints" / Path(state.model_checkpoint_path).name)
 
 
-def variables(prefix: Path) -> dict[str, np.ndarray]:
-    """Variables by name, in the checkpoint or SavedModel with this prefix."""
+def exported(base: Path) -> list[tuple[tuple[int, ...], bytes]]:
+    """Read the SavedModel's variables, sorted, because each export numbers them differently."""
+    values = _variables(base / "model" / "variables" / "variables").values()
+    return sorted((value.shape, value.tobytes()) for value in values)
+
+
+def _variables(prefix: Path) -> dict[str, np.ndarray]:
     reader = tf.train.load_checkpoint(str(prefix))
     names = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
     return {name: reader.get_tensor(name) for name in names}
@@ -27,7 +32,3 @@ def assert_equal_arrays(found: dict[str, np.ndarray], expected: dict[str, np.nda
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name, strict=True)
-
-
-def as_bytes(value: np.ndarray) -> tuple[tuple[int, ...], bytes]:
-    return value.shape, value.tobytes()

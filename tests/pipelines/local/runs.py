@@ -1,0 +1,81 @@
+"""Runs of compiled pipelines, in this process or in one of their own."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+from kfp import compiler
+from rich.console import Console
+
+from pipelines.local.execution import run
+from tests.pipelines.local.conftest import REPLICA, wait_for
+
+TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
+ROOT = REPLICA.parents[3]
+_PROGRAM = """
+import json, pathlib, sys
+from pipelines.local.execution import run
+result = run(pathlib.Path(sys.argv[1]), recipe="small", parameters=json.loads(sys.argv[3]),
+             runs_directory=pathlib.Path(sys.argv[2]))
+print(result.state)
+"""
+
+
+def compile_to(folder, pipeline):
+    """Compile a pipeline to a file of its name; return the path."""
+    path = folder / f"{pipeline.name}.yaml"
+    compiler.Compiler().compile(pipeline, str(path))
+    return path
+
+
+def run_package(package, runs, parameters, **options):
+    """Run a compiled pipeline; return the result and what the console showed."""
+    shown = io.StringIO()
+    options = {"recipe": package.stem, "console": Console(file=shown, width=100), **options}
+    result = run(package, parameters=parameters, runs_directory=runs, **options)
+    return result, shown.getvalue()
+
+
+def run_small(package, runs, **parameters):
+    """Run the small pipeline; its replicas succeed by default."""
+    return run_package(package, runs, {"replica": [str(REPLICA)], **parameters})
+
+
+def states(summary):
+    """Return the state of each task by name."""
+    return {task["name"]: task["state"] for task in summary["tasks"]}
+
+
+@contextlib.contextmanager
+def started_process(package, folder, *actions):
+    """Run the small pipeline in a process of its own, which is killed in the end."""
+    (folder / "t").mkdir()
+    parameters = json.dumps({"replica": [str(REPLICA), *actions]})
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(package), str(folder), parameters],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder / "t")},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_replicas(folder):
+    """Wait until the chief and the worker of the small pipeline have started."""
+    notes = folder / "latest" / "artifacts" / "plan" / "training"
+    wait_for(lambda: len([*notes.glob("*-0.json")]) == 2)
+
+
+def descendants(process):
+    """Return the process IDs of all processes that a process has started."""
+    return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
