@@ -1,4 +1,4 @@
-"""Prices come from the table, to the cent; quota has the names that Vertex AI has for it."""
+"""Prices of jobs come from the table, and quota has Vertex AI's names."""
 
 import datetime
 import re
@@ -27,51 +27,43 @@ def pools(name="digits", **values):
     return worker_pool_specs(recipe.load(name).with_values(values, place="test").machines)
 
 
+def alone(machine_type, accelerator="", count=0):
+    """Return the settings of a job of one machine."""
+    accelerators = {"accelerator_type": accelerator, "accelerator_count": count}
+    one = {"worker_count": 0, "strategy": "auto"}
+    return {"chief_machine_type": machine_type, **accelerators, **one}
+
+
+V100 = {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_V100", "accelerator_count": 2}
+T4 = {**V100, "accelerator_type": "NVIDIA_TESLA_T4"}
+A2 = alone("a2-highgpu-2g", "NVIDIA_TESLA_A100", 2)
+A2_ULTRA = alone("a2-ultragpu-4g", "NVIDIA_A100_80GB", 4)
+A3 = alone("a3-highgpu-8g", "NVIDIA_H100_80GB", 8)
+L4 = alone("g2-standard-8", "NVIDIA_L4", 1)
+N4 = {"chief_machine_type": "n4-standard-8", "boot_disk_type": "hyperdisk-balanced"}
+LARGE_DISK = {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 500}
+
+
 @pytest.mark.parametrize(
-    ("name", "values", "hour"),
+    ("values", "hour"),
     [
-        ("digits", {}, 2 * (N1_STANDARD_4 + SSD_100_GB)),
-        ("flowers", {}, 2 * (N1_STANDARD_8 + SSD_100_GB)),
-        (
-            "digits",
-            {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_V100", "accelerator_count": 2},
-            4 * (N1_STANDARD_4 + 2 * Decimal("2.852") + SSD_100_GB),
-        ),
-        (
-            "digits",
-            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "a2-highgpu-2g",
-             "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 2,
-             "boot_disk_type": "pd-standard", "boot_disk_size_gb": 500},
-            # An A2 machine is priced with its accelerators.
-            2 * A2_HIGHGPU_1G + 500 * Decimal("0.000063014"),
-        ),
-        (
-            "digits",
-            {"worker_count": 7, "chief_machine_type": "g2-standard-8",
-             "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
-            8 * (G2_STANDARD_8 + SSD_100_GB),
-        ),
-        (
-            "digits",
-            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "a3-highgpu-8g",
-             "accelerator_type": "NVIDIA_H100_80GB", "accelerator_count": 8,
-             "boot_disk_size_gb": 2000},
-            # A bill's total, an hour.
-            Decimal("101.5429684"),
-        ),
-        (
-            "digits",
-            {"worker_count": 0, "strategy": "auto", "chief_machine_type": "c2-standard-8"},
-            # 8 vCPUs at 0.03398 and 32 GB at 0.00455 are 0.41744.
-            Decimal("0.480056") + SSD_100_GB,
-        ),
+        ({"name": "digits"}, 2 * (N1_STANDARD_4 + SSD_100_GB)),
+        ({"name": "flowers"}, 2 * (N1_STANDARD_8 + SSD_100_GB)),
+        (V100, 4 * (N1_STANDARD_4 + 2 * Decimal("2.852") + SSD_100_GB)),
+        # An A2 machine is priced with its accelerators.
+        ({**A2, **LARGE_DISK}, 2 * A2_HIGHGPU_1G + 500 * Decimal("0.000063014")),
+        ({**L4, "worker_count": 7}, 8 * (G2_STANDARD_8 + SSD_100_GB)),
+        # A bill's total, an hour.
+        ({**A3, "boot_disk_size_gb": 2000}, Decimal("101.5429684")),
+        # 8 vCPUs at 0.03398 and 32 GB at 0.00455 are 0.41744; 1.15 times that.
+        (alone("c2-standard-8"), Decimal("0.480056") + SSD_100_GB),
     ],
-)  # fmt: skip
-def test_an_hour_costs_what_a_hand_calculation_says(name, values, hour):
-    assert cost.money(cost.price(pools(name, **values), cost.table())) == cost.money(hour)
+)
+def test_price_of_an_hour_equals_a_hand_calculation(values, hour):
+    assert cost.money(cost.price(pools(**values), cost.table())) == cost.money(hour)
 
 
-def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, command):
+def test_plan_prices_every_recipe_without_a_request(monkeypatch, command):
     def refuse(*_, **__):
         raise AssertionError("a plan must ask no server")
 
@@ -86,7 +78,7 @@ def test_every_recipes_pools_are_priced_and_planned_without_a_call(monkeypatch, 
         assert f"on demand {cost.money(hour)} USD an hour, {total} for the expected 90 min" in shown
 
 
-def test_spot_is_cheaper_by_the_least_discount_seen_but_neither_disks_nor_management_are():
+def test_spot_discount_excludes_disks_and_management():
     prices = cost.table()
     # Of 1.15 of Compute Engine's price, 0.40 goes.
     assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.75)
@@ -94,21 +86,21 @@ def test_spot_is_cheaper_by_the_least_discount_seen_but_neither_disks_nor_manage
     assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
 
 
-def test_rates_of_ones_own_hold(command):
+def test_own_rates_replace_those_of_the_table(command):
     rates = cost.parse_rates(["n1-standard-4=1.5", "pd-ssd=0"])
     assert cost.price(pools(), cost.table().overridden(rates)) == 3
     code, shown, _ = command("plan", "digits", "--rate", "n1-standard-4=1.5", "--rate", "pd-ssd=0")
     assert (code, "3.00 USD an hour" in shown) == (0, True)
 
 
-def test_every_recipes_job_has_time_in_plenty_and_can_not_be_billed_for_a_day():
+def test_timeout_is_4_to_10_times_the_expected_time():
     for name in recipe.names():
         loaded = recipe.load(name)
         seconds = float(loaded.parameters.job.timeout.removesuffix("s"))
         assert 4 <= seconds / 60 / loaded.run_options.expected_minutes <= 10
 
 
-def test_the_page_names_every_machine_and_disk_without_a_price():
+def test_page_names_every_type_without_a_price():
     page = (recipe.DIRECTORY.parents[1] / "docs" / "vertex.md").read_text()
     (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
     named = re.findall("`(.*?)`", sentence)
@@ -118,13 +110,12 @@ def test_the_page_names_every_machine_and_disk_without_a_price():
     assert {one for one in named if not any(name.startswith(one) for name in unpriced)} == set()
 
 
-def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
+def test_every_price_has_a_source_a_date_and_a_status():
     content = tomllib.loads(cost.PATH.read_text())
     checked = datetime.date.fromisoformat(content["date"])
-    lines = [
-        content["management"], content["spot"], content["pipeline"], *content["series"],
-        *content["machines"], *content["accelerators"], *content["disks"],
-    ]  # fmt: skip
+    lines = [content[name] for name in ("management", "spot", "pipeline")]
+    for name in ("series", "machines", "accelerators", "disks"):
+        lines += content[name]
     for line in lines:
         assert content["sources"][line["source"]].startswith("https://")
         assert datetime.date.fromisoformat(line["date"]) <= checked
@@ -132,38 +123,27 @@ def test_each_line_of_the_table_says_where_it_is_from_when_and_how_sure_it_is():
         assert line["how"]
 
 
-def test_quota_is_named_as_vertex_ai_names_it():
-    values = {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 2}
+@pytest.mark.parametrize(
+    ("values", "strategy", "quota"),
+    [
+        (T4, "STANDARD", {"cpus": 16, "nvidia_t4_gpus": 8, "pd_ssd": 400}),
+        (T4, "SPOT", {"preemptible_cpus": 16, "preemptible_nvidia_t4_gpus": 8, "pd_ssd": 400}),
+        (N4, "STANDARD", {"n4_cpus": 16, "hyperdisk_balanced": 200}),
+        (A2_ULTRA, "STANDARD", {"a2_cpus": 48, "nvidia_a100_80gb_gpus": 4, "pd_ssd": 100}),
+    ],
+)
+def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
     service = "aiplatform.googleapis.com/custom_model_training"
-    assert cost.quotas(pools(**values)) == {
-        f"{service}_cpus": 16,
-        f"{service}_nvidia_t4_gpus": 8,
-        f"{service}_pd_ssd": 400,
-    }
-    assert cost.quotas(pools(**values), "SPOT").keys() == {
-        f"{service}_preemptible_cpus",
-        f"{service}_preemptible_nvidia_t4_gpus",
-        f"{service}_pd_ssd",
-    }
-    n4 = {"chief_machine_type": "n4-standard-8", "boot_disk_type": "hyperdisk-balanced"}
-    assert cost.quotas(pools(**n4)) == {
-        f"{service}_n4_cpus": 16,
-        f"{service}_hyperdisk_balanced": 200,
-    }
-    a2 = {"chief_machine_type": "a2-ultragpu-4g", "accelerator_type": "NVIDIA_A100_80GB",
-          "accelerator_count": 4, "worker_count": 0, "strategy": "auto"}  # fmt: skip
-    assert cost.quotas(pools(**a2)).items() >= {
-        (f"{service}_a2_cpus", 48),
-        (f"{service}_nvidia_a100_80gb_gpus", 4),
-    }
+    expected = {f"{service}_{name}": amount for name, amount in quota.items()}
+    assert cost.quotas(pools(**values), strategy) == expected
 
 
 @pytest.mark.parametrize(("max_cost", "seconds"), [(0.1, 2), (1, 3), (7.77, 4), (1000, 1)])
-def test_a_job_that_runs_until_its_timeout_never_costs_more_than_max_cost(max_cost, seconds):
+def test_timed_out_job_costs_at_most_max_cost(max_cost, seconds):
     rates = {**cost.table().rates, "n1-standard-4": 0.731 * seconds}
     hour = cost.price(pools(), cost.table().overridden(rates))
     timeout = affordable_timeout("86400s", max_cost, 0.0, pools(), rates)
     longest = Decimal(timeout.removesuffix("s"))
     assert hour * longest / 3600 <= Decimal(str(max_cost))
-    # And not a second less than could be had.
+    # A second more would cost more.
     assert longest == 86400 or hour * (longest + 1) / 3600 > Decimal(str(max_cost))

@@ -1,24 +1,40 @@
-"""Recipes are checked values, and a bad one says where it is bad."""
+"""Recipes are read and checked, with their options of runs on Vertex AI."""
 
 import json
 
 import pytest
 
 from pipelines import recipe
+from pipelines.run_options import time_of
 from tests.components.plans import check_pools
 from trainer.errors import InputError
 from trainer.machines.worker_pools import worker_pool_specs
 from trainer.toml_reader import tomllib
 
+HOURLY = "[retraining]\ncron = '0 * * * *'\n"
+OPTIONS = """
+source = "digits"
+epochs = 3
+schedule = "cosine"
+expected_minutes = 12
+[[fallbacks]]
+chief_machine_type = "n1-standard-8"
+[[fallbacks]]
+scheduling_strategy = "SPOT"
+[retraining]
+cron = "*/90  3-4,5 * * MON-FRI"
+time_zone = "Europe/Berlin"
+start = 2031-01-01
+parameters = {epochs = 5}
+"""
+TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "array": list}
 
-def test_the_digits_recipe_trains_on_a_chief_and_a_worker():
+
+def test_digits_and_flowers_have_their_documented_values():
     parameters = recipe.load("digits").parameters
     assert parameters.training.strategy == "multi_worker_mirrored"
     assert parameters.machines.worker_count == 1
     assert (parameters.records.image_size, parameters.records.channels) == (8, 1)
-
-
-def test_the_flowers_recipe_is_the_tutorials():
     parameters = recipe.load("flowers").parameters
     assert parameters.records.image_size == 180
     assert parameters.training.model == "flowers_cnn"
@@ -26,17 +42,29 @@ def test_the_flowers_recipe_is_the_tutorials():
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_a_recipe_begins_with_what_to_expect_of_it(name):
-    text = (recipe.DIRECTORY / f"{name}.toml").read_text()
-    head = text.partition("\n\n")[0]
+def test_recipe_begins_with_what_to_expect(name):
+    head = (recipe.DIRECTORY / f"{name}.toml").read_text().partition("\n\n")[0]
     for word in ("Reproduces:", "Expected:", "Takes:", "Costs:", "Command:"):
         assert word in head
     assert f"python -m pipelines run {name} --local" in head
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_a_recipes_pools_are_ones_that_vertex_ai_takes(name):
+def test_recipe_asks_for_pools_that_vertex_ai_provides(name):
     check_pools(worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_recipe_matches_the_schema_for_editors(name, command):
+    schema = json.loads(command("recipes", "--schema")[1])
+    assert not schema["additionalProperties"]
+    content = tomllib.loads((recipe.DIRECTORY / f"{name}.toml").read_text())
+    assert set(schema["required"]) <= content.keys() <= schema["properties"].keys()
+    for key, value in content.items():
+        declared = schema["properties"][key]
+        assert isinstance(value, TYPES.get(declared["type"], dict)), key
+        assert value in declared.get("enum", [value])
+        assert "minimum" not in declared or value >= declared["minimum"]
 
 
 def test_changed_values_are_checked_with_the_recipes_others():
@@ -46,33 +74,92 @@ def test_changed_values_are_checked_with_the_recipes_others():
         digits.with_values({"strategy": "multi_worker_mirror"}, place="--set")
 
 
+def test_recipe_sets_fallbacks_and_retraining(tmp_path):
+    (tmp_path / "mine.toml").write_text(OPTIONS)
+    loaded = recipe.load("mine", tmp_path)
+    assert loaded.parameters.registry.model_name == "mine"
+    assert (loaded.parameters.training.epochs, loaded.run_options.expected_minutes) == (3, 12)
+    # Not the [retraining] schedule.
+    assert loaded.parameters.training.schedule == "cosine"
+    assert loaded.run_options.fallbacks == [
+        {"chief_machine_type": "n1-standard-8"},
+        {"scheduling_strategy": "SPOT"},
+    ]
+    retraining = loaded.run_options.retraining
+    assert (retraining.cron, retraining.time_zone) == ("*/90  3-4,5 * * MON-FRI", "Europe/Berlin")
+    assert time_of(retraining.start).isoformat() == "2031-01-01T00:00:00+00:00"
+    assert time_of(retraining.end) is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epochs = 0", "mine.toml: epochs=0 is out of range"),
-        ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
-        ("epochs = ", "mine.toml can't be read: Invalid value (at"),
-        (f"labels = {'[' * 9_999}", "mine.toml can't be read: maximum recursion depth"),
         ("epochs = 3", 'mine.toml has no source of data; add source = "images'),
+        ("epochs = ", "mine.toml can't be read: Invalid value (at"),
+        ("epochs: 3", "mine.toml can't be read: "),
+        ("epochs = 3\nepochs = 4", "mine.toml can't be read: Cannot overwrite a value"),
+        (f"labels = {'[' * 9_999}", "mine.toml can't be read: maximum recursion depth"),
+        ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
+        ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
+        ("epochs = 0", "mine.toml: epochs=0 is out of range"),
+        (f"seed = {2**53 + 2}", "mine.toml: seed=9007199254740994 is out of range: it must be at"),
+        ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
+        ("model = 'flowers_cnn'\nimage_size = 4", "mine.toml: image_size=4 is too small for 3 poo"),
         ('epochs = "3"', 'mine.toml: epochs = "3" is text; give a whole number, without quotes'),
         ('xla = "true"', 'mine.toml: xla = "true" is text; give true or false, without quotes'),
         ("xla = 1", "mine.toml: xla = 1 is not a boolean; give true or false"),
         ('labels = "{}"', 'mine.toml: labels = "{}" is text; give a table, without quotes'),
+        ('expected_minutes = "12"', 'expected_minutes = "12" is text; give a number, without quo'),
+        ("serving = {max_replicas = '2'}", '[serving]: max_replicas = "2" is text; give a whole n'),
+        ('model_options = {units = "8"}', 'model_options: units = "8" is text; give a whole numbe'),
+        (HOURLY + 'max_runs = "3"', 'mine.toml: [retraining]: max_runs = "3" is text; give a who'),
+        (HOURLY + "allow_queueing = 1", "[retraining]: allow_queueing = 1 is not a boolean; give"),
+        ("fallbacks = [{worker_count = '2'}]", 'fallbacks[1]: worker_count = "2" is text; give a'),
+        ("fallbacks = [{epochs = 3}]", "mine.toml: fallbacks[1]: 'epochs' is not a parameter of"),
         (
-            'source = "digits"\n[[fallbacks]]\nworker_count = "2"',
-            'mine.toml: fallbacks[1]: worker_count = "2" is text; give a whole number, without',
+            "fallbacks = [{accelerator_type = 'NVIDIA_L4'}]",
+            "mine.toml: fallbacks[1]: accelerator_type='NVIDIA_L4' with accelerator_count=0",
         ),
-        ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
+        ("step_machines = {records = 3}", "[step_machines]: records=3 is not a JSON object, such"),
+        (
+            "step_machines = {record = {cpus = 8}}",
+            "mine.toml: [step_machines]: unknown parameter 'record'; did you mean 'records'?",
+        ),
+        (
+            "step_machines = {records = {cpus = 97}}",
+            "mine.toml: [step_machines.records]: cpus=97 is out of range: it must be at most 96",
+        ),
+        (
+            "step_machines = {evaluation = {memory_gb = 625}}",
+            "[step_machines.evaluation]: memory_gb=625 is out of range: it must be at most 624",
+        ),
+        (
+            "step_machines = {evaluation = {accelerator_type = 'NVIDIA_H100_80GB'}}",
+            "[step_machines.evaluation]: accelerator_type='NVIDIA_H100_80GB' is not one of '', ",
+        ),
+        ("serving = {min_replicas = 0}", "mine.toml: [serving]: min_replicas=0 is out of range"),
+        ("serving = {machine_type = 'n4-standard-8'}", "is not a machine type of prediction"),
+        ("notify = ['team']", "mine.toml: notify: 'team' is not an e-mail address, such as team"),
+        (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, but Vertex AI writes to 3 at"),
+        ("retraining = {time_zone = 'UTC'}", "mine.toml: [retraining]: cron='' is not five"),
+        ("retraining = {cron = '0 24 * * *'}", "24 is out of range for the hour; give 0"),
+        ("retraining = {cron = '* * * * MON,8'}", "8 is out of range for the day of the week; giv"),
+        (HOURLY + "end = 'soon'", "[retraining]: end='soon' is not a"),
+        (
+            HOURLY + "parameters = {epoch = 3}",
+            "mine.toml: [retraining] parameters: unknown parameter 'epoch'; did you mean 'epochs'?",
+        ),
     ],
 )
-def test_a_bad_recipe_is_refused_with_its_files_name(tmp_path, text, message):
+def test_invalid_recipe_is_refused(tmp_path, text, message):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(InputError) as raised:
         recipe.load("mine", tmp_path)
-    assert str(raised.value).startswith(message)
+    assert str(raised.value).startswith("mine.toml")
+    assert message in str(raised.value)
 
 
-def test_a_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
+def test_recipe_is_a_file_of_utf_8_with_or_without_byte_order_mark(tmp_path):
     text = "# Köln\nsource = 'digits'\nimage_size = 8\n"
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8-sig")
     assert recipe.load("mine", tmp_path).summary == "Köln"
@@ -84,32 +171,13 @@ def test_a_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
         recipe.load("folder", tmp_path)
 
 
-def test_recipes_of_the_working_folder_stand_beside_ours(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recipes").mkdir()
+def test_own_recipe_has_another_name_than_ours(own_recipe):
     # The line that names the schema is no summary.
-    text = '#:schema ./schema.json\n# Mine\nsource = "digits"\nimage_size = 8\n'
-    (tmp_path / "recipes" / "mine.toml").write_text(text)
+    own_recipe('#:schema ./schema.json\n# Mine\nsource = "digits"\nimage_size = 8\n')
     assert {"digits", "mine"} <= set(recipe.names())
     assert recipe.load("mine").summary == "Mine"
     assert recipe.load("mine").parameters.records.image_size == 8
-    (tmp_path / "recipes" / "digits.toml").write_text('# Mine, too\nsource = "digits"\n')
+    own_recipe('# Mine, too\nsource = "digits"\n', "digits")
     assert recipe.names().count("digits") == 1
     with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a built-in recipe"):
         recipe.load("digits")
-
-
-TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "array": list}
-
-
-@pytest.mark.parametrize("name", recipe.names())
-def test_a_recipe_keeps_the_schema_that_editors_check_it_by(name, command):
-    schema = json.loads(command("recipes", "--schema")[1])
-    assert not schema["additionalProperties"]
-    content = tomllib.loads((recipe.DIRECTORY / f"{name}.toml").read_text())
-    assert set(schema["required"]) <= content.keys() <= schema["properties"].keys()
-    for key, value in content.items():
-        declared = schema["properties"][key]
-        assert isinstance(value, TYPES.get(declared["type"], dict)), key
-        assert value in declared.get("enum", [value])
-        assert "minimum" not in declared or value >= declared["minimum"]

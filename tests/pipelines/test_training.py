@@ -1,4 +1,4 @@
-"""The compiled pipeline: its tasks, its parameters, its cache, and the job it submits."""
+"""The compiled pipeline has the right parameters, tasks, branches and training job."""
 
 import itertools
 import json
@@ -10,20 +10,14 @@ from google.cloud.aiplatform_v1.types import CustomJob
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from pipelines import compilation, recipe
-from pipelines.parameters import PARAMETERS
+from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
 from trainer import fields
 from trainer.machines.worker_pools import IMAGE, worker_pool_specs
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
-KFP_TYPES = {
-    str: "STRING",
-    int: "NUMBER_INTEGER",
-    float: "NUMBER_DOUBLE",
-    bool: "BOOLEAN",
-    list: "LIST",
-    dict: "STRUCT",
-}
+KFP_TYPES = {str: "STRING", bool: "BOOLEAN", list: "LIST", dict: "STRUCT"}
+KFP_TYPES |= {int: "NUMBER_INTEGER", float: "NUMBER_DOUBLE"}
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +32,7 @@ def all_tasks(pipeline):
     }
 
 
+@pytest.fixture(scope="module")
 def executed_tasks(pipeline):
     return {
         name: task
@@ -46,26 +41,23 @@ def executed_tasks(pipeline):
     }
 
 
-def test_every_parameter_is_in_the_console_with_its_description_type_and_default(pipeline):
+def test_every_parameter_has_its_type_description_and_default(pipeline):
     inputs = pipeline["root"]["inputDefinitions"]["parameters"]
     defaults = recipe.load("digits").parameters.values()
-    assert {
-        name: (
-            definition["parameterType"],
-            definition["description"].partition("] ")[2],
-            definition["defaultValue"],
-        )
-        for name, definition in inputs.items()
-    } == {
-        name: (KFP_TYPES[fields.type_of(group, name)], field.metadata["help"], defaults[name])
+    topics = {group: topic.capitalize() for topic, group in TOPICS.items()}
+    assert inputs == {
+        name: {
+            "parameterType": KFP_TYPES[fields.type_of(group, name)],
+            "description": f"[{topics[group]}] {field.metadata['help']}",
+            "defaultValue": defaults[name],
+            "isOptional": True,
+        }
         for name, (group, field) in PARAMETERS.items()
     }
-    assert all(definition["isOptional"] for definition in inputs.values())
 
 
-def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
-    tasks = executed_tasks(pipeline)
-    assert {name: task["taskInfo"]["name"] for name, task in tasks.items()} == {
+def test_tasks_have_display_names_and_only_records_are_cached(executed_tasks):
+    assert {name: task["taskInfo"]["name"] for name, task in executed_tasks.items()} == {
         "fingerprint-source": "List the source",
         "create-tfrecords": "Create TFRecords",
         "plan-training": "Plan the training job",
@@ -77,69 +69,58 @@ def test_every_task_has_a_display_name_and_only_records_are_cached(pipeline):
         "deploy-champion": "Deploy the champion",
         "register-model-2": "Register as challenger",
     }
-    cached = {name for name, task in tasks.items() if task["cachingOptions"].get("enableCache")}
-    assert cached == {"create-tfrecords"}
+    options = {name: task["cachingOptions"] for name, task in executed_tasks.items()}
+    assert [name for name, one in options.items() if one.get("enableCache")] == ["create-tfrecords"]
 
 
-def test_steps_are_retried_and_the_training_job_is_not(pipeline):
-    tasks = executed_tasks(pipeline)
-    policies = {name: task.get("retryPolicy") for name, task in tasks.items()}
+def test_every_task_but_the_training_job_is_retried(executed_tasks):
+    policies = {name: task.get("retryPolicy") for name, task in executed_tasks.items()}
     assert policies.pop("custom-training-job") is None
-    retried = {"maxRetryCount": 2, "backoffDuration": "30s", "backoffFactor": 2.0}
-    retried["backoffMaxDuration"] = "3600s"
-    assert policies == dict.fromkeys(policies, retried)
+    pauses = {"backoffDuration": "30s", "backoffFactor": 2.0, "backoffMaxDuration": "3600s"}
+    assert all(one == {"maxRetryCount": 2, **pauses} for one in policies.values())
 
 
-def conditions(pipeline, task):
-    """The conditions of the branches that depend on the outputs of a task."""
-    return [
-        other["triggerPolicy"]["condition"]
-        for other in all_tasks(pipeline).values()
-        if f"pipelinechannel--{task}-" in other.get("triggerPolicy", {}).get("condition", "")
-    ]
-
-
-def test_records_hang_on_what_the_source_holds(pipeline):
-    inputs = all_tasks(pipeline)["create-tfrecords"]["inputs"]["parameters"]
-    assert inputs["source_digest"]["taskOutputParameter"] == {
+def test_tasks_get_their_inputs(pipeline):
+    tasks, executors = all_tasks(pipeline), pipeline["deploymentSpec"]["executors"]
+    inputs = {name: task["inputs"].get("parameters", {}) for name, task in tasks.items()}
+    assert inputs["create-tfrecords"]["source_digest"]["taskOutputParameter"] == {
         "producerTask": "fingerprint-source",
         "outputParameterKey": "digest",
     }
-
-
-def test_steps_get_what_they_need_to_know(pipeline):
-    tasks, executors = all_tasks(pipeline), pipeline["deploymentSpec"]["executors"]
-    inputs = {name: task["inputs"].get("parameters", {}) for name, task in tasks.items()}
     sets = inputs["plan-training"]["recipe_sets"]["runtimeValue"]["constant"]
     assert sets == sorted(recipe.load("digits").given)
     registering = ("register-model", "register-model-2")
     for name in ("create-tfrecords", "plan-training", "evaluate-model", *registering):
         place = [inputs[name][one]["runtimeValue"]["constant"] for one in ("project", "location")]
         assert place == [PROJECT_ID_PLACEHOLDER, LOCATION_PLACEHOLDER]
-    for name in ("create-tfrecords", *registering):
-        for one in ["encryption_spec_key_name", "network"][
-            : 2 if name == "create-tfrecords" else 1
-        ]:
-            assert inputs[name][one]["componentInputParameter"].endswith(one)
+    given = [(name, "encryption_spec_key_name") for name in ("create-tfrecords", *registering)]
+    for name, one in [*given, ("create-tfrecords", "network")]:
+        assert inputs[name][one]["componentInputParameter"].endswith(one)
     assert "custom-training-job" in tasks["collect-training"]["dependentTasks"]
     for name in executors.keys() - {"exec-custom-training-job"}:
         assert {"name": "_KFP_RUNTIME", "value": "true"} in executors[name]["container"]["env"]
 
 
-def test_there_is_a_training_job_only_where_the_plan_says_so(pipeline):
+def conditions(pipeline, task):
+    """Return the conditions of the branches that depend on the outputs of a task."""
+    found = [
+        one.get("triggerPolicy", {}).get("condition", "") for one in all_tasks(pipeline).values()
+    ]
+    return [one for one in found if f"pipelinechannel--{task}-" in one]
+
+
+def test_plan_decides_whether_a_job_trains(pipeline):
     skips, trains = conditions(pipeline, "plan-training")
     plan = "inputs.parameter_values['pipelinechannel--plan-training-trains']"
     assert skips == f"{plan} == 'no'"
     assert trains == f"!({skips}) && {plan} == 'yes'"
-    dags = {
-        name: one["dag"]["tasks"] for name, one in pipeline["components"].items() if "dag" in one
-    }
-    (beside_the_job,) = (tasks for tasks in dags.values() if "custom-training-job" in tasks)
-    assert {"collect-training", "evaluate-model"} <= beside_the_job.keys()
-    assert {"skip-training"} in [tasks.keys() for tasks in dags.values()]
+    dags = [set(one["dag"]["tasks"]) for one in pipeline["components"].values() if "dag" in one]
+    (branch,) = (tasks for tasks in dags if "custom-training-job" in tasks)
+    assert {"collect-training", "evaluate-model"} <= branch
+    assert {"skip-training"} in dags
 
 
-def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
+def test_gate_decides_the_role_of_the_model(pipeline):
     champion, challenger = conditions(pipeline, "evaluate-model")
     role = "inputs.parameter_values['pipelinechannel--evaluate-model-role']"
     assert champion == f"{role} == 'champion'"
@@ -151,13 +132,13 @@ def test_a_model_is_registered_in_the_role_that_the_gate_gave_it(pipeline):
         assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
 
 
-def test_a_recipes_model_is_called_like_it():
+def test_recipes_model_is_named_after_it():
     for name in recipe.names():
         assert recipe.load(name).parameters.registry.model_name == name
 
 
 def submitted_job(pipeline, **values):
-    """The CustomJob that the launcher makes of its payload, placeholders filled in."""
+    """Return the CustomJob that the launcher makes of its payload, placeholders filled in."""
     task = all_tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]
     defaults = pipeline["components"]["comp-custom-training-job"]["inputDefinitions"]["parameters"]
     parameters = recipe.load("digits").with_values(values, place="test").values()
@@ -187,7 +168,7 @@ def submitted_job(pipeline, **values):
     return json_util.recursive_remove_empty(json.loads(payload))
 
 
-def test_options_that_are_empty_are_not_sent(pipeline):
+def test_empty_options_of_the_job_are_left_out(pipeline):
     job = submitted_job(pipeline)
     assert set(job) == {"display_name", "job_spec", "labels"}
     assert set(job["job_spec"]) == {"worker_pool_specs", "scheduling", "base_output_directory"}
@@ -200,24 +181,17 @@ def test_options_that_are_empty_are_not_sent(pipeline):
     CustomJob(job)
 
 
-def test_options_that_are_given_are_sent_under_their_names(pipeline):
+def test_given_options_of_the_job_are_sent(pipeline):
     given = {
         "service_account": "trainer@project.iam.gserviceaccount.com",
         "network": "projects/1/global/networks/n",
         "tensorboard": "projects/1/locations/us-central1/tensorboards/2",
         "enable_web_access": True,
     }
-    job = submitted_job(
-        pipeline,
-        scheduling_strategy="SPOT",
-        timeout="600s",
-        labels={"team": "vision"},
-        encryption_spec_key_name=KEY,
-        **given,
-    )
-    parsed = CustomJob(job)
-    assert {name: getattr(parsed.job_spec, name) for name in given} == given
-    assert parsed.job_spec.scheduling.strategy.name == "SPOT"
-    assert parsed.job_spec.scheduling.timeout.total_seconds() == 600
-    assert parsed.labels == {"team": "vision", "run": "digits-1"}
-    assert parsed.encryption_spec.kms_key_name == KEY
+    others = {"scheduling_strategy": "SPOT", "timeout": "600s", "labels": {"team": "vision"}}
+    job = CustomJob(submitted_job(pipeline, encryption_spec_key_name=KEY, **others, **given))
+    assert {name: getattr(job.job_spec, name) for name in given} == given
+    assert job.job_spec.scheduling.strategy.name == "SPOT"
+    assert job.job_spec.scheduling.timeout.total_seconds() == 600
+    assert job.labels == {"team": "vision", "run": "digits-1"}
+    assert job.encryption_spec.kms_key_name == KEY
