@@ -63,16 +63,21 @@ def compiled_once():
 
 
 @pytest.fixture
-def vertex(monkeypatch, tmp_path):
-    """A Vertex AI of this machine, to which the environment leads."""
+def settings(monkeypatch):
+    """Set a project, a bucket and images by the environment."""
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+    monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
+    monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
+
+
+@pytest.fixture
+def vertex(settings, monkeypatch, tmp_path):
+    """A Vertex AI on this machine, to which the environment leads."""
     with VertexEmulator(tmp_path / "models") as server:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
         monkeypatch.setenv(TOKEN_VARIABLE, server.secret)
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING", server.url)
-        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-        monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
-        monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
-        monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
         yield server
 
 

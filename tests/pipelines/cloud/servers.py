@@ -1,7 +1,9 @@
-"""OAuth's token endpoint, and the key of an account that it no longer takes."""
+"""Servers on this machine that refuse a sign-in, or are not Google's; commands that call them."""
 
 import contextlib
 import json
+import socketserver
+import threading
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -9,8 +11,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pipelines.emulator.api_error import ApiError
 from tests.emulator import OpenEmulator
 
+COMMANDS = [
+    *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),
+    *("schedule list", "schedule apply digits", "schedule pause digits", "clean --older-than 1d"),
+]
+
 
 class TokenServer(OpenEmulator):
+    """OAuth's token endpoint, which refuses every account."""
+
     routes = (("POST", "/token", "Refresh"),)
 
     def __init__(self):
@@ -23,23 +32,35 @@ class TokenServer(OpenEmulator):
         raise ApiError("invalid_grant", "Token has been expired or revoked.", 400)
 
 
-def new_key():
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
-def private(key):
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
 @contextlib.contextmanager
 def expired_sign_in(folder):
-    """The path of a service account's key which is refused while the block lasts."""
+    """Yield the path of a service account's key, which is refused while the block lasts."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with TokenServer() as server:
         account = {
             "type": "service_account",
             "client_email": "trainer@my-project.iam.gserviceaccount.com",
-            "private_key": private(new_key()).decode(),
+            "private_key": key.private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            ).decode(),
             "token_uri": f"{server.url}/token",
         }
         (folder / "expired.json").write_text(json.dumps(account))
         yield str(folder / "expired.json")
+
+
+@contextlib.contextmanager
+def tcp_server(handle):
+    """Call handle(socket) for each connection while the block lasts; yield HOST:PORT."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            handle(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()

@@ -149,8 +149,3 @@ def test_wrong_batch_table_is_refused(vertex, refused, batch_recipe, old, new, w
     batch_recipe(old, new)
     assert words in refused("schedule apply digits-batch")
     assert vertex.sent("CreateSchedule") == []
-
-
-def test_recipe_without_a_batch_schedule_is_refused(vertex, refused, declared):
-    err = refused("schedule apply digits-batch")
-    assert "declares no schedule of batch predictions; add [batch.schedule] with cron" in err

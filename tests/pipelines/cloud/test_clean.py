@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import re
 
 import pytest
 from google.cloud.aiplatform_v1 import types
@@ -46,10 +47,6 @@ def put_version(vertex, number, days, aliases=(), artifact_uri="gs://elsewhere/m
     vertex.put_version(number, aliases, artifact_uri=artifact_uri, **fields)
 
 
-def versions(vertex):
-    return list(vertex.models["digits"]["versions"])
-
-
 def deletions(vertex):
     return [
         (name, request.name.rpartition("/")[2])
@@ -84,30 +81,59 @@ def test_nothing_is_deleted_without_a_yes(vertex, succeed, command, run, bucket,
     assert bucket
 
 
-def test_champion_and_its_run_are_kept(vertex, clean, run, bucket):
-    run("winner", 90)
-    run("loser", 80)
-    model = "create-tfrecords_1/training/model"
-    winner, loser = (f"gs://bucket/{folder(name)}{model}" for name in ("winner", "loser"))
-    put_version(vertex, 1, 90, ["default", "champion"], artifact_uri=winner)
-    put_version(vertex, 2, 80, artifact_uri=loser)
-    put_version(vertex, 3, 5)
+def test_unlabelled_and_running_resources_are_kept(vertex, clean, run, bucket):
+    del run("theirs", 99).labels["made-by"]
+    run("running", 99).state = types.PipelineState.PIPELINE_STATE_RUNNING
+    # Training jobs whose runs are gone.
+    for name in ("their-job", "running-job", "old-job"):
+        run(name, 99)
+        del vertex.pipeline_jobs[name]
+    jobs = {job.display_name: job for job in vertex.custom_jobs.values()}
+    for name in ("theirs", "their-job"):
+        del jobs[name].labels["made-by"]
+    for name in ("running", "running-job"):
+        jobs[name].state = types.JobState.JOB_STATE_RUNNING
+    bucket["runs/notes.txt"] = b""
+    number = jobs["old-job"].name.rpartition("/")[2]
+    assert "1 deleted" in clean()
+    assert deletions(vertex) == [("DeleteCustomJob", number)]
+
+
+def test_used_versions_and_outputs_are_kept(vertex, clean, run, bucket):
+    for name in ("winner", "loser", "users"):
+        run(name, 90)
+    put_version(vertex, 1, 90, ["champion"], f"gs://bucket/{folder('winner')}job/model")
+    put_version(vertex, 2, 80, [], f"gs://bucket/{folder('loser')}job/model")
+    # A user's own version, whose model is from a run.
+    put_version(vertex, 3, 90, ["default"], f"gs://bucket/{folder('users')}model", labels={})
     put_version(vertex, 4, 80, labels={})
-    assert "kept: run winner: model version" in clean()
-    assert list(vertex.pipeline_jobs) == ["winner"]
-    assert versions(vertex) == ["1", "3", "4"]
-    assert any(name.startswith(folder("winner")) for name in bucket)
+    put_version(vertex, 5, 5)
+    served = {"endpoint": f"{LOCATION}/endpoints/1", "deployed_model_id": "1"}
+    put_version(vertex, 6, 60, deployed_models=[served])
+    for name in ("first", "second"):
+        run(name, 60)
+        cached = run(f"cached-{name}", 1)
+        records = f"gs://bucket/{folder(name)}create-tfrecords_1/records"
+        cached.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
+    cached.labels.clear()  # As the console starts it.
+    run("failed", 60, state="FAILED")
+    values = run("resumed", 1).runtime_config.parameter_values
+    values["resume_from"] = f"gs://bucket/{folder('failed')}plan-training_2/training"
+    runs, files = set(vertex.pipeline_jobs), set(bucket)
+
+    kept = re.findall(r"^kept: run (\S+: .*?)( \(.*)? uses its outputs", clean(), re.MULTILINE)
+    assert {line for line, _ in kept} == {
+        f"winner: model version {LOCATION}/models/digits@1",
+        f"users: model version {LOCATION}/models/digits@3",
+        "first: run cached-first",
+        "second: run cached-second",
+        "failed: run resumed",
+    }
+    assert runs - set(vertex.pipeline_jobs) == {"loser"}
+    assert files - set(bucket) == {f"{folder('loser')}create-tfrecords_1/records/dataset.json"}
+    assert list(vertex.models["digits"]["versions"]) == ["1", "3", "4", "5", "6"]
     # The version goes before the files that it points to.
     assert deletions(vertex)[0] == ("DeleteModelVersion", "digits@2")
-
-
-def test_deployed_version_is_kept(vertex, clean):
-    put_version(vertex, 1, 90, ["default"])
-    served = {"endpoint": f"{LOCATION}/endpoints/1", "deployed_model_id": "1"}
-    put_version(vertex, 2, 60, deployed_models=[served])
-    put_version(vertex, 3, 60)
-    clean()
-    assert versions(vertex) == ["1", "2"]
 
 
 def test_endpoint_without_traffic_is_reported(vertex, succeed, clean):
@@ -123,68 +149,19 @@ def test_endpoint_without_traffic_is_reported(vertex, succeed, clean):
     assert "kept: endpoint digits-test-1: billed, left over from a step; delete it" in shown
 
 
-def test_run_of_a_users_version_is_kept(vertex, clean, run):
-    run("old", 90)
-    model = f"gs://bucket/{folder('old')}model"
-    put_version(vertex, 1, 90, ["default"], artifact_uri=model, labels={})
-    assert "kept: run old: model version" in clean()
-    assert deletions(vertex) == []
-
-
-@pytest.mark.parametrize("from_the_console", [False, True])
-def test_run_whose_records_are_in_use_is_kept(vertex, clean, run, from_the_console):
-    run("first", 60)
-    later = run("later", 1)
-    if from_the_console:
-        later.labels.clear()
-    records = f"gs://bucket/{folder('first')}create-tfrecords_1/records"
-    later.job_detail.task_details[0].outputs["records"].artifacts[0].uri = records
-    assert "kept: run first: run later uses its outputs" in clean()
-    assert deletions(vertex) == []
-
-
-def test_run_whose_checkpoint_is_in_use_is_kept(vertex, clean, run):
-    run("first", 60, state="FAILED")
-    values = run("again", 1).runtime_config.parameter_values
-    values["resume_from"] = f"gs://bucket/{folder('first')}plan-training_2/training"
-    assert "kept: run first: run again uses its outputs" in clean()
-    assert deletions(vertex) == []
-
-
-def test_training_job_of_a_schedule_is_deleted_with_its_run(vertex, clean, run):
-    run("kept", 50)
-    run("old", 60)
-    for job in vertex.custom_jobs.values():
-        # A schedule's template names no run.
-        job.display_name = job.labels.pop("run")
-    clean("--keep-last 1")
-    assert list(vertex.pipeline_jobs) == ["kept"]
-    assert [job.display_name for job in vertex.custom_jobs.values()] == ["kept"]
-
-
 def test_last_successful_runs_of_each_recipe_are_kept(vertex, clean, succeed, run):
     for days, name in enumerate(["a", "b"], 40):
         run(name, days)
     run("failed", 39, state="FAILED")
     run("flowers", 99, recipe="flowers")
+    for job in vertex.custom_jobs.values():
+        # As of a schedule, whose template names no run.
+        job.display_name = job.labels.pop("run")
     clean("--keep-last 1")
     assert sorted(vertex.pipeline_jobs) == ["a", "flowers"]
+    assert sorted(job.display_name for job in vertex.custom_jobs.values()) == ["a", "flowers"]
     succeed("clean --older-than 4w --recipe flowers --yes")
     assert list(vertex.pipeline_jobs) == ["a"]
-
-
-def test_unlabelled_and_running_resources_are_kept(vertex, clean, run, bucket):
-    del run("theirs", 99).labels["made-by"]
-    for job in vertex.custom_jobs.values():
-        del job.labels["made-by"]
-    running = run("running", 99)
-    running.state = types.PipelineState.PIPELINE_STATE_RUNNING
-    for job in vertex.custom_jobs.values():
-        if job.labels["run"] == "running":
-            job.state = types.JobState.JOB_STATE_RUNNING
-    bucket["runs/notes.txt"] = b""
-    assert "nothing to delete" in clean()
-    assert deletions(vertex) == []
 
 
 def test_runs_of_many_pages_are_deleted(vertex, clean, run):

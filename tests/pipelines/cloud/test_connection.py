@@ -1,8 +1,7 @@
-"""The way to the cloud: transports, and how long it is tried."""
+"""The way to the cloud: transports, sign-in, servers that are not there, and retries."""
 
 import socket
-import socketserver
-import threading
+from unittest import mock
 
 import pytest
 from google.api_core import exceptions
@@ -12,9 +11,7 @@ from components.cloud_errors import CloudError, is_capacity
 from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
-from tests.pipelines.cloud.conftest import IMAGE
-from tests.pipelines.cloud.servers import expired_sign_in
-from tests.pipelines.cloud.stores import RegistryServer
+from tests.pipelines.cloud.servers import COMMANDS, expired_sign_in, tcp_server
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
@@ -22,23 +19,19 @@ PER_MINUTE = (
 )
 
 
-def test_an_endpoint_of_this_machine_takes_grpc_with_its_token(vertex, command, monkeypatch):
+def test_grpc_works_at_a_local_endpoint(vertex, succeed, refused, monkeypatch):
     monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
-    code, out, err = command("run", "digits", "--name", "first")
-    assert (code, err) == (0, "")
-    assert "SUCCEEDED" in out
+    assert "SUCCEEDED" in succeed("run digits --name first")
     # A long-running operation, and another service.
-    for deed in (["apply", "digits"], ["delete", "digits", "--yes"]):
-        code, _, err = command("schedule", *deed)
-        assert (code, err) == (0, "")
+    succeed("schedule apply digits")
+    succeed("schedule delete digits --yes")
     assert vertex.schedules == {}
     monkeypatch.setenv(TOKEN_VARIABLE, "guessed")
-    code, _, err = command("status")
-    assert (code, err.count("\n")) == (1, 1)
+    err = refused("status", code=1)
     assert "401" in err and TOKEN_VARIABLE in err
 
 
-def test_an_api_without_an_endpoint_of_its_own_is_asked_at_the_server_of_this_machine(vertex):
+def test_api_without_its_own_endpoint_uses_the_local_server(vertex):
     connection = Connection(Settings(project="my-project", endpoint=vertex.url))
     body = {"resourceNames": [], "filter": "", "pageSize": 1}
     assert connection.rest("logging", "POST", "v2/entries:list", body) == {"entries": []}
@@ -46,76 +39,60 @@ def test_an_api_without_an_endpoint_of_its_own_is_asked_at_the_server_of_this_ma
         connection.storage.get_bucket("bucket")
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:80", "http://localhost:1", "https://[::1]:2/"])
-def test_this_machine_is_known_by_its_names(endpoint):
-    assert is_loopback(endpoint)
+def test_loopback_endpoints_are_recognized():
+    assert is_loopback("127.0.0.1:80")
+    assert is_loopback("http://localhost:1")
+    assert is_loopback("https://[::1]:2/")
     assert not is_loopback("https://us-central1-aiplatform.googleapis.com")
     assert not is_loopback("localhost.example.com")
 
 
 @pytest.fixture
-def nobody():
-    """An address of this machine at which no server listens, while the test runs."""
+def closed_port():
+    """An address of this machine at which no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["status"], ["status", "one"], ["doctor"], ["promote", "digits"], ["schedule", "list"],
-     ["clean", "--older-than", "1d"], ["run", "digits"], ["logs", "one"], ["cancel", "one"]],
-)  # fmt: skip
-def test_an_address_at_which_nobody_answers_is_named_at_once(
-    nobody, refused, monkeypatch, arguments
-):
+@pytest.mark.parametrize("line", [*COMMANDS, "doctor", "run digits"])
+def test_refused_connection_is_reported_at_once(settings, closed_port, refused, monkeypatch, line):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
-    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
-    monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
-    flags = ("--project", "my-project", "--endpoint", f"http://{nobody}")
-    err = refused(*arguments, *flags, code=1)
-    assert err.startswith(f"error: no answer from {nobody} (Connection refused); ")
-    assert f"the setting endpoint is http://{nobody}: check it, and that its server is" in err
+    err = refused(f"{line} --endpoint http://{closed_port}", code=1)
+    assert err.startswith(f"error: no answer from {closed_port} (Connection refused); ")
+    assert f"the setting endpoint is http://{closed_port}: check it, and that its server is" in err
 
 
-def test_a_bucket_or_repository_at_which_nobody_answers_is_named(vertex, nobody, monkeypatch):
+def test_refused_storage_or_repository_is_named(vertex, closed_port, monkeypatch):
     connection = Connection(Settings(project="my-project", endpoint=vertex.url))
-    with pytest.raises(CloudError, match=f"no answer from {nobody} .*template_repository"):
-        connection.check_answers(f"http://{nobody}/p/r", "check the setting template_repository")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{nobody}")
-    with pytest.raises(CloudError, match=f"no answer from {nobody} .*STORAGE_EMULATOR_HOST is"):
+    url, refused = f"http://{closed_port}", f"no answer from {closed_port} "
+    with pytest.raises(CloudError, match=f"{refused}.*template_repository"):
+        connection.check_answers(f"{url}/p/r", "check the setting template_repository")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+    with pytest.raises(CloudError, match=f"{refused}.*STORAGE_EMULATOR_HOST is"):
         _ = connection.storage
 
 
-def test_a_server_behind_a_proxy_is_left_to_the_proxy(nobody, monkeypatch):
+def test_server_behind_a_proxy_is_not_checked(closed_port, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
     check_server("http://server.invalid", advice="")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(CloudError, match="no answer from"):
-        check_server(f"http://{nobody}", advice="")
+        check_server(f"http://{closed_port}", advice="")
 
 
-def test_a_region_that_there_is_not_is_the_users_mistake(vertex, refused, declared, monkeypatch):
-    with RegistryServer() as registry:
-        monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", registry.repository)
-        err = refused("schedule", "apply", "digits", "--region", "us-centrall1")
-        assert not registry.packages
-    assert "region='us-centrall1' is unknown to google-cloud-aiplatform; did you mean" in err
-    assert vertex.requests == []
-
-
-def test_credentials_that_are_no_file_are_one_line(monkeypatch, tmp_path):
+def test_unreadable_credentials_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
     with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
         _ = Connection(Settings(project="my-project")).credentials
 
 
-@pytest.mark.parametrize("words", [["schedule", "list"], ["cancel", "one"], ["promote", "digits"]])
-def test_an_expired_sign_in_is_one_line_at_once(refused, monkeypatch, tmp_path, words):
-    # No request for a token is left to gRPC, which takes the refusal for an outage.
+@pytest.mark.parametrize("line", ["schedule list", "cancel one", "promote digits"])
+def test_expired_sign_in_is_refused_at_once(settings, refused, monkeypatch, tmp_path, line):
+    # gRPC would take the refusal of a token for an outage, and retry.
     with expired_sign_in(tmp_path) as key:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
-        error = refused(*words, "--project", "my-project", code=1)
+        error = refused(line, code=1)
     assert "Token has been expired or revoked." in error
     assert "sign in: gcloud auth application-default login" in error
 
@@ -128,19 +105,12 @@ def test_an_expired_sign_in_is_one_line_at_once(refused, monkeypatch, tmp_path, 
         (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is not from Google's API ("),
     ],
 )
-def test_a_server_of_something_else_is_told_at_once(refused, monkeypatch, answer, scheme, message):
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            if self.request.recv(9999):
-                self.request.sendall(answer)
-
+def test_foreign_server_is_reported_at_once(
+    settings, refused, monkeypatch, answer, scheme, message
+):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        endpoint = f"{scheme}://127.0.0.1:{server.server_address[1]}"
-        err = refused("status", "--project", "my-project", "--endpoint", endpoint, code=1)
-        server.shutdown()
+    with tcp_server(lambda client: client.recv(9999) and client.sendall(answer)) as address:
+        err = refused(f"status --endpoint {scheme}://{address}", code=1)
     assert err.startswith(f"error: listing the runs: {message}")
     assert "check the" in err and "setting endpoint" in err
 
@@ -167,8 +137,11 @@ def test_a_server_of_something_else_is_told_at_once(refused, monkeypatch, answer
         "code: 8, RESOURCE_EXHAUSTED",
     ],
 )
-def test_a_lack_of_machines_is_told_from_other_failures(message):
+def test_lack_of_machines_is_recognized(message):
     assert is_capacity(message)
+
+
+def test_other_failures_are_no_lack_of_machines():
     assert not is_capacity("The replica workerpool0-0 exited with a non-zero status of 1.")
     assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
     assert not is_capacity("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes")
@@ -176,35 +149,36 @@ def test_a_lack_of_machines_is_told_from_other_failures(message):
 
 
 @pytest.mark.parametrize(
-    ("error", "again"),
+    "error",
     [
-        (exceptions.ResourceExhausted(PER_MINUTE), True),
-        (exceptions.ResourceExhausted("Resource has been exhausted (e.g. check quota)."), True),
-        (exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"), False),
-        (exceptions.ServiceUnavailable("The service is currently unavailable"), True),
-        (exceptions.InternalServerError("Internal error encountered."), True),
-        (exceptions.GatewayTimeout("Deadline exceeded"), True),
-        (exceptions.Aborted("The operation was aborted, try again"), True),
-        (exceptions.AlreadyExists("it exists"), False),
-        (exceptions.FailedPrecondition("it must be in the same regional location"), False),
-        (exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"), False),
-        (exceptions.NotFound("no such job"), False),
-        (ConnectionResetError(104, "Connection reset by peer"), True),
+        exceptions.ResourceExhausted(PER_MINUTE),
+        exceptions.ResourceExhausted("Resource has been exhausted (e.g. check quota)."),
+        exceptions.ServiceUnavailable("The service is currently unavailable"),
+        exceptions.InternalServerError("Internal error encountered."),
+        exceptions.GatewayTimeout("Deadline exceeded"),
+        exceptions.Aborted("The operation was aborted, try again"),
+        ConnectionResetError(104, "Connection reset by peer"),
     ],
 )
-def test_what_may_pass_by_itself_is_tried_again_and_what_must_be_mended_is_not(error, again):
-    calls, said = [], []
+def test_transient_error_is_retried(error):
+    said, call = [], mock.Mock(side_effect=[error, "answer"])
+    assert make_retry(said.append)(call)() == "answer"
+    (line,) = said
+    assert line.startswith("no answer: ") and line.endswith("; trying again")
 
-    def call():
-        calls.append(1)
-        if len(calls) == 1:
-            raise error
-        return "answer"
 
-    if again:
-        assert make_retry(said.append)(call)() == "answer"
-        assert said[0].startswith("no answer: ") and said[0].endswith("; trying again")
-    else:
-        with pytest.raises(type(error)):
-            make_retry(said.append)(call)()
-    assert (len(calls), len(said)) == ((2, 1) if again else (1, 0))
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"),
+        exceptions.AlreadyExists("it exists"),
+        exceptions.FailedPrecondition("it must be in the same regional location"),
+        exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"),
+        exceptions.NotFound("no such job"),
+    ],
+)
+def test_permanent_error_is_not_retried(error):
+    said, call = [], mock.Mock(side_effect=error)
+    with pytest.raises(type(error)):
+        make_retry(said.append)(call)()
+    assert (call.call_count, said) == (1, [])

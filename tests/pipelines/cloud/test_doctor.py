@@ -1,4 +1,4 @@
-"""The doctor looks at each thing that a run needs, and says how to mend what is wrong."""
+"""python -m pipelines doctor checks what a run needs, and prints the fix of what is wrong."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.emulator import OpenEmulator
 from tests.pipelines.cloud.servers import expired_sign_in
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
-T4 = ["--set", "accelerator_type=NVIDIA_TESLA_T4", "--set", "accelerator_count=1"]
+DIGITS_ON_T4 = "doctor digits --set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
 
 
 class CloudServer(OpenEmulator):
@@ -31,13 +31,11 @@ def cloud(vertex, storage, monkeypatch):
         yield server
 
 
-def test_where_all_is_well_every_line_has_a_tick(cloud, command):
-    code, out, err = command("doctor", "digits", *T4)
-    assert (code, err) == (0, "")
-    lines = out.splitlines()
-    assert all(line.startswith("✓ ") for line in lines), out
+def test_ready_project_passes_every_check(cloud, succeed):
+    lines = succeed(DIGITS_ON_T4).splitlines()
+    assert [line for line in lines if not line.startswith("✓ ")] == []
     assert len(lines) == 17
-    assert sum(name == "GetQuota" for name in cloud.names()) == 3
+    assert cloud.names().count("GetQuota") == 3
 
 
 @pytest.mark.parametrize(
@@ -73,31 +71,34 @@ def test_where_all_is_well_every_line_has_a_tick(cloud, command):
          "✗ quota custom_model_training_cpus: 8 needed, 0 in us-central1", "ask for 8"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_remedy(cloud, command, spoil, line, mend):
+def test_failed_check_names_its_fix(cloud, command, spoil, line, mend):
     spoil(cloud)
-    code, out, _ = command("doctor", "digits", *T4)
+    code, out, _ = command(DIGITS_ON_T4)
     assert code == 1
-    wrong = [text for text in out.splitlines() if not text.startswith("✓")]
-    assert len(wrong) == 1, out
-    assert wrong[0].startswith(line)
-    assert mend in wrong[0].partition(" -> ")[2]
+    (wrong,) = [text for text in out.splitlines() if not text.startswith("✓")]
+    assert wrong.startswith(line)
+    assert mend in wrong.partition(" -> ")[2]
 
 
-def test_the_accelerator_of_an_evaluation_counts_against_the_quota(cloud, command, own_recipe):
-    text = '[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}\n'
-    own_recipe(f'source = "digits"\n{text}')
+def test_accelerator_of_an_evaluation_counts_against_the_quota(cloud, command, own_recipe):
+    own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
     cloud.project.limits.update(custom_model_training_nvidia_l4_gpus=0)
-    code, out, _ = command("doctor", "mine")
+    code, out, _ = command("doctor mine")
     line = "✗ quota custom_model_training_nvidia_l4_gpus: 1 needed, 0 in us-central1  -> ask for 1"
     assert (code, line in out) == (1, True), out
 
 
-def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex, command):
-    cloud.fail("GetService", 403, "PERMISSION_DENIED", "no", times=9)
-    code, out, _ = command("doctor")
-    assert code == 0
-    assert out.count("? API ") == 4
-    assert "could not be checked  -> 403 no" in out
+def test_check_that_can_not_be_made_is_no_failure(cloud, vertex, command, succeed, monkeypatch):
+    cloud.fail("GetService", 403, "PERMISSION_DENIED", "no", times=4)
+    cloud.project.conditional.add("roles/aiplatform.user")
+    monkeypatch.setenv("VERTEX_IMAGE", "us-central1-docker.pkg.dev/our-images/images/training:1")
+    out = succeed("doctor")
+    assert out.count("? API ") == out.count("could not be checked  -> 403 no") == 4
+    assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
+    (line,) = [one for one in out.splitlines() if "our-images" in one]
+    assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
+    assert "service agents may pull it; they need roles/artifactregistry.reader on images" in line
+
     vertex.fail("ListPipelineJobs", 403, "PERMISSION_DENIED", "Permission denied", times=9)
     code, out, _ = command("doctor")
     assert code == 1
@@ -105,77 +106,41 @@ def test_what_may_not_be_looked_at_is_said_and_the_rest_is_checked(cloud, vertex
     assert "✓ bucket" in out
 
 
-def test_an_answer_of_another_form_is_one_line(cloud, command, monkeypatch):
+def test_malformed_answer_is_one_line(cloud, succeed, monkeypatch):
     monkeypatch.setattr(cloud.storage, "call", lambda *_: [])
     cloud.project.roles.remove("roles/storage.objectUser")
-    code, out, _ = command("doctor")
-    assert code == 0, out
+    out = succeed("doctor")
     for name in ("bucket", "service account"):
         assert f"? {name}: could not be checked  -> the answer is not from Google's API (" in out
 
 
 @pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
-def test_a_role_counts_by_its_permissions_not_by_its_name(cloud, command, role):
-    cloud.project.roles = [role]
-    cloud.project.permissions_of[role] = [
-        "aiplatform.customJobs.create", "logging.logEntries.create", "storage.objects.create",
-        "storage.buckets.get",
-    ]  # fmt: skip
-    code, out, _ = command("doctor")
-    assert (code, f"✓ service account {ACCOUNT}\n" in out) == (0, True), out
-
-
-def test_an_account_that_deploys_needs_the_rights_to(cloud, command):
-    role = "projects/my-project/roles/trainer"
+def test_permissions_of_a_role_count_not_its_name(cloud, command, succeed, role):
     cloud.project.roles = [role]
     cloud.project.permissions_of[role] = [permission for _, permission in NEEDED]
-    deploys = "doctor", "digits", "--set", "deploy_champion=true"
-    code, out, _ = command(*deploys)
+    assert f"✓ service account {ACCOUNT}\n" in succeed("doctor")
+    deploys = "doctor digits --set deploy_champion=true"
+    code, out, _ = command(deploys)
     assert (code, f"✗ service account {ACCOUNT}: no roles/aiplatform.user" in out) == (1, True)
     cloud.project.permissions_of[role] += [permission for _, permission in DEPLOYING]
-    assert command(*deploys)[0] == 0
+    succeed(deploys)
 
 
-def test_a_role_under_a_condition_is_said_to_be_so(cloud, command):
-    cloud.project.conditional.add("roles/aiplatform.user")
-    code, out, _ = command("doctor")
-    assert code == 0
-    assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
-
-
-def test_an_image_in_another_project_is_pulled_by_vertex_ais_service_agents(
-    cloud, command, monkeypatch
-):
-    monkeypatch.setenv("VERTEX_IMAGE", "us-central1-docker.pkg.dev/our-images/images/training:1")
-    code, out, _ = command("doctor")
-    assert code == 0
-    (line,) = [one for one in out.splitlines() if "our-images" in one]
-    assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
-    assert "service agents may pull it; they need roles/artifactregistry.reader on images" in line
-
-
-def test_without_credentials_it_says_once_how_to_sign_in_and_what_that_hinders(
-    monkeypatch, command, tmp_path
-):
+def test_unusable_credentials_are_reported_once(monkeypatch, command, tmp_path):
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    code, out, err = command("doctor", "digits", "--project", "my-project")
-    assert (code, err) == (1, "")
-    first, second = out.splitlines()
-    assert first.startswith("✗ credentials: signing in: no Google Cloud credentials")
-    assert first.endswith("gcloud auth application-default login")
-    assert second.startswith("? not checked without credentials: Vertex AI, API aiplatform.goog")
-    for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
-        assert f", {name}" in second
-
-
-def test_credentials_that_no_longer_hold_are_told_once(monkeypatch, command, tmp_path):
-    with expired_sign_in(tmp_path) as key:
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
-        code, out, err = command("doctor", "--project", "my-project")
-    assert (code, err) == (1, "")
-    first, second = out.splitlines()
-    assert first.startswith("✗ credentials: signing in: ")
-    assert "Token has been expired or revoked." in first
-    assert "gcloud auth application-default login" in first
-    assert second.startswith("? not checked without credentials: ")
+    with expired_sign_in(tmp_path) as expired:
+        for path, message in (
+            (str(tmp_path / "none.json"), "no Google Cloud credentials"),
+            (expired, "Token has been expired or revoked."),
+        ):
+            monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
+            code, out, err = command("doctor digits --project my-project")
+            assert (code, err) == (1, "")
+            first, second = out.splitlines()
+            assert first.startswith("✗ credentials: signing in: ")
+            assert message in first
+            assert "gcloud auth application-default login" in first
+            rest = "? not checked without credentials: Vertex AI, API aiplatform.goog"
+            assert second.startswith(rest)
+            for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+                assert f", {name}" in second

@@ -1,7 +1,6 @@
-"""Runs on Vertex AI beside those of this machine: found, compared, resumed."""
+"""Runs on Vertex AI: listed beside local ones, put into experiments, resumed."""
 
 import pytest
-from google.protobuf import json_format
 
 from pipelines.cloud.experiments import experiment_of
 from tests.pipelines.cloud.emulator import Outcome
@@ -11,78 +10,63 @@ FIGURES = {"accuracy": 0.95, "accuracy_low": 0.93, "accuracy_high": 0.97}
 DECISION = {"verdict": "accepted", "reason": "accuracy 0.9500"}
 
 
-def sent(vertex):
-    """The PipelineJobs that were created, as JSON."""
-    return [
-        json_format.MessageToDict(request.pipeline_job._pb)
-        for request in vertex.sent("CreatePipelineJob")
-    ]
+def sent_jobs(vertex):
+    return [request["pipelineJob"] for request in vertex.sent_json("CreatePipelineJob")]
 
 
-def test_runs_here_and_there_are_one_list(vertex, command):
+def test_local_and_cloud_runs_are_listed_and_compared(vertex, command, succeed):
     leave("digits-1", 1)
     vertex.outcomes = [Outcome(metrics=FIGURES, decision=DECISION)]
-    assert command("run", "digits", "--name", "there", "--set", "epochs=7")[0] == 0
-    code, out, err = command("runs")
-    assert (code, err) == (0, "")
-    first, details, second = out.splitlines()[:3]
+    succeed("run digits --name there --set epochs=7")
+    first, details, second = succeed("runs").splitlines()[:3]
     assert first.split()[:5] == ["there", "SUCCEEDED", "accuracy", "0.9500", "accepted"]
     assert details.startswith("    digits on Vertex AI, 20")
     assert "epochs=7 (was 12)" in details
     assert second.startswith("digits-1")
-    out = command("runs", "digits-1", "there")[1]
+    out = command("runs digits-1 there")[1]  # TensorFlow writes to stderr.
     assert "accuracy  1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
     assert "No test of the difference: there kept no predictions of the test records." in out
 
 
-def test_a_run_is_put_into_its_recipes_experiment(vertex, command):
-    out = command("run", "chicago_taxi", "--name", "one", "--set", "source=csv:gs://b/t.csv")[1]
+def test_local_runs_are_listed_without_the_cloud(succeed, monkeypatch):
+    leave("digits-1", 1)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    monkeypatch.setenv("VERTEX_AI_ENDPOINT", "http://127.0.0.1:1")
+    first, _, last = succeed("runs").splitlines()
+    assert first.startswith("digits-1  SUCCEEDED")
+    assert last.startswith("runs on Vertex AI are not listed: no answer from")
+
+
+def test_run_is_added_to_its_recipes_experiment(vertex, succeed):
+    out = succeed("run chicago_taxi --name one --set source=csv:gs://b/t.csv")
     page = "/vertex-ai/experiments/locations/us-central1/experiments/chicago-taxi/runs?project="
     assert page in out
     assert vertex.experiments == {"chicago-taxi": ["one"]}
     (request,) = vertex.sent("CreateContext")
     assert request.context.schema_title == "system.Experiment"
-    taxi = ["run", "chicago_taxi", "--detach", "--set", "source=csv:gs://b/t.csv"]
-    assert command(*taxi, "--name", "two")[0] == 0
+    succeed("run chicago_taxi --detach --name two --set source=bigquery:my-project.taxi.trips")
     assert vertex.experiments == {"chicago-taxi": ["one", "two"]}
 
 
-def test_an_experiments_name_is_long_enough_for_a_context():
+def test_experiment_names_have_four_characters():
     assert [experiment_of(recipe) for recipe in ("mnist", "abc")] == ["mnist", "abc-runs"]
 
 
-def test_a_run_of_the_experiments_name_does_not_take_its_place(vertex, command):
-    out = command("run", "digits", "--name", "digits")[1]
+def test_run_succeeds_without_an_experiment(vertex, succeed):
+    out = succeed("run digits --name digits")
     assert "no experiment: 'digits' is already the name of a system.PipelineRun" in out
     assert vertex.experiments == {}
-
-
-def test_an_experiment_that_is_refused_does_not_end_the_run(vertex, command):
     vertex.fail("CreateContext", 403, "PERMISSION_DENIED", "no")
-    code, out, _ = command("run", "digits", "--name", "one")
-    assert code == 0
+    out = succeed("run digits --name one")
     assert "warning   the run is in no experiment: adding 'one' to the experiment 'digits':" in out
 
 
-def test_a_cloud_that_is_out_of_reach_is_one_line_beside_the_list(command, monkeypatch):
-    leave("digits-1", 1)
-    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-    monkeypatch.setenv("VERTEX_AI_ENDPOINT", "http://127.0.0.1:1")
-    code, out, err = command("runs")
-    assert (code, err) == (0, "")
-    assert out.startswith("digits-1  SUCCEEDED")
-    assert out.splitlines()[2].startswith("runs on Vertex AI are not listed: no answer from")
-    assert len(out.splitlines()) == 3
-
-
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
-def test_a_resumed_run_is_the_same_with_the_checkpoints_directory(vertex, command, state):
+def test_resumed_run_continues_with_the_same_request(vertex, command, succeed, state):
     vertex.outcomes = [Outcome(state), Outcome()]
-    command("run", "digits", "--name", "one", "--set", "epochs=7")
-    code, out, err = command("run", "digits", "--resume", "--name", "again")
-    assert (code, err) == (0, "")
-    assert out.startswith("run       again\n")
-    first, second = sent(vertex)
+    command("run digits --name one --set epochs=7")
+    assert succeed("run digits --resume --name again").startswith("run       again\n")
+    first, second = sent_jobs(vertex)
     assert second["pipelineSpec"] == first["pipelineSpec"]
     values = second["runtimeConfig"]["parameterValues"]
     assert values.pop("resume_from") == "gs://bucket/runs/123456/one/plan-training_8/training"
@@ -94,51 +78,44 @@ def test_a_resumed_run_is_the_same_with_the_checkpoints_directory(vertex, comman
     assert vertex.experiments == {"digits": ["one", "again"]}
 
 
-def test_a_run_with_no_training_job_yet_is_resumed_from_the_start(vertex, command):
+def test_run_without_a_training_job_is_resumed_from_the_start(vertex, command, succeed):
     vertex.outcomes = [Outcome("FAILED", launched=False), Outcome()]
-    command("run", "digits", "--name", "one")
-    assert command("run", "digits", "one", "--resume", "--name", "again")[0] == 0
-    assert "resume_from" not in sent(vertex)[1]["runtimeConfig"]["parameterValues"]
+    command("run digits --name one")
+    succeed("run digits one --resume --name again")
+    assert "resume_from" not in sent_jobs(vertex)[1]["runtimeConfig"]["parameterValues"]
 
 
-def test_a_run_that_is_being_cancelled_is_resumed_at_its_end(vertex, command):
+def test_run_being_cancelled_is_resumed_when_it_has_ended(vertex, succeed):
     vertex.outcomes, vertex.polls_of_a_cancellation = [Outcome(polls=99), Outcome()], 3
-    command("run", "digits", "--name", "one", "--detach")
-    command("cancel", "one")
-    code, out, _ = command("run", "digits", "one", "--resume", "--name", "again")
-    assert code == 0 and "CANCELLING" in out
-    assert "resume_from" in sent(vertex)[1]["runtimeConfig"]["parameterValues"]
+    succeed("run digits --name one --detach")
+    succeed("cancel one")
+    assert "CANCELLING" in succeed("run digits one --resume --name again")
+    assert "resume_from" in sent_jobs(vertex)[1]["runtimeConfig"]["parameterValues"]
 
 
-def test_only_a_run_that_has_ended_badly_is_resumed(vertex, command, refused):
+def test_only_a_failed_run_is_resumed(vertex, succeed, refused):
     vertex.outcomes = [Outcome(), Outcome(polls=99)]
-    command("run", "digits", "--name", "one")
-    command("run", "digits", "--name", "two", "--detach")
-    wrong = {
-        "the run 'one' has succeeded; there is nothing to resume": ["digits", "one"],
-        "the run 'two' is RUNNING; wait for its end, or cancel it first": ["digits"],
-        "'one' is a run of 'digits', not of 'mnist'": ["mnist", "one"],
-        "no run 'flowers' in my-project": ["flowers"],
-    }
-    for message, arguments in wrong.items():
-        assert message in refused("run", *arguments, "--resume")
-    assert len(sent(vertex)) == 2
+    succeed("run digits --name one")
+    succeed("run digits --name two --detach")
+    for arguments, message in {
+        "digits one": "the run 'one' has succeeded; there is nothing to resume",
+        "digits": "the run 'two' is RUNNING; wait for its end, or cancel it first",
+        "mnist one": "'one' is a run of 'digits', not of 'mnist'",
+        "flowers": "no run 'flowers' in my-project",
+    }.items():
+        assert message in refused(f"run {arguments} --resume")
+    assert len(sent_jobs(vertex)) == 2
 
 
-def test_stored_values_do_not_control_the_terminal(vertex, command, declared):
-    assert command("run", "digits", "--name", "there")[0] == 0
-    assert command("schedule", "apply", "digits")[0] == 0
+def test_escape_sequences_of_resources_are_not_printed(vertex, command, succeed, declared):
+    succeed("run digits --name there")
+    succeed("schedule apply digits")
     job = vertex.pipeline_jobs["there"]
     job.display_name = job.labels["recipe"] = "a\x1b[2J"
     job.job_detail.task_details[0].task_name = "a\x1b[2J"
     (schedule,) = vertex.schedules.values()
     schedule.cron = "a\x1b[2J"
-    for words in (
-        ["runs"],
-        ["status", "there"],
-        ["schedule", "list"],
-        ["clean", "--older-than", "0h", "--dry-run"],
-    ):
-        _, out, err = command(*words)
+    for line in ("runs", "status there", "schedule list", "clean --older-than 0h --dry-run"):
+        _, out, err = command(line)
         assert "\x1b" not in out + err
-        assert r"a\x1b[2J" in out, words
+        assert r"a\x1b[2J" in out, line

@@ -5,14 +5,15 @@ from google.cloud.aiplatform_v1 import types
 
 from tests.pipelines.cloud.conftest import RETRAINING
 
+START, END = "start = 2031-01-01T00:00:00Z\n", "end = 2032-01-01T00:00:00+01:00\n"
+
 
 @pytest.fixture
-def apply(vertex, command):
-    """Applies the digits recipe; returns what was shown and the one schedule that there is."""
+def apply(vertex, succeed, declared):
+    """Apply the digits recipe; return what was shown and the only schedule."""
 
     def run():
-        code, out, err = command("schedule", "apply", "digits")
-        assert (code, err) == (0, "")
+        out = succeed("schedule apply digits")
         (schedule,) = vertex.schedules.values()
         return out, schedule
 
@@ -24,26 +25,21 @@ def job_of(schedule):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "mask"),
+    ("old", "new", "fields"),
     [
-        ("0 3 * * 1", "0 4 * * 1", ["cron"]),
-        ("Europe/Berlin", "UTC", ["cron"]),
-        (
-            "max_concurrent_runs = 2",
-            "max_concurrent_runs = 1",
-            ["max_concurrent_run_count", "max_concurrent_active_run_count"],
-        ),
-        ("epochs = 20", "epochs = 30", ["create_pipeline_job_request"]),
-        ("learning_rate = ", "learning_rate = 1", ["create_pipeline_job_request"]),
+        ("0 3 * * 1", "0 4 * * 1", "cron"),
+        ("Europe/Berlin", "UTC", "cron"),
+        ("_runs = 2", "_runs = 1", "max_concurrent_run_count, max_concurrent_active_run_count"),
+        ("epochs = 20", "epochs = 30", "create_pipeline_job_request"),
+        ("learning_rate = ", "learning_rate = 1", "create_pipeline_job_request"),
     ],
-)  # fmt: skip
-def test_a_change_is_one_update_of_that_alone(vertex, apply, declared, old, new, mask):
+)
+def test_change_updates_only_its_fields(vertex, apply, declared, old, new, fields):
     apply()
     declared(old, new)
-    out, _ = apply()
-    assert out.startswith(f"updated ({', '.join(mask)})")
+    assert apply()[0].startswith(f"updated ({fields})")
     (request,) = vertex.sent("UpdateSchedule")
-    assert list(request.update_mask.paths) == mask
+    assert ", ".join(request.update_mask.paths) == fields
     assert apply()[0].startswith("unchanged")
     assert vertex.names().count("CreateSchedule") == 1
 
@@ -51,15 +47,13 @@ def test_a_change_is_one_update_of_that_alone(vertex, apply, declared, old, new,
 @pytest.mark.parametrize(
     ("line", "later", "field"),
     [
-        ("start = 2031-01-01T00:00:00Z\n", "", "start_time"),
-        ("start = 2031-01-01T00:00:00Z\n", "start = 2031-02-01T00:00:00Z\n", "start_time"),
-        ("end = 2032-01-01T00:00:00+01:00\n", "", "end_time"),
+        (START, "", "start_time"),
+        (START, START.replace("2031-01", "2031-02"), "start_time"),
+        (END, "", "end_time"),
         ("max_runs = 7\n", "", "max_run_count"),
     ],
 )
-def test_what_no_update_changes_goes_with_a_new_schedule(
-    vertex, apply, declared, line, later, field
-):
+def test_unupdatable_change_recreates_the_schedule(vertex, apply, declared, line, later, field):
     if line not in RETRAINING:
         declared("[retraining]\n", "[retraining]\n" + line)
     before = apply()[1].name
@@ -74,14 +68,14 @@ def test_what_no_update_changes_goes_with_a_new_schedule(
     assert apply()[0].startswith("unchanged")
 
 
-def test_a_paused_schedule_stays_paused_when_it_is_recreated(vertex, command, apply, declared):
+def test_recreated_schedule_stays_paused(vertex, succeed, apply, declared):
     apply()
-    assert command("schedule", "pause", "digits")[0] == 0
-    declared("end = 2032-01-01T00:00:00+01:00\n", "")
+    succeed("schedule pause digits")
+    declared(END, "")
     assert apply()[1].state.name == "PAUSED"
 
 
-def test_where_a_request_can_not_be_updated_the_schedule_is_recreated(vertex, apply, declared):
+def test_refused_update_recreates_the_schedule(vertex, apply, declared):
     vertex.fail("UpdateSchedule", 400, "INVALID_ARGUMENT", "it can't be updated")
     before = apply()[1].name
     declared("epochs = 20", "epochs = 30")
@@ -99,17 +93,16 @@ def test_where_a_request_can_not_be_updated_the_schedule_is_recreated(vertex, ap
         lambda job: setattr(job.runtime_config, "gcs_output_directory", "gs://other"),
         lambda job: job.labels.update(team="other"),
     ],
+    ids=["parameter", "service account", "folder", "label"],
 )
-def test_what_was_edited_elsewhere_is_brought_back(vertex, apply, declared, edit):
-    schedule = apply()[1]
-    edit(job_of(schedule))
-    out, _ = apply()
-    assert out.startswith("updated (create_pipeline_job_request)")
+def test_edit_in_the_console_is_undone(apply, edit):
+    edit(job_of(apply()[1]))
+    assert apply()[0].startswith("updated (create_pipeline_job_request)")
     assert apply()[0].startswith("unchanged")
 
 
-def test_what_the_service_fills_in_by_itself_is_no_difference(vertex, apply, declared):
-    declared("start = 2031-01-01T00:00:00Z\n", "")
+def test_fields_set_by_vertex_ai_are_no_change(apply, declared):
+    declared(START, "")
     job = job_of(apply()[1])
     job.service_account = "123456-compute@developer.gserviceaccount.com"
     job.labels["vertex-ai-pipelines-run-billing-id"] = "1"
@@ -117,9 +110,9 @@ def test_what_the_service_fills_in_by_itself_is_no_difference(vertex, apply, dec
     assert apply()[0].startswith("unchanged")
 
 
-def test_of_two_who_apply_at_once_one_schedule_is_left(vertex, command, apply, declared):
+def test_concurrent_applies_leave_one_schedule(vertex, command, apply):
     other = []
-    vertex.before("CreateSchedule", lambda: other.append(command("schedule", "apply", "digits")))
+    vertex.before("CreateSchedule", lambda: other.append(command("schedule apply digits")))
     out, schedule = apply()
     assert other[0][0] == 0
     assert f": {schedule.name}\n" in other[0][1] and f": {schedule.name}\n" in out
@@ -127,7 +120,7 @@ def test_of_two_who_apply_at_once_one_schedule_is_left(vertex, command, apply, d
     assert apply()[0].startswith("unchanged")
 
 
-def test_each_command_handles_all_schedules_of_a_recipe(vertex, command, apply, declared):
+def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
     def double():
         twin = types.Schedule(apply()[1])
         twin.name += "9"
@@ -137,21 +130,29 @@ def test_each_command_handles_all_schedules_of_a_recipe(vertex, command, apply, 
     assert apply()[0].startswith("unchanged")
     double()
     for action, state in (("pause", "PAUSED"), ("resume", "ACTIVE")):
-        assert command("schedule", action, "digits")[0] == 0
+        succeed(f"schedule {action} digits")
         assert {one.state.name for one in vertex.schedules.values()} == {state}
-    assert command("schedule", "delete", "digits", "--yes")[0] == 0
+    succeed("schedule delete digits --yes")
     assert vertex.schedules == {}
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "delete"])
-def test_a_deed_whose_answer_was_lost_is_a_success(vertex, command, apply, declared, action):
-    apply()
-    if action == "resume":
-        assert command("schedule", "pause", "digits")[0] == 0
-    vertex.drop(f"{action.title()}Schedule", after=True)
-    confirmed = ["--yes"] if action == "delete" else []
-    code, _, err = command("schedule", action, "digits", *confirmed)
+@pytest.mark.parametrize(
+    ("before", "action", "request_name", "states"),
+    [
+        ([], "apply digits", "CreateSchedule", ["ACTIVE"]),
+        (["apply"], "pause digits", "PauseSchedule", ["PAUSED"]),
+        (["apply", "pause"], "resume digits", "ResumeSchedule", ["ACTIVE"]),
+        (["apply"], "delete digits --yes", "DeleteSchedule", []),
+    ],
+)
+def test_lost_answer_is_a_success(
+    vertex, command, succeed, declared, before, action, request_name, states
+):
+    for one in before:
+        succeed(f"schedule {one} digits")
+    vertex.drop(request_name, after=True)
+    code, out, err = command(f"schedule {action}")
     assert (code, "error" in err) == (0, False), err
     assert "no answer: " in err
-    states = [one.state.name for one in vertex.schedules.values()]
-    assert states == {"pause": ["PAUSED"], "resume": ["ACTIVE"], "delete": []}[action]
+    assert not action.startswith("apply") or out.startswith("unchanged:")
+    assert [one.state.name for one in vertex.schedules.values()] == states

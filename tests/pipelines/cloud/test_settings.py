@@ -1,4 +1,4 @@
-"""Settings: where they come from, in which order, and what is refused."""
+"""Settings: their sources, the order of these, and refused values."""
 
 import pytest
 
@@ -9,18 +9,18 @@ from trainer.errors import InputError
 @pytest.fixture
 def gcloud(tmp_path):
     """gcloud's own files, with the configuration `work` active."""
-    folder = tmp_path / "gcloud"
-    (folder / "configurations").mkdir(parents=True)
-    (folder / "active_config").write_text("work\n")
-    (folder / "configurations" / "config_work").write_text(
+    folder = tmp_path / "gcloud" / "configurations"
+    folder.mkdir(parents=True)
+    (folder.parent / "active_config").write_text("work\n")
+    (folder / "config_work").write_text(
         "[core]\nproject = from-gcloud\n[compute]\nregion = europe-west1\n"
         "[api_endpoint_overrides]\naiplatform = http://127.0.0.1:1/\n"
     )
-    (folder / "configurations" / "config_home").write_text("[core]\nproject = home\n")
-    return {"CLOUDSDK_CONFIG": str(folder)}
+    (folder / "config_home").write_text("[core]\nproject = home\n")
+    return {"CLOUDSDK_CONFIG": str(folder.parent)}
 
 
-def test_flags_come_before_the_environment_the_file_and_gcloud(tmp_path, gcloud):
+def test_flags_precede_environment_file_and_gcloud(tmp_path, gcloud):
     settings = load({}, gcloud, tmp_path)
     assert (settings.project, settings.region) == ("from-gcloud", "europe-west1")
     assert settings.endpoint == "http://127.0.0.1:1/"
@@ -37,7 +37,7 @@ def test_flags_come_before_the_environment_the_file_and_gcloud(tmp_path, gcloud)
     assert load({"project": "from-flag"}, environment, tmp_path).project == "from-flag"
 
 
-def test_gclouds_active_configuration_and_its_default_place_are_followed(tmp_path, gcloud):
+def test_gclouds_active_configuration_and_default_folder_are_read(tmp_path, gcloud):
     home = {**gcloud, "CLOUDSDK_ACTIVE_CONFIG_NAME": "home"}
     assert load({}, home, tmp_path).project == "home"
     config = tmp_path / ".config" / "gcloud" / "configurations"
@@ -46,7 +46,7 @@ def test_gclouds_active_configuration_and_its_default_place_are_followed(tmp_pat
     assert load({}, {"HOME": str(tmp_path)}, tmp_path).project == "by-default"
 
 
-def test_a_file_may_be_named_by_the_environment(tmp_path):
+def test_environment_can_name_the_settings_file(tmp_path):
     (tmp_path / "prod.toml").write_text('project = "prod"\n')
     environment = {"VERTEX_SETTINGS": str(tmp_path / "prod.toml")}
     assert load({}, environment, tmp_path).project == "prod"
@@ -70,14 +70,14 @@ def test_a_file_may_be_named_by_the_environment(tmp_path):
         ({}, {}, "project = ", "can't be read"),
     ],
 )
-def test_what_is_no_setting_is_refused_with_its_place(tmp_path, flags, environment, text, message):
+def test_wrong_setting_is_refused_with_its_source(tmp_path, flags, environment, text, message):
     (tmp_path / "vertex.toml").write_text(text)
     with pytest.raises(InputError) as raised:
         load(flags, environment, tmp_path)
     assert message in str(raised.value)
 
 
-def test_what_is_missing_is_asked_for_with_each_way_to_give_it(tmp_path):
+def test_missing_setting_names_each_way_to_set_it(tmp_path):
     with pytest.raises(InputError) as raised:
         load({}, {}, tmp_path).require("project", "pipeline_root")
     assert str(raised.value) == (

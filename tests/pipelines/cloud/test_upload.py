@@ -1,4 +1,4 @@
-"""Uploads: the same bytes once, tags that follow, and one line when it is refused."""
+"""Uploads of compiled pipelines: versions, tags, and answers that are errors."""
 
 import hashlib
 from pathlib import Path
@@ -10,9 +10,9 @@ from tests.pipelines.cloud.conftest import IMAGE
 from trainer.toml_reader import tomllib
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def commit(monkeypatch):
-    """Sets the commit that is checked out."""
+    """Set the commit that is checked out."""
 
     def set_to(value):
         monkeypatch.setattr(upload, "git_commit", lambda: value)
@@ -21,9 +21,7 @@ def commit(monkeypatch):
     return set_to
 
 
-def test_a_pipeline_is_stored_with_version_commit_and_latest(
-    registry, compile_py, tmp_path, commit
-):
+def test_version_is_uploaded_once_and_tagged(registry, compile_py, succeed, tmp_path, commit):
     code, out, err = compile_py("digits", "--upload")
     assert (code, err) == (0, "")
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
@@ -35,37 +33,27 @@ def test_a_pipeline_is_stored_with_version_commit_and_latest(
     assert package["tags"] == dict.fromkeys([tag, "commit-abc123", "latest"], version)
     assert f"uploaded  {registry.repository}/training-digits/{version}" in out
     assert IMAGE.encode() in content
-
-
-def test_the_same_bytes_are_no_new_version_but_get_the_new_commits_tag(
-    registry, compile_py, commit
-):
-    assert compile_py("digits", "--upload")[0] == 0
+    # The same bytes get the tag of a new commit.
     commit("def456")
-    code, out, _ = compile_py("digits", "--upload")
-    assert code == 0
-    assert "unchanged" in out
+    assert "unchanged" in succeed("compile digits --upload")
     assert registry.names().count("Upload") == 1
     assert registry.sent("CreateTag") == ["commit-def456"]
     assert registry.sent("UpdateTag") == []
-    assert compile_py("digits", "--upload", "--image", IMAGE.replace("1" * 64, "2" * 64))[0] == 0
+    succeed("compile digits --upload --image", IMAGE.replace("1" * 64, "2" * 64))
     assert registry.names().count("Upload") == 2
-    assert len(registry.packages["training-digits"]["versions"]) == 2
+    assert len(package["versions"]) == 2
 
 
-def test_an_image_without_a_digest_is_warned_of(registry, compile_py, commit):
+def test_image_without_a_digest_gives_a_warning(registry, command):
     tagged = f"{IMAGE.partition('@')[0]}:1"
-    code, _, err = compile_py("digits", "--upload", "--image", tagged)
+    code, _, err = command(f"compile digits --upload --image {tagged}")
     assert (code, err.count("\n")) == (0, 1)
     assert err.startswith(f"warning: image {tagged} has no digest: ")
 
 
-def test_a_bucket_holds_the_bytes_by_digest_and_tags_beside_them(
-    vertex, storage, compile_py, tmp_path, commit
-):
-    arguments = ["digits", "--upload", "--template-repository", "gs://bucket/pipelines"]
-    code, out, err = compile_py(*arguments)
-    assert (code, err) == (0, "")
+def test_bucket_gets_files_named_by_digest_and_tags(vertex, storage, succeed, tmp_path):
+    line = "compile digits --upload --template-repository gs://bucket/pipelines"
+    out = succeed(line)
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     names = [digest, "v0-1-0", "commit-abc123", "latest"]
@@ -73,38 +61,34 @@ def test_a_bucket_holds_the_bytes_by_digest_and_tags_beside_them(
         f"pipelines/training-digits/{name}.yaml": content for name in names
     }
     assert f"uploaded  gs://bucket/pipelines/training-digits/{digest}.yaml" in out
-    assert "unchanged" in compile_py(*arguments)[1]
+    assert "unchanged" in succeed(line)
     written = storage.sent("InsertObject")
     assert written.count(f"pipelines/training-digits/{digest}.yaml") == 1
 
 
-def test_faults_are_waited_out_and_refusals_told_in_a_line(registry, compile_py, commit):
+def test_upload_retries_faults_and_reports_refusals(registry, command):
     registry.drop("Upload")
     registry.fail("GetVersion", 503, "UNAVAILABLE")
-    assert compile_py("digits", "--upload")[0] == 0
+    assert command("compile digits --upload")[0] == 0
     registry.fail("GetVersion", 403, "PERMISSION_DENIED", "no permission", times=9)
-    code, _, err = compile_py("digits", "--upload")
-    assert code == 1
+    code, _, err = command("compile digits --upload")
+    assert (code, err.count("\n")) == (1, 1)
     assert err.startswith("error: uploading build/digits.yaml to http://127.0.0.1")
-    assert "403" in err and "doctor" in err
-    assert err.count("\n") == 1
-    assert "no permission" in err
+    assert "403" in err and "doctor" in err and "no permission" in err
 
 
-def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
-    vertex, compile_py, monkeypatch
-):
+def test_unreachable_repository_of_google_is_named(vertex, command, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
     vertex.fail("GetVersion", 404, "NOT_FOUND")
-    code, _, err = compile_py("digits", "--upload", "--template-repository", repository)
+    code, _, err = command(f"compile digits --upload --template-repository {repository}")
     *_, last = err.splitlines()
     assert code == 1
     assert last.startswith(f"error: uploading build/digits.yaml to {repository}: ")
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "message"),
+    ("name", "answer", "message"),
     [
         ("Upload", "<html>Welcome</html>", "not the answer of a repository of pipelines"),
         ("Upload", "", "not the answer of a repository of pipelines"),
@@ -112,15 +96,15 @@ def test_a_repository_of_google_beside_a_server_of_this_machine_is_named(
         ("GetVersion", [1], "(JSON that is not an object)"),
     ],
 )
-def test_an_answer_that_is_not_of_a_repository_of_pipelines_is_one_line(
-    registry, compile_py, commit, monkeypatch, asked, answer, message
+def test_answer_of_another_server_is_one_line(
+    registry, command, monkeypatch, name, answer, message
 ):
-    original = registry.call
+    call = registry.call
 
-    def call(name, function, request):
-        return original(name, (lambda _: answer) if name == asked else function, request)
+    def answered(called, function, request):
+        return call(called, (lambda _: answer) if called == name else function, request)
 
-    monkeypatch.setattr(registry, "call", call)
-    code, _, err = compile_py("digits", "--upload")
+    monkeypatch.setattr(registry, "call", answered)
+    code, _, err = command("compile digits --upload")
     assert (code, err.count("\n")) == (1, 1)
     assert message in err
