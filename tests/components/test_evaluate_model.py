@@ -81,18 +81,13 @@ def evaluated(folder, tmp_path_factory):
 
 
 def register(artifacts, outputs, out):
-    _, _, role, champion, reason = outputs
     version = artifact(dsl.Artifact, out / "version")
     name, role, why = register_model.python_func(
-        model=artifacts["model"],
-        records=artifacts["records"],
-        evaluation=artifacts["evaluation"],
+        **{name: artifacts[name] for name in ("model", "records", "evaluation")},
+        **dict(zip(("role", "champion", "reason"), outputs[2:], strict=True)),
         version=version,
         serving_image="image:1",
         labels=LABELS,
-        role=role,
-        champion=champion,
-        reason=reason,
         configuration="0123456789abcdef",
         run="Flowers/1",
         encryption_spec_key_name=KEY,
@@ -209,18 +204,17 @@ def test_better_model_is_compared_registered_and_promoted(folder, service, tmp_p
     assert "better than the champion flowers@1" in report
 
     name, version, role, _ = register(artifacts, outputs, tmp_path)
-    assert role == "champion"
-    assert name == "flowers@2"
-    upload = service.sent("UploadModel")[-1]
-    assert upload.model.artifact_uri == str(folder / "model")
-    assert upload.model.container_spec.image_uri == "image:1"
-    assert upload.model.encryption_spec.kms_key_name == KEY
+    assert (name, role) == ("flowers@2", "champion")
+    model = service.sent("UploadModel")[-1].model
+    assert model.artifact_uri == str(folder / "model")
+    assert model.container_spec.image_uri == "image:1"
+    assert model.encryption_spec.kms_key_name == KEY
     place = "projects/my-project/locations/us-central1"
-    assert upload.model.pipeline_job == f"{place}/pipelineJobs/Flowers/1"
-    assert upload.model.version_description.startswith("Flowers/1: better than the champion")
-    digest = upload.model.labels["dataset"]
+    assert model.pipeline_job == f"{place}/pipelineJobs/Flowers/1"
+    assert model.version_description.startswith("Flowers/1: better than the champion")
+    digest = model.labels["dataset"]
     own = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}
-    assert upload.model.labels == {**LABELS, **own}
+    assert model.labels == {**LABELS, **own}
     assert version.metadata["dataset"].startswith(digest)
     metrics = service.sent("ImportModelEvaluation")[-1].model_evaluation.metrics
     assert metrics["confusionMatrix"]["rows"][0][0] == 8

@@ -12,15 +12,7 @@ class Bucket(StorageServer):
     def __init__(self):
         super().__init__()
         self.generations = {}
-        self.objects = {}
-
-    @property
-    def objects(self):
-        return self.buckets["bucket"]
-
-    @objects.setter
-    def objects(self, objects):
-        self.buckets["bucket"] = objects
+        self.objects = self.buckets["bucket"] = {}
 
     def noted(self, name, request):
         return request.query
@@ -58,9 +50,9 @@ def test_local_folder_is_listed_and_printed(tmp_path, capsys):
 
 
 def test_digest_follows_each_change_of_the_objects(bucket):
-    bucket.objects = objects = {"photos/rose/a.jpg": b"aaaa", "photos/tulip/b.composed": b"bbbb"}
-    digests = [digest()]
+    objects, digests = bucket.objects, []
     for change in (
+        lambda: objects.update({"photos/rose/a.jpg": b"aaaa", "photos/tulip/b.composed": b"bbbb"}),
         lambda: objects.update({"photos/rose/c.jpg": b"cccc"}),
         lambda: objects.update({"photos/rose/c.jpg": b"dddd"}),
         lambda: objects.update({"photos/rose/d.jpg": objects.pop("photos/rose/c.jpg")}),
@@ -97,7 +89,7 @@ def test_digest_follows_files_folders_and_patterns(bucket, source, changed, foll
     tables = ("trips.csv", "trips.csv.bak", "trips/2024.csv", "trips/readme", "trips/deep/2025.csv")
     in_braces = ("trips{1,2}/a.csv", "trips{1,2}/b.csv")
     photos = ("photos[1]/rose/a.jpg", "photos1/rose/a.jpg")
-    bucket.objects = {name: name.encode() for name in (*tables, *in_braces, *photos)}
+    bucket.objects |= {name: name.encode() for name in (*tables, *in_braces, *photos)}
     before = digest(source)
     # Cloud Storage would expand braces.
     assert "matchGlob" not in bucket.requests[-1][1] or "{" not in source
@@ -106,7 +98,7 @@ def test_digest_follows_files_folders_and_patterns(bucket, source, changed, foll
 
 
 def test_a_request_lists_a_thousand_objects(bucket):
-    bucket.objects = {f"photos/rose/{n:05}.jpg": b"%05d" % n for n in range(2500)}
+    bucket.objects |= {f"photos/rose/{n:05}.jpg": b"%05d" % n for n in range(2500)}
     before = digest()
     # Two for folders, one for objects before them, three for their objects.
     assert bucket.names().count("ListObjects") == 2 + 1 + 3
@@ -128,7 +120,7 @@ def test_failed_listing_is_one_line(bucket, refused):
 
 
 def test_listing_is_retried_when_the_server_is_busy(bucket):
-    bucket.objects = {"photos/rose/a.jpg": b"aaaa"}
+    bucket.objects["photos/rose/a.jpg"] = b"aaaa"
     before = digest()
     bucket.fail("ListObjects", 503, "UNAVAILABLE")
     assert digest() == before

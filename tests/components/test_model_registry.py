@@ -77,7 +77,7 @@ def test_later_versions_join_the_model_and_take_the_alias(registry, service):
     assert registry.champion("digits").artifact_uri == "gs://bucket/three/model"
 
 
-def test_challenger_leaves_the_champion_in_place(registry, service):
+def test_champion_stays_until_a_better_one_is_promoted(registry):
     promote_each(registry, "one")
     registry.register("digits", candidate("two"), "challenger", "digits@1")
     assert aliases(registry) == {
@@ -86,6 +86,10 @@ def test_challenger_leaves_the_champion_in_place(registry, service):
     }
     registry.promote("digits", "2")
     assert "challenger" not in aliases(registry)["2"]
+    # It was compared with an earlier champion.
+    late = registry.register("digits", candidate("late"), "champion", "digits@1")
+    assert "challenger" in late.aliases
+    assert registry.champion("digits").name == "digits@2"
 
 
 @pytest.mark.parametrize("role", ["champion", "challenger"])
@@ -107,24 +111,15 @@ def test_step_retried_after_a_lost_answer_uploads_once(registry, service, role, 
     assert len(list(registry.client.list_model_evaluations(parent=again.resource))) == 1
 
 
-def test_champion_newer_than_the_comparison_is_kept(registry, service):
-    promote_each(registry, "one", "two")
-    late = registry.register("digits", candidate("late"), "champion", "digits@1")
-    assert "challenger" in late.aliases
-    assert registry.champion("digits").name == "digits@2"
-
-
-def test_refused_confusion_matrix_is_left_out(registry, service):
+def test_refused_evaluation_is_left_out(registry, service, capsys):
     service.fail("ImportModelEvaluation", 400, "INVALID_ARGUMENT", "confusionMatrix.rows")
     version = registry.register("digits", candidate("one"), "champion", "")
     sent = [one.model_evaluation.metrics for one in service.sent("ImportModelEvaluation")]
     assert [sorted(one) for one in sent] == [["auRoc", "confusionMatrix"], ["auRoc"]]
     assert len(list(registry.client.list_model_evaluations(parent=version.resource))) == 1
-
-
-def test_version_is_registered_without_its_refused_evaluation(registry, service, capsys):
     service.fail("ImportModelEvaluation", 403, "PERMISSION_DENIED", "not for you")
-    assert "champion" in registry.register("digits", candidate("one"), "champion", "").aliases
+    other = registry.register("digits", candidate("two"), "champion", "digits@1")
+    assert "champion" in other.aliases
     assert "warning: the registry did not import the evaluation: 403" in capsys.readouterr().out
 
 
@@ -236,7 +231,7 @@ def test_unknown_model_has_no_champion(service):
     assert service.names() == ["ListModelVersions"]
 
 
-def test_labels_are_mapped_to_their_alphabet():
+def test_labels_are_mapped_to_the_allowed_alphabet():
     assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
 
 

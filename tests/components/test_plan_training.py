@@ -183,7 +183,9 @@ def test_changed_configuration_is_trained(service, records, change, trains):
     assert decided(records, **change)[0] == trains
 
 
-def test_warm_start_copies_the_champions_weights(service, tmp_path, digit_records, trained, capsys):
+def test_warm_start_copies_the_champions_weights(
+    service, tmp_path, digit_records, trained, capsys, refused
+):
     records, start = Path(digit_records.uri), {"warm_start": "champion"}
     pools, base, _ = plan(tmp_path, records=records, **start)
     assert job_of(pools).config.warm_start == ""
@@ -196,6 +198,8 @@ def test_warm_start_copies_the_champions_weights(service, tmp_path, digit_record
     assert training.metadata["warm_start"] == "champion"
     # The current champion is no part of the configuration: else every scheduled run would train.
     assert decided(records, tmp_path / "last", **start)[0] == "no"
+    error = refused(plan, tmp_path, records=records, **start, model_options={"units": 64})
+    assert error.startswith("the weights to start from do not fit the mo")
 
 
 def test_resumed_job_keeps_its_initial_weights(service, tmp_path, digit_records, trained):
@@ -211,14 +215,6 @@ def test_resumed_job_keeps_its_initial_weights(service, tmp_path, digit_records,
         folder = str(tmp_path / name)
         pools, _, _ = plan(tmp_path, records=records, warm_start="champion", resume_from=folder)
         assert job_of(pools).config.warm_start == start
-
-
-def test_champion_of_another_shape_is_refused(service, tmp_path, digit_records, trained, refused):
-    records = Path(digit_records.uri)
-    register(service, records, "champion", artifact_uri=f"{trained}/model")
-    other = {"warm_start": "champion", "model_options": {"units": 64}}
-    error = refused(plan, tmp_path, records=records, **other)
-    assert error.startswith("the weights to start from do not fit the mo")
 
 
 def test_skip_names_the_champion_before_other_versions(service, records):

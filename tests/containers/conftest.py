@@ -1,4 +1,4 @@
-"""Images built by `make image` with the container engine of this machine.
+"""Build images by `make image` with the container engine of this machine.
 
 IMAGE_BUILD_FLAGS is passed on to the engine, such as the flags that a machine behind a proxy
 needs; IMAGE_BASE names another base image, with Python 3.11, than Docker Hub's.
@@ -23,7 +23,7 @@ def run(arguments, **options):
 
 @pytest.fixture(scope="module")
 def engine() -> str:
-    """docker or podman, whichever works and has the base image or can get it."""
+    """Return docker or podman, whichever works and has the base image or can pull it."""
     base = os.environ.get("IMAGE_BASE", "docker.io/library/python:3.11-slim")
     reasons = []
     for name in ("docker", "podman"):
@@ -43,20 +43,20 @@ def engine() -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A clone of the commit, with the files of the image as they are here."""
+    """Return a clone of the commit, with the files of the image as they are here."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     subprocess.run(["git", "clone", "--quiet", str(files.ROOT), str(folder)], check=True)
-    for name in ("containers", *files.copied_folders()):
+    folders = ("containers", *files.copied_folders())
+    for name in folders:
         shutil.rmtree(folder / name, ignore_errors=True)
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(files.ROOT / name, folder / name, ignore=ignore)
+    files.copy_folders(folders, folder)
     for name in ("Makefile", ".dockerignore", "pyproject.toml"):
         shutil.copy2(files.ROOT / name, folder / name)
     return folder
 
 
 def build(engine: str, checkout: Path, tag: str, target: str = "cpu") -> tuple[float, str]:
-    """Seconds that it took, and what it printed."""
+    """Build an image; return the seconds, and the output if the build failed."""
     flags = os.environ.get("IMAGE_BUILD_FLAGS", "")
     if os.environ.get("IMAGE_BASE"):
         flags += f" --build-arg BASE={os.environ['IMAGE_BASE']}"

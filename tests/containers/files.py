@@ -1,6 +1,8 @@
-"""What the files of delivery say, for the tests beside this one."""
+"""Read the files that build and deliver the images, for the tests of this folder."""
 
 import re
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -9,13 +11,13 @@ LOCKS = ("build", "cpu", "gpu", "serving")
 
 
 def instructions() -> list[str]:
-    """The Dockerfile's instructions, each on one line."""
+    """Return the Dockerfile's instructions, each on one line."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     return [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def copied_folders() -> list[str]:
-    """Folders of this repository whose files end up in the image."""
+    """Return the folders of this repository that the image contains."""
     stage = instructions()
     start = stage.index("FROM scratch AS code") + 1
     end = next(n for n in range(start, len(stage)) if stage[n].startswith("FROM "))
@@ -23,23 +25,24 @@ def copied_folders() -> list[str]:
     return [name for name in copied if (ROOT / name).is_dir()]
 
 
-def locked(path: Path) -> dict[str, str]:
-    """Versions by name in a lock file, of packages that Python 3.11 on Linux installs."""
+def copy_folders(names: Iterable[str], target: Path) -> None:
+    for name in names:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, target / name, ignore=ignore, dirs_exist_ok=True)
+
+
+def locked(name: str) -> dict[str, str]:
+    """Return the versions in <name>.lock, of packages that Python 3.11 on Linux installs."""
     from packaging.requirements import Requirement
 
+    environment = {"python_version": "3.11", "python_full_version": "3.11.14"}
+    environment |= {"sys_platform": "linux", "platform_system": "Linux"}
+    environment |= {"platform_machine": "x86_64", "implementation_name": "cpython"}
+    environment["platform_python_implementation"] = "CPython"
     versions = {}
-    for line in path.read_text().splitlines():
+    for line in (ROOT / f"{name}.lock").read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             requirement = Requirement(line.rstrip("\\").strip())
-            environment = {
-                "python_version": "3.11",
-                "python_full_version": "3.11.14",
-                "sys_platform": "linux",
-                "platform_system": "Linux",
-                "platform_machine": "x86_64",
-                "platform_python_implementation": "CPython",
-                "implementation_name": "cpython",
-            }
             if not requirement.marker or requirement.marker.evaluate(environment):
                 versions[requirement.name] = str(requirement.specifier).removeprefix("==")
     return versions

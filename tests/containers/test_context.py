@@ -1,11 +1,10 @@
-"""Test that the image gets what it needs, no more, and only what a hash vouches for."""
+"""Test that the image gets what it needs, no more, and only packages with hashes."""
 
 import ast
 import functools
 import importlib.metadata
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,42 +14,37 @@ import pytest
 from tests.containers import files
 from trainer.serving import PORT
 
+CONTAINERS = files.ROOT / "containers"
 SERVING = files.ROOT / "trainer" / "serving"
 NAMESPACES = ("google",)
-ELSEWHERE = {"apache-beam", "tomli"}
-"""Packages that come with Dockerfile.dataflow, and that Python needs before 3.11 alone."""
+ELSEWHERE = {"apache-beam", "tomli", "tensorflow"}
+"""Packages of Dockerfile.dataflow, of Python before 3.11, and of containers/{cpu,gpu}.in."""
 
 
-def imported_modules(paths, *, at_once: bool = False) -> set[str]:
-    """Absolute imports of files, wherever in a file they stand, or those at its top alone."""
+def imported_modules(paths, *, top_level: bool = False) -> set[str]:
+    """Return the absolute imports of files, anywhere or only outside of functions."""
     modules = set()
     for path in paths:
         tree = ast.parse(path.read_text())
-        for node in tree.body if at_once else ast.walk(tree):
+        for node in tree.body if top_level else ast.walk(tree):
             if isinstance(node, ast.Import):
                 modules |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 # From a package, the name may be a module.
-                modules |= {node.module or ""}
-                if (node.module or "").split(".")[0] in (*NAMESPACES, *files.copied_folders()):
+                modules |= {node.module}
+                if node.module.split(".")[0] in (*NAMESPACES, *files.copied_folders()):
                     modules |= {f"{node.module}.{alias.name}" for alias in node.names}
     return modules
 
 
-def of_the_image() -> list[Path]:
-    """Files of the code in the images for components and replicas, which have no web server."""
-    paths = [path for name in files.copied_folders() for path in (files.ROOT / name).rglob("*.py")]
-    return [path for path in paths if not path.is_relative_to(SERVING)]
-
-
-def around_the_server() -> list[Path]:
-    """Files outside of trainer/serving that its modules import, one by way of another."""
+def imported_by_the_server() -> list[Path]:
+    """Return the files outside of trainer/serving that it imports, directly or indirectly."""
     left = [*SERVING.glob("*.py")]
     found: list[Path] = []
     while left:
         path = left.pop()
         found.append(path)
-        for module in imported_modules([path], at_once=path.parent != SERVING):
+        for module in imported_modules([path], top_level=path.parent != SERVING):
             file = files.ROOT / f"{module.replace('.', '/')}.py"
             if file.exists() and file not in (*left, *found):
                 left.append(file)
@@ -58,59 +52,44 @@ def around_the_server() -> list[Path]:
 
 
 def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
-    """The modules whose distributions containers/<name>.in does not name."""
-    lines = (files.ROOT / "containers" / f"{name}.in").read_text().splitlines()
+    """Return the modules whose distributions containers/<name>.in does not name."""
+    lines = (CONTAINERS / f"{name}.in").read_text().splitlines()
     named = {re.split("[~<=]", line)[0].strip() for line in lines if not line.startswith("#")}
-    found = {}
-    for module, distributions in distributions_of(modules).items():
-        names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions}
-        if not names & {*named, *ELSEWHERE, "tensorflow"}:
-            found[module] = names
-    return found
-
-
-def distributions_of(modules: set[str]) -> dict[str, set[str]]:
-    """For each installed third-party module, the distributions that hold it."""
-    tops, inside_namespaces = installed()
-    ours = set(files.copied_folders())
-    found = {}
+    packages, namespace_modules = installed()
+    ours, found = files.copied_folders(), {}
     for module in modules:
         top = module.split(".")[0]
-        if top in sys.stdlib_module_names or top in ours:
-            continue
-        if top in NAMESPACES:
-            if module in inside_namespaces:
-                found[module] = inside_namespaces[module]
-        else:
-            found[module] = set(tops.get(top, [top]))
+        if top not in sys.stdlib_module_names and top not in ours:
+            owners = (
+                namespace_modules.get(module) if top in NAMESPACES else packages.get(top, [top])
+            )
+            names = {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners or ()}
+            if names and not names & (named | ELSEWHERE):
+                found[module] = names
     return found
 
 
 @functools.cache
 def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
-    """The distributions that hold each package, and those that hold each module of NAMESPACES."""
+    """Return the distributions of each package, and those of each module of NAMESPACES."""
     inside: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
-        owner = distribution.metadata["Name"]
         for file in distribution.files or []:
             if file.parts[0] in NAMESPACES and file.suffix == ".py":
                 name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-                inside.setdefault(name, set()).add(owner)
+                inside.setdefault(name, set()).add(distribution.metadata["Name"])
     return dict(importlib.metadata.packages_distributions()), inside
 
 
-def test_what_is_copied_suffices_to_import_every_module_of_the_image(tmp_path):
-    for folder in files.copied_folders():
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(files.ROOT / folder, tmp_path / folder, ignore=ignore)
+def test_copied_files_suffice_to_import_every_module(tmp_path):
+    files.copy_folders(files.copied_folders(), tmp_path)
     script = (
         "import check, sys; print(len(check.import_modules()), sys.modules['trainer'].__file__)"
     )
-    path = os.pathsep.join([str(tmp_path), str(files.ROOT / "containers")])
     result = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(CONTAINERS)])},
         capture_output=True,
         text=True,
         timeout=240,
@@ -118,37 +97,38 @@ def test_what_is_copied_suffices_to_import_every_module_of_the_image(tmp_path):
     assert result.returncode == 0, result.stderr[-2000:]
     count, place = result.stdout.split()
     paths = [path for path in tmp_path.rglob("*.py") if path.parent.name != "serving"]
-    written = [path for path in paths if path.name != "__init__.py"]
-    assert int(count) >= len(written) > 40
+    assert int(count) >= len([path for path in paths if path.name != "__init__.py"]) > 40
     assert place.startswith(str(tmp_path))
 
 
-def test_the_image_names_every_package_that_its_code_imports():
-    assert not unnamed(imported_modules(of_the_image()), "packages")
+def test_image_names_every_imported_package():
+    paths = [path for name in files.copied_folders() for path in (files.ROOT / name).rglob("*.py")]
+    without_server = [path for path in paths if not path.is_relative_to(SERVING)]
+    assert not unnamed(imported_modules(without_server), "packages")
 
 
-def test_the_serving_image_names_every_package_that_its_code_imports():
-    around = around_the_server()
-    assert {"inputs.py", "errors.py", "storage.py"} <= {path.name for path in around}
-    modules = imported_modules(SERVING.glob("*.py")) | imported_modules(around, at_once=True)
+def test_serving_image_names_every_imported_package():
+    shared = imported_by_the_server()
+    assert {"inputs.py", "errors.py", "storage.py"} <= {path.name for path in shared}
+    modules = imported_modules(SERVING.glob("*.py")) | imported_modules(shared, top_level=True)
     assert {"starlette.applications", "uvicorn", "PIL", "numpy"} <= modules
     assert not unnamed(modules, "serving")
 
 
-def test_the_serving_image_listens_to_all_and_holds_no_sdk():
+def test_serving_image_listens_on_all_addresses_without_sdk():
     text = "\n".join(files.instructions())
     stage = text[text.index("FROM packages-serving AS serving") :].partition("\nFROM ")[0]
     assert 'CMD ["python3", "-m", "trainer.serving", "--host", "0.0.0.0"]' in stage
     assert f"EXPOSE {PORT}" in stage
     assert "COPY --from=code /app/trainer /app/trainer" in stage and "components" not in stage
-    locked = files.locked(files.ROOT / "containers" / "serving.lock")
+    locked = files.locked("containers/serving")
     assert not {"kfp", "google-cloud-aiplatform", "docker"} & locked.keys()
     assert {"uvicorn", "starlette", "tensorflow-cpu"} <= locked.keys()
 
 
 @pytest.mark.parametrize("name", (*files.LOCKS, "dataflow"))
-def test_every_package_of_the_image_has_hashes_and_no_address(name):
-    text = (files.ROOT / "containers" / f"{name}.lock").read_text()
+def test_every_locked_package_has_hashes_and_no_address(name):
+    text = (CONTAINERS / f"{name}.lock").read_text()
     assert "://" not in text and "--index" not in text
     entries = re.split(r"\n(?=\S)", text.strip())
     assert entries and all("==" in entry for entry in entries)
@@ -156,22 +136,17 @@ def test_every_package_of_the_image_has_hashes_and_no_address(name):
 
 
 @pytest.mark.parametrize("name", files.LOCKS)
-def test_the_image_has_the_versions_that_the_tests_run_with(name):
-    tested = files.locked(files.ROOT / "requirements.lock")
-    image = files.locked(files.ROOT / "containers" / f"{name}.lock")
+def test_image_has_the_versions_of_the_tests(name):
+    tested, image = files.locked("requirements"), files.locked(f"containers/{name}")
     if "tensorflow-cpu" in image:
         image["tensorflow"] = image.pop("tensorflow-cpu")
     cuda = {package for package in image if package.startswith("nvidia-")}
     assert bool(cuda) == (name == "gpu")
-    different = {
-        package: (version, tested.get(package))
-        for package, version in image.items()
-        if package not in cuda and tested.get(package) != version
-    }
-    assert not different
+    common = {package: version for package, version in image.items() if package not in cuda}
+    assert common == {package: tested.get(package) for package in common}
 
 
-def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
+def test_builder_gets_only_what_the_dockerfile_copies():
     lines = (files.ROOT / ".dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -185,20 +160,18 @@ def test_nothing_but_what_the_dockerfile_takes_is_sent_to_the_builder():
     assert {path.split("/")[0] for path in taken} == allowed
 
 
-def test_packages_come_before_code_so_that_changed_code_reinstalls_nothing():
+def test_changed_code_reinstalls_no_package():
     stages = "\n".join(files.instructions()).split("FROM ")
     for target in ("cpu", "gpu", "serving"):
-        stage = next(
-            stage for stage in stages if stage.startswith(f"packages-{target} AS {target}\n")
-        )
-        code, labels = stage.index("COPY --from=code"), stage.index("ARG COMMIT")
-        assert code < stage.index("check.py") < labels
-        assert stage.index("USER 1000") < stage.index("check.py")
+        (stage,) = (one for one in stages if one.startswith(f"packages-{target} AS {target}\n"))
+        code, check, labels = map(stage.index, ("COPY --from=code", "check.py", "ARG COMMIT"))
+        assert code < check < labels
+        assert stage.index("USER 1000") < check
     assert stages[-1].startswith("packages-cpu AS cpu\n")
 
 
-def test_dataflow_adds_to_the_image_the_beam_whose_boot_program_it_takes():
-    text = (files.ROOT / "containers" / "Dockerfile.dataflow").read_text()
-    beam = files.locked(files.ROOT / "containers" / "dataflow.lock")["apache-beam"]
+def test_dataflow_image_has_the_beam_of_its_boot_program():
+    text = (CONTAINERS / "Dockerfile.dataflow").read_text()
+    beam = files.locked("containers/dataflow")["apache-beam"]
     assert f"\nARG BEAM={beam}\n" in text
     assert "FROM apache/beam_python3.11_sdk:${BEAM} AS beam" in text

@@ -1,7 +1,6 @@
-"""The libraries of the image for GPUs run on every GPU that a job can ask for."""
+"""Test that the libraries of the image for GPUs run on every GPU that a job can request."""
 
 import importlib.metadata
-import re
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -10,14 +9,8 @@ from tests.containers import files
 from trainer.machines.machine_types import accelerators, offered
 
 
-def locked():
-    """Returns the versions in containers/gpu.lock, by package."""
-    text = (files.ROOT / "containers" / "gpu.lock").read_text()
-    return {name: Version(version) for name, version in re.findall(r"^([\w-]+)==(\S+)", text, re.M)}
-
-
 def capabilities(cudnn, cuda):
-    """Returns the lowest and the highest compute capability that libraries know.
+    """Return the lowest and the highest compute capability that the libraries support.
 
     From the support matrix of cuDNN and the release notes of CUDA.
     """
@@ -26,28 +19,23 @@ def capabilities(cudnn, cuda):
     return lowest, highest
 
 
-def test_cudnn_and_cuda_know_every_gpu_that_is_offered():
-    versions = locked()
-    lowest, highest = capabilities(
-        versions["nvidia-cudnn-cu12"], versions["nvidia-cuda-runtime-cu12"]
-    )
-    unknown = {
-        name: accelerators()[name].capability
-        for name in offered()
-        if not lowest <= accelerators()[name].capability <= highest
-    }
-    assert unknown == {}
+def test_cudnn_and_cuda_support_every_offered_gpu():
+    versions = files.locked("containers/gpu")
+    cudnn, cuda = (versions[f"nvidia-{name}-cu12"] for name in ("cudnn", "cuda-runtime"))
+    lowest, highest = capabilities(Version(cudnn), Version(cuda))
+    known = {name: accelerators()[name].capability for name in offered()}
+    assert {name: one for name, one in known.items() if not lowest <= one <= highest} == {}
 
 
-def test_tensorflow_takes_the_libraries_that_are_locked():
-    versions = locked()
+def test_locked_libraries_satisfy_tensorflow():
+    versions = files.locked("containers/gpu")
     needed = [Requirement(one) for one in importlib.metadata.requires("tensorflow") or ()]
     of_cuda = [one for one in needed if one.name.startswith("nvidia-")]
     assert len(of_cuda) > 10
     assert [str(one) for one in of_cuda if versions[one.name] not in one.specifier] == []
 
 
-def test_tensorflow_has_kernels_for_every_gpu_that_is_offered():
+def test_tensorflow_has_kernels_for_every_offered_gpu():
     import tensorflow as tf
 
     built = tf.sysconfig.get_build_info()["cuda_compute_capabilities"]

@@ -1,4 +1,4 @@
-"""The image of components and replicas, built by `make image`."""
+"""Test the image of components and replicas, built by `make image`."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def image(engine, checkout):
     run([engine, "rmi", "--force", f"{NAME}:first", f"{NAME}:second"])
 
 
-def test_the_training_task_answers_in_a_container_that_is_not_root(engine, image):
+def test_training_task_runs_without_root(engine, image):
     result = in_container(engine, image, "python3", "-m", "trainer.task", "--help")
     assert result.returncode == 0, result.stderr
     assert "--base_output_directory" in result.stdout
@@ -28,7 +28,7 @@ def test_the_training_task_answers_in_a_container_that_is_not_root(engine, image
     assert who.stdout.split() == ["1000", "read-only", "home"]
 
 
-def test_a_component_writes_records_in_the_container(engine, image):
+def test_records_are_written_in_a_container(engine, image):
     script = (
         "from trainer.data.record_options import RecordOptions\n"
         "from trainer.data.write.writer import create_tfrecords\n"
@@ -41,7 +41,7 @@ def test_a_component_writes_records_in_the_container(engine, image):
     assert int(result.stdout.split()[-1]) > 1700
 
 
-def test_the_image_says_its_version_and_commit(engine, image, checkout):
+def test_image_is_labeled_with_version_and_commit(engine, image, checkout):
     shown = run([engine, "image", "inspect", "--format", "{{json .Config.Labels}}", image])
     labels = json.loads(shown.stdout)
     commit = run(["git", "rev-parse", "HEAD"], cwd=checkout).stdout.strip()
@@ -50,19 +50,19 @@ def test_the_image_says_its_version_and_commit(engine, image, checkout):
     assert f'version = "{version}"' in (checkout / "pyproject.toml").read_text()
 
 
-def test_a_changed_trainer_file_is_in_the_image_within_seconds(engine, image, checkout):
+def test_changed_file_is_in_the_image_within_seconds(engine, image, checkout):
     with (checkout / "trainer" / "task.py").open("a") as file:
         file.write("# touched\n")
     seconds, failure = build(engine, checkout, "second")
     assert not failure, failure[-3000:]
     shown = in_container(engine, f"{NAME}:second", "tail", "-n", "1", "/app/trainer/task.py")
     assert shown.stdout == "# touched\n"
-    # Only on a machine that is otherwise idle is its own time the measure.
+    # On a busy machine, the build waits for others.
     idle = os.getloadavg()[0] < 1.5 * (os.cpu_count() or 1)
     assert seconds < (REBUILD_SECONDS if idle else 8 * REBUILD_SECONDS)
 
 
-def test_an_image_that_could_not_work_is_not_built(engine, image, checkout):
+def test_image_that_can_not_work_is_not_built(engine, image, checkout):
     task = checkout / "trainer" / "task.py"
     text = task.read_text()
     task.write_text(f"import no_such_module\n{text}")

@@ -1,4 +1,4 @@
-"""The serving image, run as Vertex AI runs it, passes the tests of its server.
+"""Test the serving image, run as Vertex AI runs it, with the tests of its server.
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
 """
@@ -98,7 +98,7 @@ def image_server(engine, image, image_model):  # noqa: F811
 
 @pytest.fixture(scope="module")
 def row_server(engine, image, row_model, tmp_path_factory):
-    """The server of a model in a bucket, where Vertex AI puts it."""
+    """Yield the server of a model in a bucket, where Vertex AI puts it."""
     folder, port = tmp_path_factory.mktemp("bucket"), str(reserve_port())
     bucket, authority = BucketServer("bucket", folder / "log"), "/authority.pem"
     with bucket, FaultyProxy(bucket.port, folder) as proxy:
@@ -112,7 +112,7 @@ def row_server(engine, image, row_model, tmp_path_factory):
             yield ready(engine, name, f"127.0.0.1:{port}")
 
 
-def test_it_answers_as_before_when_killed_or_stopped(engine, image, image_model):  # noqa: F811
+def test_restarted_container_answers_as_before(engine, image, image_model):  # noqa: F811
     blank = np.zeros((8, 8)).tolist()
     with with_model(engine, image, image_model) as name:
         server = ready(engine, name)
@@ -127,7 +127,7 @@ def test_it_answers_as_before_when_killed_or_stopped(engine, image, image_model)
             assert ready(engine, name).ask([blank]) == expected
 
 
-def test_it_holds_what_serves_and_no_cache(engine, image):
+def test_serving_image_is_small_without_cache_or_components(engine, image):
     size = run([engine, "image", "inspect", "--format", "{{.Size}}", image]).stdout
     assert int(size) < LARGEST
     unwanted = ["-path", "*/.cache/*", "-o", "-path", "/tmp/*", "-o", "-path", "/app/components"]

@@ -1,9 +1,10 @@
-"""The infrastructure: whole in itself, closed by default, and nobody's in particular.
+"""Test that the infrastructure is complete, closed by default, and names nobody's resources.
 
-Whether Terraform takes it, terraform validate tells in continuous integration.
+Continuous integration runs terraform validate.
 """
 
 import re
+from pathlib import Path
 
 from tests.containers import files
 
@@ -17,63 +18,60 @@ def body(kind: str, name: str) -> str:
     return CODE[start : CODE.index("\n}\n", start)]
 
 
-def test_every_variable_is_declared_and_used():
+def test_variables_are_declared_and_used():
     declared = set(re.findall(r'^variable "(\w+)"', CODE, re.MULTILINE))
     assert declared and declared == set(re.findall(r"\bvar\.(\w+)", CODE))
 
 
-def test_every_resource_that_is_referred_to_is_declared():
+def test_referenced_resources_are_declared():
     referred = set(re.findall(r"(?<![\w.])(google_\w+)\.(\w+)", CODE))
     data = {("google_project", "this")}
     assert len(referred) > 6 and referred <= DECLARED | data
 
 
-def test_the_bucket_is_private_uniform_and_forgets():
+def test_bucket_is_private_uniform_and_deletes_old_objects():
     bucket = body("google_storage_bucket", "this")
     assert re.search(r"uniform_bucket_level_access += true", bucket)
     assert re.search(r'public_access_prevention += "enforced"', bucket)
     assert bucket.count("lifecycle_rule {") >= 2
 
 
-def test_there_is_a_repository_for_images_and_one_for_pipelines():
+def test_images_and_pipelines_have_a_repository_each():
     kind = "google_artifact_registry_repository"
     formats = {re.search(r'format += "(\w+)"', body(*one))[1] for one in DECLARED if one[0] == kind}
     assert formats == {"DOCKER", "KFP"}
 
 
-def test_no_account_is_given_more_than_its_part():
+def test_accounts_have_least_privileges():
     roles = set(re.findall(r'role += "(roles/[\w.]+)"', CODE))
     assert "roles/aiplatform.user" in roles
-    assert {role for role in roles if re.search(r"(owner|editor|[aA]dmin)$", role)} == {
-        # Of the one bucket: TensorBoard's documentation asks for it.
-        "roles/storage.admin"
-    }
-    assert "google_storage_bucket.this" in body(
-        "google_storage_bucket_iam_member", "runner_tensorboard"
-    )
+    # Of the one bucket: TensorBoard's documentation requires it.
+    admin = {role for role in roles if re.search(r"(owner|editor|[aA]dmin)$", role)}
+    assert admin == {"roles/storage.admin"}
+    tensorboard = body("google_storage_bucket_iam_member", "runner_tensorboard")
+    assert "google_storage_bucket.this" in tensorboard
     releaser = body("google_artifact_registry_repository_iam_member", "releaser_pipelines")
     assert '"roles/artifactregistry.writer"' in releaser
     assert "google_service_account_key" not in CODE
     assert not re.search(r"allUsers|allAuthenticatedUsers", CODE)
 
 
-def test_github_is_trusted_for_one_repository_one_environment_and_tags():
+def test_only_tags_of_one_repository_can_release():
     provider = body("google_iam_workload_identity_pool_provider", "github")
     for part in ("environment == 'release'", "repository_id ==", "refs/tags/v"):
         assert part in provider
-    # GitHub gives it in two forms, by the repository's age.
+    # GitHub sends the subject in two forms, by the repository's age.
     assert "assertion.sub" not in re.sub("#.*", "", provider)
     binding = body("google_service_account_iam_member", "github_as_releaser")
     assert "subject/repository:${var.github_repository_id}:environment:release" in binding
 
 
-def test_nothing_in_the_files_of_delivery_belongs_to_anyone():
+def test_delivery_files_name_no_account_or_key():
     paths = [
         *FOLDER.glob("*"),
         *(files.ROOT / ".github").rglob("*.yml"),
         *(path for path in (files.ROOT / "containers").iterdir() if path.suffix != ".lock"),
-        files.ROOT / ".pre-commit-config.yaml",
-        files.ROOT / "docs" / "delivery.md",
+        *(files.ROOT / name for name in (".pre-commit-config.yaml", "docs/delivery.md")),
     ]
     patterns = {
         "private key": r"-----BEGIN|\"private_key\"",
@@ -84,11 +82,6 @@ def test_nothing_in_the_files_of_delivery_belongs_to_anyone():
         "bucket": r"gs://[a-z0-9][\w-]+",
         "project": r"projects/[a-z0-9]",
     }
-    found = [
-        (path.name, name, match[0])
-        for path in paths
-        if path.is_file()
-        for name, pattern in patterns.items()
-        if (match := re.search(pattern, path.read_text()))
-    ]
-    assert not found
+    for path in filter(Path.is_file, paths):
+        for name, pattern in patterns.items():
+            assert not re.search(pattern, path.read_text()), (path, name)

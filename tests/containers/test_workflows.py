@@ -1,4 +1,4 @@
-"""GitHub's workflows and Cloud Build's file: no keys, few permissions, commands that exist."""
+"""Test that GitHub's and Cloud Build's files hold no keys, few permissions, and real commands."""
 
 import re
 
@@ -12,11 +12,6 @@ RELEASE = files.ROOT / ".github" / "workflows" / "release.yml"
 
 
 def load(path):
-    # YAML 1.1 takes the key `on` for a boolean.
-    return {("on" if key is True else key): value for key, value in parse(path).items()}
-
-
-def parse(path):
     return yaml.safe_load(path.read_text())
 
 
@@ -25,7 +20,7 @@ def steps(workflow):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_may_do_nothing_but_what_each_job_says(path):
+def test_jobs_declare_their_few_permissions(path):
     workflow = load(path)
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
@@ -38,7 +33,7 @@ def test_a_workflow_may_do_nothing_but_what_each_job_says(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_by_commit_and_say_their_version(path):
+def test_actions_are_pinned_by_commit_with_their_version(path):
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
     assert lines
     for line in lines:
@@ -50,18 +45,19 @@ def test_actions_are_pinned_by_commit_and_say_their_version(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_expressions_never_stand_in_a_shell_script(path):
+def test_scripts_contain_no_expressions(path):
     assert not [step for step in steps(load(path)) if "${{" in step.get("run", "")]
 
 
-def test_only_a_version_tag_releases_and_only_after_the_checks():
+def test_only_a_checked_version_tag_is_released():
     workflow = load(RELEASE)
-    assert workflow["on"] == {"push": {"tags": ["v*"]}}
+    # YAML 1.1 reads the key `on` as a boolean.
+    assert workflow[True] == {"push": {"tags": ["v*"]}}
     needs = {name: job.get("needs") for name, job in workflow["jobs"].items()}
     assert needs == {"version": None, "ci": "version", "image": "ci", "pipeline": "image"}
 
 
-def test_terraform_which_no_runner_has_is_set_up_before_it_is_used():
+def test_terraform_is_installed_before_use():
     for path in WORKFLOWS:
         for job in load(path)["jobs"].values():
             ready = False
@@ -70,7 +66,7 @@ def test_terraform_which_no_runner_has_is_set_up_before_it_is_used():
                 assert ready or not re.search(r"^terraform ", step.get("run", ""), re.MULTILINE)
 
 
-def test_the_commands_of_workflows_exist(compile_py, monkeypatch):
+def test_commands_of_workflows_exist(compile_py, monkeypatch):
     from typer.testing import CliRunner
 
     from pipelines.commands.command_line import app
@@ -88,7 +84,7 @@ def test_the_commands_of_workflows_exist(compile_py, monkeypatch):
     assert CliRunner().invoke(app, ["schedule", "apply", "--help"]).exit_code == 0
 
 
-def test_terraform_prints_every_variable_that_a_release_reads():
+def test_terraform_outputs_every_variable_of_a_release():
     read = set(re.findall(r"vars\.(\w+)", RELEASE.read_text()))
     outputs = (files.ROOT / "terraform" / "outputs.tf").read_text()
     assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
@@ -101,12 +97,11 @@ def test_terraform_prints_every_variable_that_a_release_reads():
     assert len(settings) > 4 and settings <= known
 
 
-def test_cloud_build_builds_the_dockerfile_as_make_does():
-    build = parse(files.ROOT / "containers" / "cloudbuild.yaml")
+def test_cloud_build_uses_the_dockerfile_as_make_does():
+    build = load(files.ROOT / "containers" / "cloudbuild.yaml")
     stages = {line.split(" AS ")[1] for line in files.instructions() if " AS " in line}
-    arguments = {
-        word.split()[1].split("=")[0] for word in files.instructions() if word[:4] == "ARG "
-    }
+    declared = [line for line in files.instructions() if line.startswith("ARG ")]
+    arguments = {line.split()[1].split("=")[0] for line in declared}
     given = [argument for step in build["steps"] for argument in step["args"]]
     for target in ("cpu", "gpu", "serving"):
         targets = [one.replace("${_TARGET}", target) for one in given if "--target=" in one]
@@ -117,12 +112,8 @@ def test_cloud_build_builds_the_dockerfile_as_make_does():
     assert used == set(build["substitutions"])
 
 
-def test_dependabot_watches_each_place_that_pins_something():
-    updates = parse(files.ROOT / ".github" / "dependabot.yml")["updates"]
+def test_dependabot_watches_every_pinned_dependency():
+    updates = load(files.ROOT / ".github" / "dependabot.yml")["updates"]
     watched = {(update["package-ecosystem"], update["directory"]) for update in updates}
-    assert watched == {
-        ("github-actions", "/"),
-        ("docker", "/containers"),
-        ("terraform", "/terraform"),
-        ("pip", "/"),
-    }
+    roots = {("github-actions", "/"), ("pip", "/")}
+    assert watched == {*roots, ("docker", "/containers"), ("terraform", "/terraform")}
