@@ -1,4 +1,4 @@
-"""The functions for notebooks do what the command line does, as their synopsis says."""
+"""The functions for notebooks do what their synopsis says."""
 
 import inspect
 import textwrap
@@ -12,23 +12,13 @@ from trainer.errors import InputError
 SYNOPSIS = textwrap.dedent(inspect.getdoc(api).partition("\n\n")[2].partition("\n\nA mistake")[0])
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """The names that the synopsis has bound, and the folder that it was run in."""
-    folder = tmp_path_factory.mktemp("notebook")
-    names = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        exec(SYNOPSIS, names)
-    return names, folder
-
-
 @pytest.mark.slow
-def test_the_synopsis_plans_compiles_runs_and_loads_the_model(done, monkeypatch):
-    names, folder = done
-    monkeypatch.chdir(folder)
+def test_synopsis_plans_compiles_runs_and_loads_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(SYNOPSIS, names)
     assert [pool["replica_count"] for pool in names["pools"]] == [1, 3]
-    assert names["path"].read_text() == (folder / "build" / "digits.yaml").read_text()
+    assert names["path"].read_text() == (tmp_path / "build" / "digits.yaml").read_text()
     run = names["run"]
     assert (run.state, run.verdict, run.parameters["epochs"]) == ("SUCCEEDED", "accepted", 3)
     assert api.results() == api.results(run.name) == run
@@ -37,9 +27,7 @@ def test_the_synopsis_plans_compiles_runs_and_loads_the_model(done, monkeypatch)
     assert names["model"](images).shape == (2, 10)
 
 
-def test_a_mistake_is_an_input_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_invalid_arguments_raise_an_input_error(elsewhere, tmp_path):
     with pytest.raises(InputError, match="no recipe 'digts'; did you mean 'digits'"):
         api.load("digts")
     with pytest.raises(InputError, match=r"^values: unknown parameter 'epoch'; did you mean"):

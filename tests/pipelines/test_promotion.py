@@ -1,4 +1,4 @@
-"""python -m pipelines promote, against the Model Registry of this machine and of a project."""
+"""The command promote changes the champion, on this machine and in a project."""
 
 import pytest
 
@@ -7,11 +7,12 @@ from tests.model_service import ModelService, candidate, registry_at
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 LOCAL = ("local", "local")
+PROJECT = ("my-project", "us-central1")
 
 
 @pytest.fixture
 def promote(command):
-    """Runs the command; returns its exit code and what it has shown."""
+    """Runs the command; returns its exit code and its output."""
 
     def run(*arguments):
         code, out, err = command("promote", "digits", *arguments)
@@ -28,7 +29,7 @@ def register(environment, place, *runs, folder=""):
     return registry
 
 
-def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, tmp_path):
+def test_local_versions_are_listed_promoted_and_rolled_back(promote, tmp_path):
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", "two")
     code, shown = promote("--local")
@@ -38,12 +39,11 @@ def test_versions_of_this_machine_are_listed_promoted_and_rolled_back(promote, t
     assert promote("--local", "--version", "1") == (0, "digits@1 is the champion of digits\n")
     again = "digits@2 is the champion of digits again, after digits@1\n"
     assert promote("--local", "--rollback") == (0, again)
-    assert promote("--local", "--rollback")[1].startswith(
-        "digits@1 is the champion of digits again"
-    )
+    shown = promote("--local", "--rollback")[1]
+    assert shown.startswith("digits@1 is the champion of digits again")
 
 
-def test_no_proxy_is_asked_and_a_folder_keeps_its_name_spelled_out(promote, tmp_path, monkeypatch):
+def test_local_registry_needs_no_proxy_and_folders_are_escaped(promote, tmp_path, monkeypatch):
     place = "/\x1b[2J[bold]/" + "long-" * 20
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", folder=place)
@@ -58,14 +58,13 @@ def test_no_proxy_is_asked_and_a_folder_keeps_its_name_spelled_out(promote, tmp_
     assert f"{place}/one/model" in "".join(line.split()[-1] for line in shown.splitlines())
 
 
-def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch):
+def test_one_request_moves_the_alias_in_a_project(promote, tmp_path, monkeypatch):
     with ModelService(tmp_path / "service") as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
-        place = ("my-project", "us-central1")
-        registry = register(service.environment, place, "one", "two")
+        registry = register(service.environment, PROJECT, "one", "two")
         before = len(service.requests)
-        flags = "--project", "my-project", "--region", "us-central1"
+        flags = "--project", PROJECT[0], "--region", PROJECT[1]
         assert promote("--version", "1", *flags)[0] == 0
         sent = service.requests[before:]
         merges = [request for name, request in sent if name == "MergeVersionAliases"]
@@ -96,14 +95,12 @@ def test_in_a_project_one_request_moves_the_alias(promote, tmp_path, monkeypatch
         (["--runs-directory", "runs", "--version", "1"], "'runs' is for runs on this machine"),
     ],
 )
-def test_a_mistake_is_one_line(refused, monkeypatch, arguments, message):
-    for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "VERTEX_AI_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
+def test_invalid_arguments_are_refused(refused, arguments, message):
     assert message in refused("promote", "digits", *arguments)
 
 
 @pytest.mark.parametrize("content", ["{", "3", '{"last": 1}'])
-def test_a_damaged_registry_of_this_machine_is_named_with_its_remedy(refused, tmp_path, content):
+def test_damaged_local_registry_is_named_and_kept(refused, tmp_path, content):
     file = tmp_path / "runs" / FOLDER_NAME / "models" / "digits.json"
     file.parent.mkdir(parents=True)
     file.write_text(content)

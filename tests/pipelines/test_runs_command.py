@@ -1,6 +1,5 @@
-"""The runs of this machine, listed, compared, shown and resumed by the command line."""
+"""The command line lists, compares, shows and resumes the runs of this machine."""
 
-import datetime
 import json
 import re
 from pathlib import Path
@@ -14,22 +13,19 @@ KEYS = [f"digits/{number}" for number in range(100)]
 
 
 @pytest.fixture(autouse=True)
-def no_cloud(elsewhere, monkeypatch):
+def narrow_screen(elsewhere, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
-    """Leaves the folder of a run that answered the test records of `wrong` wrongly."""
+    """Leave the folder of a run that answered the test records of `wrong` wrongly."""
     directory = Path("runs", name)
     training = directory / "artifacts" / "plan-training" / "training"
     training.mkdir(parents=True)
-    start = datetime.datetime(2026, 5, 4, 3, minute, tzinfo=datetime.timezone.utc)
     record = RunRecord(
         recipe=name.partition("-")[0],
         parameters={"epochs": 12, "seed": 0, **parameters},
-        started=start.isoformat(),
+        started=f"2026-05-04T03:{minute:02}:00+00:00",
         package="0",
     )
     run_history.write_record(record, directory)
@@ -37,12 +33,9 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
         return
     (training / "metrics.json").write_text("{}")
     (training / "history.csv").write_text("epoch,loss,validation_loss\n1,2.0,2.5\n2,1.0,1.5\n")
-    answers = ["key,label,prediction,log_loss"]
-    answers += [
-        f"{key},7,{1 if key in wrong else 7},{2.0 if key in wrong else 0.1}" for key in keys
-    ]
+    answers = [f"{key},7,{'1,2.0' if key in wrong else '7,0.1'}" for key in keys]
     predictions = directory / "predictions.csv"
-    predictions.write_text("\n".join(answers) + "\n")
+    predictions.write_text("\n".join(["key,label,prediction,log_loss", *answers, ""]))
     accuracy = 1 - len(wrong) / len(keys)
     interval = {"accuracy_low": accuracy - 0.05, "accuracy_high": accuracy + 0.05}
     summary = {
@@ -56,7 +49,14 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
     (directory / "summary.json").write_text(json.dumps(summary))
 
 
-def test_runs_tell_what_came_of_them_and_what_changed(command):
+def write_job(content):
+    """Write the job.json of digits-1."""
+    job = Path("runs/digits-1/logs/custom-training-job/job.json")
+    job.parent.mkdir(parents=True)
+    job.write_bytes(content.encode(errors="surrogateescape"))
+
+
+def test_runs_shows_results_and_changed_parameters(command):
     leave("digits-1", 1, wrong=KEYS[:5])
     leave("mnist-1", 2, seed=3)
     source = "images:/photos/of/may"
@@ -79,7 +79,7 @@ def test_runs_tell_what_came_of_them_and_what_changed(command):
     assert command("status")[1] == out
 
 
-def test_two_runs_on_the_same_records_are_compared_in_pairs(command):
+def test_runs_on_the_same_records_are_compared_in_pairs(command):
     leave("digits-1", 1, wrong=KEYS[:12])
     leave("digits-2", 2, wrong=KEYS[:2], epochs=24)
     code, out, err = command("runs", "digits-1", "digits-2")
@@ -95,56 +95,52 @@ def test_two_runs_on_the_same_records_are_compared_in_pairs(command):
     assert "more than noise" in page
 
 
-def test_a_difference_of_few_records_is_noise(command):
+def test_comparison_claims_no_difference_without_evidence(command):
     leave("digits-1", 1, wrong=KEYS[:3])
     leave("digits-2", 2, wrong=KEYS[:1])
+    leave("digits-3", 3, keys=KEYS[1:])
+    leave("digits-4", 4, state="KILLED")
     assert "within the noise" in command("runs", "digits-1", "digits-2")[1]
-
-
-def test_of_runs_on_other_records_nothing_is_claimed(command):
-    leave("digits-1", 1, wrong=KEYS[:3])
-    leave("digits-2", 2, keys=KEYS[1:])
-    leave("digits-3", 3, state="KILLED")
-    out = command("runs", "digits-1", "digits-2")[1]
-    assert "evaluated on different test records. Compare the intervals." in out
     out = command("runs", "digits-1", "digits-3")[1]
-    assert "No test of the difference: digits-3 kept no predictions of the test records" in out
+    assert "evaluated on different test records. Compare the intervals." in out
+    out = command("runs", "digits-1", "digits-4")[1]
+    assert "No test of the difference: digits-4 kept no predictions of the test records" in out
 
 
-def test_mistakes_about_runs_are_one_line(refused):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("runs digits-1", "1 run was given; give two to compare"),
+        ("runs digits-1 digits-9", "no run 'digits-9' in the folder runs"),
+        ("status latest", "no run 'latest' in the folder runs"),
+        ("status digits-9", "in the folder runs; to look on Vertex AI: no project: give --project"),
+        ("logs digits-8", "no run 'digits-8' in the folder runs; to look on Vertex AI"),
+        ("cancel digits-7", "no run 'digits-7' in the folder runs; to look on Vertex AI"),
+        ("cancel digits-1", "digits-1 is a run on this machine; press Ctrl-C"),
+        ("logs digits-1 --replica chief-7", "'chief-7' is not a replica of digits-1; "),
+        ("run digits --local --resume", "digits-1 has succeeded; there is nothing"),
+        ("run digits mnist-1 --local --resume", "mnist-1 is a run of 'mnist', not of 'digits'"),
+        ("run flowers --local --resume", "there is no run of 'flowers' in the folder"),
+        ("run mnist --local --resume --set epochs=3", "--set can't be given with --resume"),
+        ("run mnist --local --resume --name x", "--name can't be given with --resume"),
+        ("run mnist mnist-1 --local", "or add --resume to resume a run"),
+        (
+            "run mnist --local --set epochs=1 batch_size=8",
+            "'batch_size=8' was given after 'mnist'; write --set before each parameter",
+        ),
+    ],
+)
+def test_unknown_or_finished_run_is_refused(refused, arguments, message):
     leave("digits-1", 1)
     leave("mnist-1", 2, state="KILLED")
-    wrong = {
-        "1 run was given; give two to compare": "runs digits-1",
-        "no run 'digits-9' in the folder runs": "runs digits-1 digits-9",
-        "no run 'latest' in the folder runs": "status latest",
-        "no run 'digits-9' in the folder runs; to look on Vertex AI: no project: give --project": (
-            "status digits-9"
-        ),
-        "no run 'digits-8' in the folder runs; to look on Vertex AI": "logs digits-8",
-        "no run 'digits-7' in the folder runs; to look on Vertex AI": "cancel digits-7",
-        "--replica 'chief-7' is not a replica of digits-1; ": "logs digits-1 --replica chief-7",
-        "digits-1 has succeeded; there is nothing": "run digits --local --resume",
-        "mnist-1 is a run of 'mnist', not of 'digits'": "run digits mnist-1 --local --resume",
-        "there is no run of 'flowers' in the folder": "run flowers --local --resume",
-        "--set can't be given with --resume": "run mnist --local --resume --set epochs=3",
-        "digits-1 is a run on this machine; press Ctrl-C": "cancel digits-1",
-        "--name can't be given with --resume": "run mnist --local --resume --name x",
-        "or add --resume to resume a run": "run mnist mnist-1 --local",
-        "'batch_size=8' was given after 'mnist'; write --set before each parameter": (
-            "run mnist --local --set epochs=1 batch_size=8"
-        ),
-    }
-    for message, arguments in wrong.items():
-        assert message in refused(*arguments.split())
+    assert message in refused(*arguments.split())
 
 
-def test_a_failed_step_is_told_by_its_display_name_and_its_reason(command):
+def test_failed_step_is_shown_with_its_reason(command):
     leave("digits-1", 1, state="FAILED")
-    summary = json.loads(Path("runs/digits-1/summary.json").read_text())
-    Path("runs/digits-1/summary.json").write_text(
-        json.dumps({**summary, "error": "Evaluate: no model at gs://a"})
-    )
+    path = Path("runs/digits-1/summary.json")
+    failed = {**json.loads(path.read_text()), "error": "Evaluate: no model at gs://a"}
+    path.write_text(json.dumps(failed))
     logs = Path("runs/digits-1/logs")
     logs.mkdir()
     executor = '[KFP Executor 2026-05-04 INFO]: Got executor_input:\n{\n    "inputs": {}\n}\n'
@@ -155,17 +151,15 @@ def test_a_failed_step_is_told_by_its_display_name_and_its_reason(command):
     assert "task      FAILED         Evaluate\n" in command("status", "digits-1")[1]
 
 
-def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
+def test_killed_run_is_shown_with_the_command_to_resume_it(command):
     leave("digits-1", 1, state="KILLED")
     code, out, _ = command("status", "digits-1")
     assert code == 0
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
-    job = Path("runs/digits-1/logs/custom-training-job/job.json")
-    job.parent.mkdir(parents=True)
     replica = {"role": "chief", "index": 0, "state": "RUNNING", "starts": 1, "restarts": 0}
     state = {"name": "training", "state": "RUNNING", "error": "", "retries": 0}
-    job.write_text(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
+    write_job(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
     assert "replica   KILLED         chief-0\n" in command("status", "digits-1")[1]
     Path("runs").rename("my runs")
     out = command("status", "digits-1", "--runs-directory", "my runs")[1]
@@ -174,7 +168,7 @@ def test_a_killed_run_is_shown_with_the_way_to_resume_it(command):
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 1', '{"state": 5}', "\udc97"])
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
-def test_a_damaged_file_of_a_run_is_one_line(command, name, text):
+def test_damaged_file_of_a_run_is_named(command, name, text):
     leave("digits-1", 1)
     leave("digits-2", 2)
     Path("runs/digits-1", name).write_bytes(text.encode(errors="surrogateescape"))
@@ -185,17 +179,15 @@ def test_a_damaged_file_of_a_run_is_one_line(command, name, text):
     code, out, errors = command("runs")
     assert (code, errors) == (0, "")
     assert "digits-2" in out
-    told = [line for line in out.splitlines() if line.startswith("not listed: ")]
-    assert len(told) == (name == "run.json")
-    assert all(f"runs/digits-1/{name} can't be read (" in line for line in told)
+    listed = [line for line in out.splitlines() if line.startswith("not listed: ")]
+    assert len(listed) == (name == "run.json")
+    assert all(f"runs/digits-1/{name} can't be read (" in line for line in listed)
 
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 5', "\udc97"])
-def test_a_damaged_file_of_a_job_is_one_line(command, text):
+def test_damaged_file_of_a_job_is_named(command, text):
     leave("digits-1", 1)
-    job = Path("runs/digits-1/logs/custom-training-job/job.json")
-    job.parent.mkdir(parents=True)
-    job.write_bytes(text.encode(errors="surrogateescape"))
+    write_job(text)
     for name in ("status", "logs"):
         code, _, errors = command(name, "digits-1")
         assert code == 2

@@ -1,4 +1,4 @@
-"""A place of this machine is found and made absolute."""
+"""Local paths of a run are made absolute, and unusable ones are refused before it starts."""
 
 import contextlib
 import importlib.util
@@ -13,11 +13,8 @@ from pipelines import recipe
 from pipelines.sources import on_this_machine
 from trainer.errors import InputError
 
-TABLE = {
-    "model": "wide_and_deep",
-    "columns": [{"name": "a", "type": "numeric"}],
-    "label": {"column": "b"},
-}
+TABLE = {"model": "wide_and_deep", "columns": [{"name": "a", "type": "numeric"}]}
+TABLE |= {"label": {"column": "b"}}
 
 
 @pytest.fixture
@@ -30,11 +27,27 @@ def photos(tmp_path, monkeypatch):
     return tmp_path / "photos"
 
 
-def changes(**values):
-    return on_this_machine(recipe.load("flowers").with_values(values, place="test"))
+def changes(in_containers=False, **values):
+    parameters = recipe.load("flowers").with_values(values, place="test")
+    return on_this_machine(parameters, in_containers=in_containers)
 
 
-def test_a_local_place_becomes_absolute(photos):
+@pytest.fixture
+def refused_run(refused, photos):
+    """Runs on photos/ with settings, which must be refused before it starts; returns the error."""
+
+    def run(**settings):
+        settings = {"source": "images:photos", **settings}
+        flags = [word for setting in settings.items() for word in ("--set", "=".join(setting))]
+        error = refused("run", "flowers", "--local", *flags)
+        assert not Path("runs").exists()
+        assert not Path("build").exists()
+        return error
+
+    return run
+
+
+def test_local_path_becomes_absolute(photos):
     assert changes(source="images:photos") == {"source": f"images:{photos}"}
     assert changes(source=f"images:{photos}") == {"source": f"images:{photos}"}
     store = changes(source="digits", records_store="made/later")
@@ -42,9 +55,11 @@ def test_a_local_place_becomes_absolute(photos):
     (photos / "a.csv").write_text("a,b\n1,2\n")
     for place in ("photos", "photos/a.csv", "pho*/*.csv"):
         assert changes(source=f"csv:{place}", **TABLE) == {"source": f"csv:{photos.parent}/{place}"}
+    for source in ("digits", "images:gs://bucket/photos"):
+        assert changes(source=source) == {}
 
 
-def test_a_local_file_of_weights_becomes_absolute(photos):
+def test_local_weights_become_absolute(photos):
     (photos / "mine.weights.h5").touch()
 
     def options(weights):
@@ -59,15 +74,14 @@ def test_a_local_file_of_weights_becomes_absolute(photos):
         options("photos/nowhere.h5")
 
 
-def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkeypatch, in_one_line):
+def test_imagenet_weights_are_cached_or_reachable(photos, monkeypatch, refused_run):
     # A port of this machine that answers nobody stands for a network that is not there.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{closed.getsockname()[1]}")
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv("KERAS_HOME", str(photos.parent / "keras"))
-        settings = "source=images:photos", "model=transfer", 'model_options={"backbone":"ResNet50"}'
-        error = in_one_line(*settings)
+        error = refused_run(model="transfer", model_options='{"backbone":"ResNet50"}')
         assert "weights='imagenet': those of ResNet50 are not in" in error
         assert "use weights=none" in error
         models = photos.parent / "keras" / "models"
@@ -77,21 +91,18 @@ def test_imagenet_weights_out_of_reach_are_found_before_the_start(photos, monkey
         assert changes(source="digits", model="transfer", model_options=options) == {}
 
 
-def test_weights_to_start_from_become_absolute(photos):
+def test_model_to_start_from_becomes_absolute(photos):
+    def change(warm_start, **others):
+        return changes(source="digits", warm_start=warm_start, **others)
+
     (photos / "model.keras").touch()
-    start = {"source": "digits", "warm_start": "photos/model.keras"}
-    assert changes(**start) == {"warm_start": str(photos / "model.keras")}
+    assert change("photos/model.keras") == {"warm_start": str(photos / "model.keras")}
     for elsewhere in ("champion", "", "gs://bucket/run/model"):
-        assert changes(**{**start, "warm_start": elsewhere}) == {}
+        assert change(elsewhere) == {}
     with pytest.raises(InputError, match="warm_start: there is no 'champoin'; give champion, a"):
-        changes(**{**start, "warm_start": "champoin"})
+        change("champoin")
     with pytest.raises(InputError, match="warm_start='champion' needs a registered model; give"):
-        changes(source="digits", warm_start="champion", model_name="")
-
-
-@pytest.mark.parametrize("source", ["digits", "images:gs://bucket/photos"])
-def test_other_sources_are_left_as_they_are(source):
-    assert changes(source=source) == {}
+        change("champion", model_name="")
 
 
 @pytest.mark.parametrize(
@@ -106,58 +117,41 @@ def test_other_sources_are_left_as_they_are(source):
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),
     ],
 )
-def test_a_folder_that_is_not_there_is_refused(photos, values, message):
+def test_missing_source_is_refused(photos, values, message):
     with pytest.raises(InputError) as raised:
         changes(**values)
     assert message in str(raised.value)
 
 
-@pytest.fixture
-def in_one_line(refused):
-    """The message that a local run with those settings ends with before it starts."""
-
-    def run(*settings):
-        flags = [word for setting in settings for word in ("--set", setting)]
-        error = refused("run", "flowers", "--local", *flags)
-        assert not Path("runs").exists()
-        assert not Path("build").exists()
-        return error
-
-    return run
-
-
-def test_an_empty_class_and_a_single_one_are_found_before_the_start(photos, in_one_line):
+def test_classes_without_images_are_refused(photos, refused_run):
     (photos / "empty" / "inner").mkdir(parents=True)
-    assert "class 'empty' is empty: no file in" in in_one_line("source=images:photos")
+    assert "class 'empty' is empty: no file in" in refused_run()
     (photos / "empty" / "inner" / "c.jpg").touch()
-    error = in_one_line("source=images:photos")
+    error = refused_run()
     assert "has empty/, rose/, tulip/ for classes, but empty/ holds only folders (inner)" in error
     (photos / "empty" / "d.jpg").touch()
     assert changes(source="images:photos")
     shutil.copytree(photos, photos.parent / "parts" / "train")
     (photos.parent / "parts" / "val" / "rose").mkdir(parents=True)
-    error = in_one_line("source=images:parts")
+    error = refused_run(source="images:parts")
     assert "class 'rose' is empty: no file in" in error
     assert "parts/val/rose; add images or remove the folder" in error
     for name in ("empty", "tulip"):
         shutil.rmtree(photos / name)
-    error = in_one_line("source=images:photos")
-    assert "has only one class, 'rose'; a classifier needs two or more" in error
+    assert "has only one class, 'rose'; a classifier needs two or more" in refused_run()
     shutil.rmtree(photos / "rose")
-    assert "has no classes; a classifier needs two or more" in in_one_line("source=images:photos")
+    assert "has no classes; a classifier needs two or more" in refused_run()
 
 
-def test_a_floor_of_no_class_is_found_before_the_start(photos, in_one_line):
-    floor = 'class_floors={"rose": 0.5, "tulips": 0.5}'
-    error = in_one_line("source=images:photos", floor)
+def test_floor_of_an_unknown_class_is_refused(refused_run):
+    error = refused_run(class_floors='{"rose": 0.5, "tulips": 0.5}')
     assert "class_floors names 'tulips', which is not a class of the records; did you mean" in error
     assert changes(source="images:photos", class_floors={"tulip": 0.5})
 
 
-def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, monkeypatch):
+def test_only_the_first_file_of_a_class_is_listed(photos, monkeypatch):
     for number in range(100):
         (photos / "rose" / f"{number}.jpg").touch()
-    parameters = recipe.load("flowers").with_values({"source": "images:photos"}, place="test")
     listed, scandir = [], os.scandir
 
     @contextlib.contextmanager
@@ -166,50 +160,44 @@ def test_looking_for_an_empty_class_lists_none_beyond_its_first_file(photos, mon
             yield (listed.append(entry.name) or entry for entry in entries)
 
     monkeypatch.setattr(os, "scandir", counted)
-    on_this_machine(parameters)
+    changes(source="images:photos")
     assert sum(name.endswith(".jpg") for name in listed) == 2
 
 
-def test_a_table_without_a_column_is_found_before_the_start(photos, in_one_line):
+def test_table_without_a_column_is_refused(photos, refused_run):
+    settings = {"model": "wide_and_deep", "label": '{"column": "tips"}'}
+    settings |= {"source": "csv:photos", "columns": '[{"name": "hour", "type": "numeric"}]'}
     (photos / "trips.csv").write_text("hours,tips\n1,2\n")
-    settings = (
-        "source=csv:photos", "model=wide_and_deep", 'label={"column": "tips"}',
-        'columns=[{"name": "hour", "type": "numeric"}]',
-    )  # fmt: skip
-    error = in_one_line(*settings)
+    error = refused_run(**settings)
     assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
     (photos / "trips.csv").write_text("hour;tips\n1;2\n")
-    error = in_one_line(*settings)
+    error = refused_run(**settings)
     assert "has no column 'hour'; its fields are separated by ';': convert it to commas" in error
 
 
-def test_a_data_set_that_is_not_prepared_is_found_before_the_start(photos, in_one_line):
-    error = in_one_line(f"data_dir={photos}")
+def test_unprepared_data_set_is_refused_outside_containers(photos, refused_run):
+    error = refused_run(source="tfds:tf_flowers", data_dir=str(photos))
     assert f"no data set 'tf_flowers' is prepared in data_dir='{photos}'; prepare it once" in error
-    given = recipe.load("flowers").with_values({}, place="test")
-    assert on_this_machine(given, in_containers=True) == {}
+    assert changes(in_containers=True) == {}
 
 
 @pytest.mark.parametrize("store", ["photos/rose/a.jpg", "photos/rose/a.jpg/inner", "closed/inner"])
-def test_a_store_of_records_that_can_not_be_one_is_found_before_the_start(
-    photos, in_one_line, monkeypatch, store
-):
+def test_unwritable_records_store_is_refused(photos, refused_run, monkeypatch, store):
     closed, access = photos.parent / "closed", os.access
     closed.mkdir(mode=0o500)
     # As to a user who is not root.
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and access(path, mode))
-    error = in_one_line("source=images:photos", f"records_store={store}")
+    error = refused_run(records_store=store)
     assert f"records_store='{store}': " in error
     assert "give another" in error
 
 
-def test_dataflow_without_beam_is_found_before_the_start(photos, in_one_line, monkeypatch):
+def test_dataflow_needs_beam_outside_containers(refused_run, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name)
     )
-    error = in_one_line("source=images:photos", "records_engine=dataflow")
+    error = refused_run(records_engine="dataflow")
     assert "make dataflow" in error
     assert ".venv/dataflow/bin/python -m pipelines" in error
-    parameters = recipe.load("digits").with_values({"records_engine": "dataflow"}, place="test")
-    assert on_this_machine(parameters, in_containers=True) == {}
+    assert changes(in_containers=True, source="digits", records_engine="dataflow") == {}

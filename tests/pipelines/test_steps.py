@@ -1,4 +1,4 @@
-"""A step of the user's own gets what it names, and a mistake in it is one line before a run."""
+"""A step of the user's own gets the inputs that it names; an unusable one is refused."""
 
 import importlib
 import sys
@@ -16,13 +16,13 @@ from kfp import dsl
 
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
 def announce(model: dsl.Input[dsl.Model], accuracy: float, epochs: int, team: str = "ours"):
-    """Says what came of it."""
+    """Reports the accuracy."""
     print(model.uri, accuracy, epochs, team)
 
 
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
 def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str):
-    """Wants what there is not."""
+    """Needs an unknown input."""
 
 
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
@@ -38,6 +38,7 @@ def brag(accuracy: float):
 def plain(model): ...
 '''
 
+
 PIPELINE = """
 from kfp import dsl
 
@@ -49,33 +50,25 @@ def build():
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def write(tmp_path, own_recipe, monkeypatch):
+    """Writes the recipe `mine` with a step."""
     (tmp_path / "own_steps.py").write_text(STEPS)
-    (tmp_path / "failing.py").write_text("import absent_package\n")
+    (tmp_path / "own_pipeline.py").write_text(PIPELINE)
     (tmp_path / "own_model.py").write_text(MODEL)
-    (tmp_path / "recipes").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "failing.py").write_text("import absent_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    for name in ("own_steps", "failing", "own_model"):
+    own = 'source = "digits"\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\n'
+    yield lambda step: own_recipe(f'{own}steps = ["{step}"]\n')
+    for name in ("own_steps", "own_pipeline", "own_model", "failing"):
         sys.modules.pop(name, None)
 
 
-def write(folder, step):
-    text = f'# Mine\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\nsteps = ["{step}"]\n'
-    (folder / "recipes" / "mine.toml").write_text(f'source = "digits"\n{text}')
-
-
-def test_a_step_gets_what_it_names_and_the_image(folder):
-    write(folder, "own_steps:announce")
+def test_step_gets_the_inputs_that_it_names_and_the_image(write):
+    write("own_steps:announce")
     text = compilation.compiled(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
     document = yaml.safe_load(text)
-    branch = next(
-        component["dag"]["tasks"]
-        for component in document["components"].values()
-        if "announce" in component.get("dag", {}).get("tasks", {})
-    )
-    step = branch["announce"]
+    dags = [one["dag"]["tasks"] for one in document["components"].values() if "dag" in one]
+    (step,) = (tasks["announce"] for tasks in dags if "announce" in tasks)
     assert {"collect-training", "evaluate-model"} <= set(step["dependentTasks"])
     assert set(step["inputs"]["parameters"]) == {"accuracy", "epochs"}
     assert set(step["inputs"]["artifacts"]) == {"model"}
@@ -83,18 +76,11 @@ def test_a_step_gets_what_it_names_and_the_image(folder):
     assert container["image"] == "europe-docker.pkg.dev/p/r/training:1"
 
 
-def test_a_steps_own_image_is_not_taken_for_the_pipelines(folder):
-    write(folder, "own_steps:brag")
-    path = compilation.write(recipe.load("mine"), folder / "build", "p/training:1")
+def test_step_may_have_an_image_of_its_own(write, tmp_path):
+    write("own_steps:brag")
+    path = compilation.write(recipe.load("mine"), tmp_path / "build", "p/training:1")
     assert "python:3.11-slim" in path.read_text()
     assert Package(path).image == "p/training:1"
-
-
-def test_a_pipeline_is_no_step(folder, refused):
-    (folder / "own_steps.py").write_text(PIPELINE)
-    write(folder, "own_steps:build")
-    importlib.import_module("own_steps")
-    assert "has no KFP component 'build'; decorate" in refused("run", "mine", "--local")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +95,14 @@ def test_a_pipeline_is_no_step(folder, refused):
         ("own_steps:greedy", "nothing for the input 'modle'; did you mean 'model'?"),
         ("own_steps:mistyped", "steps='own_steps:mistyped': "),
     ],
-)  # fmt: skip
-def test_a_mistake_is_one_line_and_nothing_is_started(folder, refused, step, message):
-    write(folder, step)
+)
+def test_unusable_step_is_refused_before_the_run(write, refused, tmp_path, step, message):
+    write(step)
     assert message in refused("run", "mine", "--local")
-    assert not (folder / "runs").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_pipeline_is_no_step(write, refused):
+    write("own_pipeline:build")
+    importlib.import_module("own_pipeline")
+    assert "has no KFP component 'build'; decorate" in refused("run", "mine", "--local")
