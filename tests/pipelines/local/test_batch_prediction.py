@@ -22,13 +22,16 @@ from trainer.data.tables.inputs import columns_of
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def predicted(folder):
-    """The lines of a run's predictions."""
-    files = sorted(Path(folder).glob("prediction-*/prediction.results-*-of-*"))
+BATCH = ("run", "digits", "--local", "--batch")
+
+
+def predictions():
+    """Return the lines of the predictions in the folder answers."""
+    files = sorted(Path("answers").glob("prediction-*/prediction.results-*-of-*"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_images_are_predicted_as_they_were_judged(
+def test_images_get_the_predictions_of_their_evaluation(
     command, untrained_model, digit_records, tmp_path
 ):
     register(tmp_path, "digits", untrained_model)
@@ -36,12 +39,10 @@ def test_images_are_predicted_as_they_were_judged(
     lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
     for half in (0, 1):
         Path(f"scans{half}.jsonl").write_text("\n".join(map(json.dumps, lines[half::2])))
-    code, shown, errors = command(
-        "run", "digits", "--local", "--batch", "scans*.jsonl", "--set", "output=answers",
-        "--set", "batch_size=16", "--set", "replica_count=2",
-    )  # fmt: skip
+    settings = ["--set=output=answers", "--set=batch_size=16", "--set=replica_count=2"]
+    code, shown, errors = command(*BATCH, "scans*.jsonl", *settings)
     assert (code, errors) == (0, ""), shown
-    found = sorted(predicted("answers"), key=lambda one: one["instance"]["key"])
+    found = sorted(predictions(), key=lambda one: one["instance"]["key"])
     assert [one["instance"] for one in found] == lines
     assert [one["prediction"]["key"] for one in found] == list(range(len(lines)))
     given = np.array([one["prediction"]["probabilities"] for one in found])
@@ -62,7 +63,7 @@ def test_images_are_predicted_as_they_were_judged(
 
 
 @pytest.mark.slow
-def test_taxi_trips_of_a_csv_file_are_predicted_as_judged(command, real_data, tmp_path):
+def test_taxi_trips_get_the_predictions_of_their_evaluation(command, real_data, tmp_path):
     from pipelines.recipe import load
     from trainer.data.write.writer import create_tfrecords
     from trainer.models import check_model
@@ -80,60 +81,54 @@ def test_taxi_trips_of_a_csv_file_are_predicted_as_judged(command, real_data, tm
     with Path("trips.csv").open("w", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerows([names, *([row.get(name, "") for name in names] for row in rows)])
-    code, shown, errors = command(
-        "run", "chicago_taxi", "--local", "--batch", "trips.csv", "--set", "output=answers"
-    )
+    batch = ["run", "chicago_taxi", "--local", "--batch", "trips.csv", "--set=output=answers"]
+    code, shown, errors = command(*batch)
     assert (code, errors) == (0, ""), shown
-    given = np.array([one["prediction"]["probabilities"] for one in predicted("answers")])
+    given = np.array([one["prediction"]["probabilities"] for one in predictions()])
     assert given.shape == (len(rows), 2)
     assert len(rows) > 1000
     assert np.abs(given - expected).max() < 1e-5
 
 
-def test_a_mistake_is_told_before_anything_starts(
-    command, untrained_model, row_model, row_records, tmp_path
+def test_invalid_batch_starts_nothing(
+    command, refused, untrained_model, row_model, row_records, tmp_path
 ):
     for name in ("rows.csv", "rows.parquet", "images.txt", "rows.jsonl"):
         Path(name).write_text("hour,miles\n1,2\n")
-
-    def refused(recipe, given, *options):
-        code, shown, errors = command("run", recipe, "--local", "--batch", given, *options)
-        assert (code, shown) == (2, "")
-        assert not list(Path().glob("runs/*-batch-*"))
-        return errors
-
-    assert "'digits' has no champion in runs/.registry yet" in refused("digits", "rows.jsonl")
+    assert "'digits' has no champion in runs/.registry yet" in refused(*BATCH, "rows.jsonl")
     register(tmp_path, "digits", untrained_model)
     register(tmp_path, "chicago_taxi", row_model)
-    columns = ", ".join(column.name for column in columns_of(row_records))
-    for recipe, given, words in (
-        ("digits", "none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
-        ("digits", "none*.jsonl", "there is no such file"),
-        ("digits", "rows.parquet", "in no format of batch prediction; give files that end in .js"),
-        ("digits", "rows.csv", "has rows of a table, and the model takes images; give a .txt"),
-        ("digits", "bq://p.d.t", "input='bq://p.d.t' is on Google Cloud; leave out --local"),
-        ("digits", "bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
-        ("chicago_taxi", "images.txt", "lists files, and the model takes rows of a table"),
-        ("chicago_taxi", "rows.csv", f"has the columns hour, miles; batch prediction sends rows "
-         f"without names: write exactly {columns}, in this order"),
-    ):  # fmt: skip
-        assert words in refused(recipe, given)
-    for option, words in (
-        ("epochs=3", "--batch: batch prediction has no parameter 'epochs'; known: batch_size,"),
-        ("machine_type=n9", "--batch: machine_type='n9'"),
-        ("replica_count=0", "--batch: replica_count=0"),
-        ('labels={"A": 1}', "--batch: labels: A=1 is not a label"),
+    for given, words in (
+        ("none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
+        ("none*.jsonl", "there is no such file"),
+        ("rows.parquet", "in no format of batch prediction; give files that end in .js"),
+        ("rows.csv", "has rows of a table, and the model takes images; give a .txt"),
+        ("bq://p.d.t", "input='bq://p.d.t' is on Google Cloud; leave out --local"),
+        ("bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
     ):
-        assert words in refused("digits", "rows.jsonl", "--set", option)
-    assert "--in-containers and --cache are for training" in refused(
-        "digits", "rows.jsonl", "--in-containers"
-    )
+        assert words in refused(*BATCH, given)
+    columns = ", ".join(column.name for column in columns_of(row_records))
+    for given, words in (
+        ("images.txt", "lists files, and the model takes rows of a table"),
+        ("rows.csv", "has the columns hour, miles; batch prediction sends rows without names: "),
+        ("rows.csv", f"without names: write exactly {columns}, in this order"),
+    ):
+        assert words in refused("run", "chicago_taxi", "--local", "--batch", given)
+    for option, words in (
+        ("--set=epochs=3", "--batch: batch prediction has no parameter 'epochs'; known: batch_"),
+        ("--set=machine_type=n9", "--batch: machine_type='n9'"),
+        ("--set=replica_count=0", "--batch: replica_count=0"),
+        ('--set=labels={"A": 1}', "--batch: labels: A=1 is not a label"),
+        ("--in-containers", "--in-containers and --cache are for training"),
+    ):
+        assert words in refused(*BATCH, "rows.jsonl", option)
+    assert not list(Path().glob("runs/*-batch-*"))
 
 
-def test_a_job_that_fails_ends_the_run_with_its_reason(command, untrained_model, tmp_path):
+def test_failed_job_ends_the_run_with_its_reason(command, untrained_model, tmp_path):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_bytes(b"\xff")
-    code, _, errors = command("run", "digits", "--local", "--batch", "scans.jsonl")
+    code, _, errors = command(*BATCH, "scans.jsonl")
     assert code == 1
     assert re.search("^error: Predict: .*scans.jsonl is not UTF-8$", errors, re.MULTILINE)
     assert json.loads(Path("runs/latest/summary.json").read_text())["state"] == "FAILED"
@@ -142,12 +137,11 @@ def test_a_job_that_fails_ends_the_run_with_its_reason(command, untrained_model,
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
-def test_a_run_that_is_ended_leaves_no_server(untrained_model, tmp_path, number):
+def test_ended_run_leaves_no_server(untrained_model, tmp_path, number):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_text(f"{json.dumps([[0] * 8] * 8)}\n" * 100_000)
-    words = ["run", "digits", "--local", "--batch", "scans.jsonl"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *words],
+        [sys.executable, "-m", "pipelines", *BATCH, "scans.jsonl"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -156,14 +150,13 @@ def test_a_run_that_is_ended_leaves_no_server(untrained_model, tmp_path, number)
     try:
         wait_for(lambda: list(Path().glob("runs/latest/**/prediction.results-*")), 300)
         children = psutil.Process(process.pid).children(recursive=True)
-        servers = [one for one in children if "trainer.serving" in one.cmdline()]
-        assert len(servers) == 1
+        (server,) = (one.pid for one in children if "trainer.serving" in one.cmdline())
         process.send_signal(number)
         shown, _ = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()
-    wait_for(lambda: not any(map(is_alive, [one.pid for one in servers])))
+    wait_for(lambda: not is_alive(server))
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert "CANCELLED in" in shown

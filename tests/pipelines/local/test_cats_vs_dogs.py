@@ -2,33 +2,24 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import pytest
-
-from tests.pipelines.local.conftest import REPLICA
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_cats_are_told_from_dogs_by_transfer_in_two_phases(tmp_path, real_data):
+def test_transfer_learning_in_two_phases_tells_cats_from_dogs(command, tmp_path, real_data):
     weights = real_data / "weights" / "mobilenet_2_5_224_tf_no_top.h5"
-    options = {
-        "backbone": "MobileNet",
-        "backbone_options": {"alpha": 0.25},
-        "weights": str(weights),
-    }
+    backbone = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
     settings = {
         "source": f"images:{real_data / 'cats_dogs'}",
         "precision": "float32",
-        "model_options": json.dumps(options),
+        "model_options": json.dumps({**backbone, "weights": str(weights)}),
     }
-    command = [sys.executable, "-m", "pipelines", "run", "cats_vs_dogs", "--local"]
-    command += ["--runs-directory", str(tmp_path)]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
-    subprocess.run(command, cwd=REPLICA.parents[3], check=True)
+    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    runs = f"--runs-directory={tmp_path}"
+    code, shown, errors = command("run", "cats_vs_dogs", "--local", runs, *flags)
+    assert (code, errors) == (0, ""), shown
     training = tmp_path / "latest" / "artifacts" / "plan-training" / "training"
     metrics = json.loads((training / "metrics.json").read_text())
     assert (metrics["replicas"], metrics["strategy"]) == (2, "mirrored")

@@ -1,4 +1,4 @@
-"""The function of kfp.local that this package replaces is where it was when this was written."""
+"""The parts of kfp.local that are replaced, which a new version of kfp may move."""
 
 import importlib.metadata
 import inspect
@@ -17,7 +17,7 @@ INPUTS = {
 }
 
 
-def test_the_pinned_kfp_looks_up_the_function_that_is_replaced_on_each_call():
+def test_pinned_kfp_calls_the_replaced_function():
     from kfp.local.orchestrator import dag_orchestrator, enhanced_dag_orchestrator, task_executor
 
     assert importlib.metadata.version("kfp") == "2.17.0"
@@ -31,7 +31,7 @@ def test_the_pinned_kfp_looks_up_the_function_that_is_replaced_on_each_call():
     assert task_executor.execute_single_task is before
 
 
-def test_kfps_executor_is_in_a_components_command_and_has_its_mount_where_it_is_moved():
+def test_executor_of_a_component_is_replaced():
     from kfp.dsl.types import artifact_types
 
     from components.collect_training import collect_training
@@ -67,7 +67,7 @@ def resolve(element):
         ("x={{$.inputs.parameters['name']}}", 'x=a "b"'),
     ],
 )
-def test_placeholders_of_vertex_ai_get_their_values(element, value):
+def test_placeholder_gets_its_value(element, value):
     assert resolve(element) == value
 
 
@@ -78,7 +78,7 @@ def test_json_escape_embeds_a_value_in_json():
     assert json.loads(twice) == {"n": 'a "b"'}
 
 
-def test_whole_numbers_are_integers_again_and_others_stay():
+def test_only_whole_numbers_become_integers():
     given = {"a": [2.0, 0.5, True, "2.0", None], "b": {"c": -1.0, "d": float("inf")}}
     expected = {"a": [2, 0.5, True, "2.0", None], "b": {"c": -1, "d": float("inf")}}
     assert json.dumps(kfp_patches.whole_numbers(given)) == json.dumps(expected)
