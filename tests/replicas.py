@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,19 +95,6 @@ class Cluster:
         """Return the last lines of each replica, for a message."""
         paths = sorted(self.logs.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
-
-
-@contextlib.contextmanager
-def started(
-    module: str, arguments: list[str], roles: list[tuple[str, int]], logs: Path
-) -> Iterator[list[subprocess.Popen]]:
-    """Start `python -m module` once a role, as a cluster; end what is left of it.
-
-    Each replica's output goes to `<logs>/<role>-<index>.log`.
-    """
-    with Cluster(module, arguments, roles, logs) as cluster:
-        cluster.start_all()
-        yield list(cluster.processes.values())
 
 
 def flags(dataset: Dataset, folder: Path, options: str = "") -> list[str]:

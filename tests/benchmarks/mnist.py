@@ -89,8 +89,9 @@ def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float)
     flags = [f"--dataset={dataset.uri}", f"--base_output_directory={folder}"]
     flags.append(f"--config={write_config(config, str(folder))}")
     roles = replicas.CHIEF_AND_WORKER
-    with replicas.started("trainer.task", flags, roles, folder / "logs") as processes:
-        chief = processes[0]
+    with replicas.Cluster("trainer.task", flags, roles, folder / "logs") as cluster:
+        cluster.start_all()
+        chief = cluster.processes["chief", 0]
         while chief.poll() is None:
             course = _course(folder)
             if course and limit < float("inf") and (course.reached or course.seconds > limit):

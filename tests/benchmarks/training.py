@@ -104,8 +104,9 @@ def _images_per_second(
         processes = []
         for base, roles in zip(bases, groups, strict=True):
             own = [*flags, f"--base_output_directory={base}"]
-            started = replicas.started("trainer.task", own, roles, base / "logs")
-            processes += stack.enter_context(started)
+            cluster = replicas.Cluster("trainer.task", own, roles, base / "logs")
+            stack.enter_context(cluster).start_all()
+            processes += cluster.processes.values()
         for number, process in enumerate(processes):
             # Right after its start, so that all its threads inherit the core.
             os.sched_setaffinity(process.pid, {cores[number % len(cores)]})

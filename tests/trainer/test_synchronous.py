@@ -29,44 +29,39 @@ def read(path: Path) -> dict[str, np.ndarray]:
         return dict(content)
 
 
-SGD = ["--optimizer=sgd", "--learning_rate=0.05", "--gradient_clip_norm=1.0"]
-ADAMW = ["--optimizer=adamw", "--weight_decay=0.01"]
+SGD = "--optimizer=sgd --learning_rate=0.05 --gradient_clip_norm=1.0"
+ADAMW = "--optimizer=adamw --weight_decay=0.01"
 
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAMW, marks=pytest.mark.slow)])
-def test_two_workers_and_two_devices_learn_what_one_learns(records, trained, tmp_path, optimizer):
+def test_workers_and_devices_learn_what_one_learns(records, trained, tmp_path, optimizer):
     start = weights.copy(str(trained), str(tmp_path))
+    options = (
+        f"--warm_start={start} --epochs=2 --batch_size=56 --label_smoothing=0.1 "
+        f'--class_weights=balanced --model_options={{"dropout":0.0}} {optimizer}'
+    )
 
     def training(name: str, strategy: str) -> list[str]:
-        (tmp_path / name).mkdir()
-        return [
-            str(tmp_path / name),
-            f"--dataset={records.uri}",
-            f"--base_output_directory={tmp_path / name}/run",
-            f"--strategy={strategy}",
-            f"--warm_start={start}",
-            "--epochs=2",
-            "--batch_size=56",
-            '--model_options={"dropout": 0.0}',
-            "--label_smoothing=0.1",
-            "--class_weights=balanced",
-            *optimizer,
-        ]
+        folder = tmp_path / name
+        folder.mkdir()
+        flags = replicas.flags(records, folder / "run", f"--strategy={strategy} {options}")
+        return [str(folder), *flags]
 
     here = ["2", *training("one", "one_device"), "+", *training("devices", "mirrored")]
     replicas.run(DUMP, here, replicas.ALONE, tmp_path)
     workers = ["1", *training("workers", "multi_worker_mirrored")]
     replicas.run(DUMP, workers, replicas.CHIEF_AND_WORKER, tmp_path)
-    names = ("one", "devices", "workers")
-    learned = {name: read(tmp_path / name / "chief-0.npz") for name in names}
-    other = read(tmp_path / "workers" / "worker-0.npz")
-    for path, value in learned["one"].items():
-        np.testing.assert_allclose(learned["devices"][path], value, atol=1e-5)
-        np.testing.assert_allclose(learned["workers"][path], value, atol=1e-5)
-        np.testing.assert_array_equal(other[path], learned["workers"][path])
+    one, devices, chief = (
+        read(tmp_path / name / "chief-0.npz") for name in ("one", "devices", "workers")
+    )
+    worker = read(tmp_path / "workers" / "worker-0.npz")
+    for path, value in one.items():
+        np.testing.assert_allclose(devices[path], value, atol=1e-5)
+        np.testing.assert_allclose(chief[path], value, atol=1e-5)
+        np.testing.assert_array_equal(worker[path], chief[path])
     loaded = keras.saving.load_model(start).variables
     before = [variable.numpy() for variable in loaded if "seed" not in variable.path]
-    pairs = zip(learned["one"].values(), before, strict=True)
+    pairs = zip(one.values(), before, strict=True)
     assert max(np.abs(value - old).max() for value, old in pairs) > 100 * 1e-5
 
 
@@ -76,37 +71,28 @@ KILLS = ((2, 1, signal.SIGTERM), (5, 0, signal.SIGKILL), (9, 1, signal.SIGKILL))
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("epochs", "kills"), [(4, 1), pytest.param(14, 3, marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_killed(
+def test_killed_run_ends_with_the_weights_of_an_unkilled_one(
     records, tmp_path, monkeypatch, epochs, kills
 ):
-    temporary = tmp_path / "temporary"
+    temporary, whole, killed, logs = (
+        tmp_path / name for name in ("temporary", "whole", "killed", "logs")
+    )
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
+    options = (
+        f"--epochs={epochs} --batch_size=16 --checkpoint_steps=5 --augmentation=model "
+        "--schedule=cosine --plateau_patience=2 --early_stopping_patience=12"
+    )
+    flags = replicas.flags(records, whole, options)
+    replicas.run(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")
 
-    def flags(run: str) -> list[str]:
-        return [
-            f"--dataset={records.uri}",
-            f"--base_output_directory={tmp_path / run}",
-            f"--epochs={epochs}",
-            "--batch_size=16",
-            "--checkpoint_steps=5",
-            "--augmentation=model",
-            "--schedule=cosine",
-            "--plateau_patience=2",
-            "--early_stopping_patience=12",
-        ]
-
-    whole = tmp_path / "whole-logs"
-    replicas.run(TASK, flags("whole"), replicas.CHIEF_AND_WORKER, whole)
-
-    killed = tmp_path / "killed"
-    logs = tmp_path / "killed-logs"
-    with replicas.Cluster(TASK, flags("killed"), replicas.CHIEF_AND_WORKER, logs) as cluster:
+    flags = replicas.flags(records, killed, options)
+    with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, logs) as cluster:
         cluster.start_all()
         for epoch, victim, how in KILLS[:kills]:
             cluster.wait_for(lambda epoch=epoch: replicas.position(killed) > (epoch, 0))
-            # Between two of them no replica keeps a copy of a checkpoint, to leave it behind.
-            cluster.wait_for(lambda: not _checkpoints_in(temporary))
+            # Between two checkpoints no replica has a copy, which it would leave behind.
+            cluster.wait_for(lambda: not checkpoints_in(temporary))
             lost, survivor = (replicas.CHIEF_AND_WORKER[place] for place in (victim, 1 - victim))
             cluster.processes[lost].send_signal(how)
             code = cluster.processes[lost].wait(240)
@@ -117,21 +103,21 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_weights_of_one_never_kil
                 cluster.start(*survivor)
             cluster.start(*lost)  # Else the lost replica alone, which the other one waits for.
         assert [process.wait(600) for process in cluster.processes.values()] == [0, 0]
-    said = (logs / "chief-0.log").read_text() + (logs / "worker-0.log").read_text()
-    assert said.count("; waiting for it") >= min(kills, 2)
-    assert said.count("resuming from the checkpoint") >= kills
+    printed = (logs / "chief-0.log").read_text() + (logs / "worker-0.log").read_text()
+    assert printed.count("; waiting for it") >= min(kills, 2)
+    assert printed.count("resuming from the checkpoint") >= kills
 
-    assert replicas.position(killed) == replicas.position(tmp_path / "whole") == (epochs, 0)
-    ours, theirs = (replicas.newest_checkpoint(tmp_path / run) for run in ("killed", "whole"))
+    assert replicas.position(killed) == replicas.position(whole) == (epochs, 0)
+    ours, theirs = (replicas.newest_checkpoint(run) for run in (killed, whole))
     assert ours.keys() == theirs.keys()
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-    assert _history(killed) == _history(tmp_path / "whole")
+    assert untimed_history(killed) == untimed_history(whole)
 
 
-def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
+def test_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     monkeypatch.setenv(rejoin.WAITED_SINCE, str(time.time() - rejoin.PATIENCE_SECONDS - 1))
-    flags = [f"--dataset={records.uri}", f"--base_output_directory={tmp_path / 'run'}"]
+    flags = replicas.flags(records, tmp_path / "run")
     log = tmp_path / "chief-0.log"
     with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path) as cluster:
         cluster.start_all()
@@ -143,11 +129,11 @@ def test_a_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     assert line.endswith("), and did not come back")
 
 
-def _checkpoints_in(folder: Path) -> list[str]:
+def checkpoints_in(folder: Path) -> list[str]:
     return [name for _, _, names in os.walk(folder) for name in names if "ckpt-" in name]
 
 
-def _history(run: Path) -> list[list[str]]:
-    """history.csv without what time decides."""
+def untimed_history(run: Path) -> list[list[str]]:
+    """Return history.csv without what time decides."""
     lines = (run / "history.csv").read_text().splitlines()
     return [line.split(",")[:6] for line in lines]
