@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def digit_records(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
-    """Makes a folder once for all processes of pytest-xdist: shared(name, make) returns it."""
+    """Make a folder once for all processes of pytest-xdist: shared(name, make) returns it."""
     base = tmp_path_factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -94,7 +95,7 @@ def row_model(tmp_path_factory, row_records):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A working folder and a home of the test's own; no setting of Google Cloud is known."""
+    """Set a working folder and a home of the test's own; unset what configures Google Cloud."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -104,8 +105,46 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def command(capfd):
+    """Run a command line, its first argument split as by a shell; return code, output, errors."""
+    from pipelines.commands import command_line
+
+    def run(line, *more):
+        code = command_line.run(command_line.app, [*shlex.split(line), *more])
+        shown = capfd.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def succeed(command):
+    """Run a command line that must end with exit code 0 and no errors; return its output."""
+
+    def run(*arguments):
+        code, output, errors = command(*arguments)
+        assert (code, errors) == (0, ""), (arguments, output, errors)
+        return output
+
+    return run
+
+
+@pytest.fixture
+def refused(command):
+    """Run a command line that must end in one line, by default with exit code 2; return it."""
+
+    def run(*arguments, code=2):
+        *ended, error = command(*arguments)
+        assert (*ended, error.count("\n")) == (code, "", 1), (arguments, error)
+        assert error.startswith("error: ")
+        return error
+
+    return run
+
+
+@pytest.fixture
 def compile_py(capfd):
-    """Runs compile.py's command line in this process: exit code, output, errors."""
+    """Run compile.py's command line in this process; return code, output, errors."""
     import typer
 
     import compile as compile_module

@@ -1,4 +1,4 @@
-"""Installed from a wheel, in a folder that is no repository: docs/extending.md as it is written."""
+"""The project installed from a wheel: docs/extending.md as it is written."""
 
 import os
 import re
@@ -18,14 +18,14 @@ COMMANDS = re.findall(r"^vertex-training .*$", PAGE, re.MULTILINE)
 PLACEHOLDER = "REGION-docker.pkg.dev/PROJECT/images/shop@sha256:DIGEST"
 IMAGE = "europe-docker.pkg.dev/project/images/shop@sha256:" + "0" * 64
 
-# What the page does from Python, without the second run.
+# The page's Python lines, without the second run.
 (CELL,) = re.findall(r"^```python\n(from pipelines import api\n.*?)^```$", PAGE, re.M | re.S)
 NOTEBOOK = re.sub(r"api\.run\(.*?\)", 'api.results("latest")', CELL).replace(PLACEHOLDER, IMAGE)
 
 
 @pytest.fixture(scope="module")
 def installed(shared):
-    """The folder of the commands of an environment into which a wheel of the project went."""
+    """The folder of commands of an environment in which a wheel of the project is installed."""
     return shared("installed", install) / "environment" / "bin"
 
 
@@ -35,22 +35,22 @@ def install(folder):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    called(*pip, *wheel, "--wheel-dir", str(folder), str(folder / "source"))
+    alone = ["--quiet", "--no-deps", "--no-index"]
+    wheel = ["wheel", *alone, "--no-build-isolation", "--wheel-dir", str(folder)]
+    run(*pip, *wheel, str(folder / "source"))
     environment = folder / "environment"
-    called(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    run(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin" / "python"
-    site = called(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
-    # Behind its own packages come those of this environment.
+    site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    # It falls back to the packages of this environment.
     Path(site.strip(), "base.pth").write_text(sysconfig.get_path("purelib"))
     (found,) = folder.glob("*.whl")
-    install = ["install", "--quiet", "--no-deps", "--no-index", str(found)]
-    called(*pip, "--python", str(python), *install)
+    run(*pip, "--python", str(python), "install", *alone, str(found))
     shutil.rmtree(folder / "source")
 
 
-def called(*command, cwd=None, code=0):
-    """Standard output of a command that exits with `code`; standard error where it is not 0."""
+def run(*command, cwd=None, code=0):
+    """Run a command that exits with `code`; return its output, or its errors if that is not 0."""
     settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "PYTHONPATH")
     own = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     result = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True)
@@ -58,18 +58,15 @@ def called(*command, cwd=None, code=0):
     return result.stderr if code else result.stdout
 
 
-def test_nothing_of_the_packages_is_left_out(installed):
+def test_wheel_has_every_file_and_the_version(installed):
     (site,) = installed.parent.glob("lib/python*/site-packages")
     for name in ("components", "pipelines", "trainer"):
         files = [path.relative_to(ROOT) for path in (ROOT / name).rglob("*") if path.is_file()]
         files = [path for path in files if "__pycache__" not in path.parts]
         assert len(files) > 10
         assert not [path for path in files if not (site / path).is_file()]
-
-
-def test_the_version_is_known(installed):
     code = "from pipelines.package import project_version; print(project_version())"
-    shown = called(str(installed / "python"), "-c", code, cwd=installed).strip()
+    shown = run(str(installed / "python"), "-c", code, cwd=installed).strip()
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
 
 
@@ -79,7 +76,7 @@ def write_page(folder):
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    called(sys.executable, "make_scans.py", cwd=folder)
+    run(sys.executable, "make_scans.py", cwd=folder)
 
 
 @pytest.fixture
@@ -89,18 +86,18 @@ def repository(shared, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_trains_here_and_compiles_for_the_cloud(installed, repository):
+def test_page_trains_locally_and_compiles(installed, repository):
     shown = {}
     for command in dict.fromkeys(COMMANDS):
         name, *arguments = command.replace(PLACEHOLDER, IMAGE).split()
         if command != "vertex-training run scans":  # In the cloud.
-            shown[command] = called(str(installed / name), *arguments, cwd=repository)
+            shown[command] = run(str(installed / name), *arguments, cwd=repository)
     assert "shop.model:build" in shown["vertex-training recipes"]
     assert "n1-standard-4" in shown["vertex-training plan scans"]
     assert "SUCCEEDED" in shown["vertex-training run scans --local"]
     card = (repository / "runs/latest/artifacts/card/page").read_text()
     assert re.match(r"# accepted: accuracy 0\.[89]\d\d after 8 epochs\n", card)
-    called(str(installed / "python"), "-c", NOTEBOOK, cwd=repository)
+    run(str(installed / "python"), "-c", NOTEBOOK, cwd=repository)
     document = yaml.safe_load((repository / "build" / "scans.yaml").read_text())
     executors = document["deploymentSpec"]["executors"]
     for name in ("exec-card", "exec-plan-training"):
@@ -115,20 +112,15 @@ def test_the_page_trains_here_and_compiles_for_the_cloud(installed, repository):
         ("shop.model:build", "shop.models:build", "there is no module shop.models"),
         ("units = 48", "unit = 48", "shop.model:build takes no 'unit'; did you mean 'units'?"),
         ("shop.labels:", "shop.label:", "module shop.label can't be imported: No module named"),
-        (
-            "shop.labels:scans",
-            "shop.labels:",
-            "does not fit; use shop.labels:URI, a folder of photos",
-        ),
+        ("labels:scans", "labels:", "does not fit; use shop.labels:URI, a folder of photos"),
         ("labels:scans", "labels:recipes", "recipes/labels.csv can't be read (No such file"),
         ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
     ],
 )
-def test_a_mistake_in_it_is_one_line(installed, repository, old, new, message):
+def test_mistake_in_the_recipe_is_one_line(installed, repository, old, new, message):
     recipe = repository / "recipes" / "scans.toml"
     recipe.write_text(recipe.read_text().replace(old, new))
-    command = [str(installed / "vertex-training"), "run", "scans", "--local"]
-    error = called(*command, cwd=repository, code=2)
-    assert message in error
-    assert error.count("\n") == 1
+    command = str(installed / "vertex-training")
+    error = run(command, "run", "scans", "--local", cwd=repository, code=2)
+    assert (message in error, error.count("\n")) == (True, 1), error
     assert not (repository / "runs").exists()

@@ -9,7 +9,7 @@ import numpy as np
 PAGE = Path(__file__).parents[1] / "docs" / "running-here.md"
 
 
-def test_a_model_is_asked_by_the_lines_of_the_page(trained, tmp_path, monkeypatch, capsys):
+def test_lines_of_the_page_predict(trained, tmp_path, monkeypatch, capsys):
     (lines,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     place = tmp_path / re.findall(r'"(runs/.*)/model"', lines)[0]
     place.parent.mkdir(parents=True)

@@ -1,48 +1,8 @@
-"""Fixtures of the tests of the command line."""
+"""Recipes of tests."""
 
 import json
-import shlex
 
 import pytest
-
-from pipelines.commands import command_line
-
-
-@pytest.fixture
-def command(capfd):
-    """Run a command line, its first argument split as by a shell; return code, output, errors."""
-
-    def run(line, *more):
-        code = command_line.run(command_line.app, [*shlex.split(line), *more])
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
-@pytest.fixture
-def succeed(command):
-    """Run a command line that must end with exit code 0 and no errors; return its output."""
-
-    def run(*arguments):
-        code, output, errors = command(*arguments)
-        assert (code, errors) == (0, ""), (arguments, output, errors)
-        return output
-
-    return run
-
-
-@pytest.fixture
-def refused(command):
-    """Run a command line that must end in one line, by default with exit code 2; return it."""
-
-    def run(*arguments, code=2):
-        *ended, error = command(*arguments)
-        assert (*ended, error.count("\n")) == (code, "", 1), (arguments, error)
-        assert error.startswith("error: ")
-        return error
-
-    return run
 
 
 @pytest.fixture
