@@ -22,28 +22,39 @@ _WRITE = """
 import json, sys
 from trainer.data.write import writer
 from trainer.data.record_options import RecordOptions
+from trainer.errors import exit_on_input_error
 options, output, threshold = sys.argv[1:]
 writer.POOL_MIN_SECONDS = float(threshold)
-writer.create_tfrecords(RecordOptions(**json.loads(options)), output)
+with exit_on_input_error():
+    writer.create_tfrecords(RecordOptions(**json.loads(options)), output)
 """
 
 
 def start(
-    options: RecordOptions, output: Path, threshold: str, before: str = ""
+    options: RecordOptions, output: Path, threshold: str = ALONE, before: str = ""
 ) -> subprocess.Popen:
-    """Starts to write records; `before` is Python that the process runs first."""
+    """Start to write records; `before` is Python that the process runs first."""
     arguments = [json.dumps(dataclasses.asdict(options)), str(output), threshold]
     return subprocess.Popen(
         [sys.executable, "-c", before + _WRITE, *arguments],
         cwd=Path(writer.__file__).parents[3],
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
-def run(options: RecordOptions, output: Path, threshold: str = ALONE) -> None:
-    """Writes records to the end."""
-    assert start(options, output, threshold).wait(timeout=240) == 0
+def run(
+    options: RecordOptions, output: Path, threshold: str = ALONE, before: str = "", code: int = 0
+) -> str:
+    """Write records in a process that must end with `code`; return its errors."""
+    process = start(options, output, threshold, before)
+    try:
+        _, errors = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == code, errors
+    return errors
 
 
 def wait_for(output: Path, shards: int, process: subprocess.Popen) -> None:
@@ -53,20 +64,16 @@ def wait_for(output: Path, shards: int, process: subprocess.Popen) -> None:
 
 
 def kill_and_finish(
-    options: RecordOptions,
-    output: Path,
-    threshold: str,
-    expected: dict[str, str],
-    moments: list[int],
-    dice: random.Random,
+    options: RecordOptions, expected: dict[str, str], output: Path, threshold: str = ALONE
 ) -> None:
-    """Kill the writing soon after each of `moments` (complete shards), then let it finish.
+    """Kill the writing at four random moments, each a bit later than a shard, then let it finish.
 
     Check that any file with a shard's name has the bytes of `expected`, at any time and at the
     end, and that no process remains.
     """
-    kills = 0
-    for shards in moments:
+    dice, kills = random.Random(threshold), 0
+    total = sum(name.endswith(".tfrecord") for name in expected)
+    for shards in [dice.randrange(1, total) for _ in range(4)]:
         process = start(options, output, threshold)
         try:
             wait_for(output, shards, process)

@@ -1,3 +1,5 @@
+"""Images of all formats, modes and sizes become pixels, or are rejected with a reason."""
+
 import io
 import struct
 import zlib
@@ -5,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.Image import Transpose
 
 from tests.trainer.data.folders import SIZE, picture
 from trainer.data.record_options import RecordOptions
@@ -27,7 +30,7 @@ def saved(image: Image.Image, kind: str, **options) -> bytes:
 
 
 def quadrants() -> Image.Image:
-    """Red, green / blue, white, from the upper left."""
+    """Return four squares: red, green, and below them blue, white."""
     image = Image.new("RGB", (64, 64), WHITE)
     for color, place in ((RED, (0, 0)), (GREEN, (32, 0)), (BLUE, (0, 32))):
         image.paste(color, (*place, place[0] + 32, place[1] + 32))
@@ -35,10 +38,29 @@ def quadrants() -> Image.Image:
 
 
 def corners(found: np.ndarray) -> list[tuple[int, ...]]:
-    """Colors in the middles of the quadrants, rounded to 0 or 255."""
+    """Return the colors in the middles of the quadrants, rounded to 0 or 255."""
     low, high = SIZE // 4, 3 * SIZE // 4
     places = ((low, low), (low, high), (high, low), (high, high))
     return [tuple(int(value > 127) * 255 for value in found[place]) for place in places]
+
+
+def png(width: int, height: int, bits: int, color_type: int, rows: bytes) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(name + body))
+        return struct.pack(">I", len(body)) + name + body + checksum
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0))
+    data = chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + head + data + chunk(b"IEND", b"")
+
+
+def tiff_of_a_giant_tile() -> bytes:
+    """Return a small image whose only tile would take 1.6 GB."""
+    tags = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1)]
+    tags += [(322, 40_000), (323, 40_000), (324, 134), (325, 12)]
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return head + entries + struct.pack("<I", 0) + zlib.compress(b"\0" * 1000)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF"])
@@ -46,33 +68,35 @@ def test_lossless_formats_keep_every_pixel(kind):
     np.testing.assert_array_equal(pixels(saved(picture(3), kind)), picture(3))
 
 
+FORMATS = {kind: saved(quadrants(), kind) for kind in ("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF")}
+FORMATS |= {
+    "CMYK": saved(quadrants().convert("CMYK"), "JPEG", quality=95),
+    "CMYK-TIFF": saved(quadrants().convert("CMYK"), "TIFF"),
+    "palette": saved(quadrants().quantize(4), "PNG"),
+    "progressive": saved(quadrants(), "JPEG", progressive=True),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_read_and_resized(name):
+    assert corners(pixels(FORMATS[name])) == [RED, GREEN, BLUE, WHITE]
+
+
 @pytest.mark.parametrize(
-    "data",
+    ("orientation", "turn"),
     [
-        *(saved(quadrants(), kind) for kind in ("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF")),
-        *(saved(quadrants().convert("CMYK"), kind, quality=95) for kind in ("JPEG", "TIFF")),
-        saved(quadrants().quantize(4), "PNG"),
-        saved(quadrants(), "JPEG", progressive=True),
+        (1, None),
+        (2, Transpose.FLIP_LEFT_RIGHT),
+        (3, Transpose.ROTATE_180),
+        (4, Transpose.FLIP_TOP_BOTTOM),
+        (5, Transpose.TRANSPOSE),
+        (6, Transpose.ROTATE_90),
+        (7, Transpose.TRANSVERSE),
+        (8, Transpose.ROTATE_270),
     ],
-    ids=[*("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF"), "CMYK", "CMYK-TIFF", "palette", "steps"],
 )
-def test_every_format_gives_the_picture_in_the_size_asked_for(data):
-    assert corners(pixels(data)) == [RED, GREEN, BLUE, WHITE]
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_exif_orientation_is_turned_upright(kind, orientation):
-    turn = {
-        1: None,
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }[orientation]
+def test_exif_orientation_is_turned_upright(kind, orientation, turn):
     stored = quadrants().resize((96, 64))
     stored = stored if turn is None else stored.transpose(turn)
     exif = Image.Exif()
@@ -107,9 +131,8 @@ def test_color_becomes_grey_by_luma(kind):
     image = quadrants().resize((SIZE, SIZE), Image.Resampling.NEAREST)
     found = pixels(saved(image, kind), channels=1)
     # ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B.
-    expected = {(4, 4): 76, (4, 12): 150, (12, 4): 29, (12, 12): 255}
-    for place, value in expected.items():
-        assert abs(int(found[place][0]) - value) <= 3
+    grey = found[[4, 4, 12, 12], [4, 12, 4, 12], 0].astype(int)
+    np.testing.assert_allclose(grey, [76, 150, 29, 255], atol=3)
 
 
 def test_one_bit_images_are_black_and_white():
@@ -123,9 +146,6 @@ def test_alpha_is_laid_over_white():
     found = pixels(saved(image, "PNG"))
     assert found[8, 12].tolist() == [255, 255, 255]
     np.testing.assert_allclose(found[8, 3], [227, 127, 127], atol=1)
-
-
-def test_grey_with_alpha_is_laid_over_white():
     image = Image.new("LA", (SIZE, SIZE), (0, 0))
     image.paste((100, 255), (0, 0, 8, 16))
     found = pixels(saved(image, "PNG"), channels=1)
@@ -133,22 +153,21 @@ def test_grey_with_alpha_is_laid_over_white():
 
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF"])
-def test_a_transparent_palette_entry_is_white(kind):
+def test_transparent_palette_entry_is_white(kind):
     image = quadrants().quantize(4, dither=Image.Dither.NONE)
-    index = image.getpixel((0, 0))
-    found = corners(pixels(saved(image, kind, transparency=index)))
-    assert found == [WHITE, GREEN, BLUE, WHITE]
+    data = saved(image, kind, transparency=image.getpixel((0, 0)))
+    assert corners(pixels(data)) == [WHITE, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_an_animated_image_the_first_frame_is_taken(kind):
+def test_animated_image_gives_its_first_frame(kind):
     frames = [Image.new("RGB", (SIZE, SIZE), color) for color in (RED, GREEN, BLUE)]
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:])
     assert corners(pixels(data)) == [RED] * 4
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_jpeg_has_the_pixels_that_pillow_decodes(mode):
+def test_jpeg_has_the_pixels_that_pillow_decodes(mode):
     data = saved(picture(2).resize((75, 75)).convert(mode), "JPEG", comment="left out")
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(pixels(data, 75), expected)
@@ -165,11 +184,10 @@ def test_resizing_agrees_with_tensorflow_with_antialias(method):
     smooth = picture(1).resize(side, Image.Resampling.BICUBIC)
     found = pixels(saved(smooth, "PNG"), 32, resize_method=method)
     expected = tf.image.resize(np.asarray(smooth), [32, 32], method=method, antialias=True)
-    difference = np.abs(found - np.clip(np.round(expected), 0, 255))
-    assert difference.max() <= 2
+    assert np.abs(found - np.clip(np.round(expected), 0, 255)).max() <= 2
 
 
-def test_a_large_jpeg_scaled_while_decoded_looks_like_one_scaled_afterwards():
+def test_large_jpeg_scaled_while_decoded_looks_the_same():
     large = quadrants().resize((1000, 700), Image.Resampling.BICUBIC)
     data = saved(large, "JPEG", quality=95)
     expected = pixels(saved(large, "PNG")).astype(int)
@@ -178,76 +196,50 @@ def test_a_large_jpeg_scaled_while_decoded_looks_like_one_scaled_afterwards():
 
 def test_stored_jpegs_are_close_to_the_picture():
     spec = PixelFormat(RecordOptions(image_size=64))
-    stored = spec.encode(spec.decode(saved(quadrants(), "PNG")))
+    stored = spec.encode(spec.decode(FORMATS["PNG"]))
     found = np.asarray(Image.open(io.BytesIO(stored)), int)
     assert stored.startswith(b"\xff\xd8") and found.shape == (64, 64, 3)
     assert np.abs(found - np.asarray(quadrants(), int)).mean() < 4
 
 
-def png(width: int, height: int, bits: int, color_type: int, rows: bytes) -> bytes:
-    def chunk(name: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        )
-
-    head = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
-
-
-@pytest.mark.parametrize("side", [12_000, 60_000])
-def test_a_decompression_bomb_is_rejected_before_it_is_unpacked(side):
-    bomb = png(side, side, 1, 0, b"\0" * 10_000_000)
-    with pytest.raises(RejectedError, match=r"pixels"):
-        pixels(bomb)
-
-
-@pytest.mark.parametrize("size", [(1, 89_478_485), (70_000, 2)])
-def test_a_side_that_is_too_long_is_rejected_before_it_is_unpacked(size):
-    with pytest.raises(RejectedError, match=r"a side of more than 65,535 pixels"):
-        pixels(png(*size, 1, 0, b"\0" * 1000))
+REJECTED = {
+    "empty": (b"", "empty file"),
+    "text": (b"hello, world", "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
+    "cut": (saved(picture(1).resize((64, 64)), "JPEG")[:-200], "damaged image: .*truncated"),
+    "two": (saved(picture(1), "JPEG")[:-20] + saved(picture(1), "JPEG"), "damaged image: broken"),
+    "cut PNG": (FORMATS["PNG"][:-60], "damaged image"),
+    "cut GIF": (FORMATS["GIF"][:-40], "damaged image"),
+    "cut BMP": (FORMATS["BMP"][:-3000], "damaged image"),
+    "head of JPEG": (FORMATS["JPEG"][:100], "not a JPEG|damaged image"),
+    "head of WEBP": (FORMATS["WEBP"][:60], "damaged image|not a JPEG"),
+    "head of TIFF": (FORMATS["TIFF"][:200], "damaged image"),
+    "floats": (saved(quadrants().convert("F"), "TIFF"), "32 bits a pixel"),
+    "integers": (saved(quadrants().convert("I"), "TIFF"), "32 bits a pixel"),
+    "JPEG 2000": (saved(quadrants(), "JPEG2000"), "not a JPEG,"),
+    # Before they are unpacked:
+    "bomb": (png(12_000, 12_000, 1, 0, b"\0" * 10_000_000), "pixels"),
+    "large bomb": (png(60_000, 60_000, 1, 0, b"\0" * 10_000_000), "pixels"),
+    "high": (png(1, 89_478_485, 1, 0, b"\0" * 1000), "a side of more than 65,535 pixels"),
+    "wide": (png(70_000, 2, 1, 0, b"\0" * 1000), "a side of more than 65,535 pixels"),
+    "giant tile": (tiff_of_a_giant_tile(), "40000x40000: a tile of more than"),
+}
 
 
-def test_a_tiff_of_a_giant_tile_is_rejected_before_it_is_unpacked():
-    # A file of one small image, whose only tile would take 1.6 GB.
-    tags = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1)]
-    tags += [(322, 40_000), (323, 40_000), (324, 134), (325, 12)]
-    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    data = head + entries + struct.pack("<I", 0) + zlib.compress(b"\0" * 1000)
-    with pytest.raises(RejectedError, match="40000x40000: a tile of more than"):
-        pixels(data)
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "empty file"),
-        (b"hello, world", "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
-        (saved(picture(1).resize((64, 64)), "JPEG")[:-200], "damaged image: .*truncated"),
-        (saved(picture(1), "JPEG")[:-20] + saved(picture(1), "JPEG"), "damaged image: broken"),
-        (saved(quadrants(), "PNG")[:-60], "damaged image"),
-        (saved(quadrants(), "GIF")[:-40], "damaged image"),
-        (saved(quadrants(), "BMP")[:-3000], "damaged image"),
-        (saved(quadrants(), "JPEG")[:100], "not a JPEG|damaged image"),
-        (saved(quadrants(), "WEBP")[:60], "damaged image|not a JPEG"),
-        (saved(quadrants(), "TIFF")[:200], "damaged image"),
-        (saved(quadrants().convert("F"), "TIFF"), "32 bits a pixel"),
-        (saved(quadrants().convert("I"), "TIFF"), "32 bits a pixel"),
-        (saved(quadrants(), "JPEG2000"), "not a JPEG,"),
-    ],
-)
-def test_what_is_no_whole_image_is_rejected_with_its_reason(data, reason):
+@pytest.mark.parametrize("name", REJECTED)
+def test_unusable_image_is_rejected_with_its_reason(name):
+    data, reason = REJECTED[name]
     with pytest.raises(RejectedError, match=reason):
         pixels(data)
 
 
-def test_symmetries_are_all_that_operations_can_make():
-    assert len(symmetries(["horizontal_flip"])) == 1
-    assert len(symmetries(["horizontal_flip", "vertical_flip"])) == 3
-    assert len(symmetries(["quarter_turn"])) == 3
-    assert len(symmetries(["quarter_turn", "vertical_flip"])) == 7
+@pytest.mark.parametrize(
+    ("operations", "count"),
+    [
+        (["horizontal_flip"], 1),
+        (["horizontal_flip", "vertical_flip"], 3),
+        (["quarter_turn"], 3),
+        (["quarter_turn", "vertical_flip"], 7),
+    ],
+)
+def test_symmetries_are_all_that_operations_can_make(operations, count):
+    assert len(symmetries(operations)) == count

@@ -1,0 +1,143 @@
+"""Folders of images as people have them: each file is read, or rejected with its reason."""
+
+import os
+import re
+
+import pytest
+
+from tests.trainer.data.folders import (
+    all_records,
+    content,
+    picture,
+    records,
+    refused,
+    rejected,
+    write,
+    write_pictures,
+)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("training_set", "validation_set", "test_set"),
+        ("Train", "val", "Testing"),
+        ("train-set", "valid", "testset"),
+    ],
+)
+def test_splits_under_other_names_are_kept(tmp_path, names):
+    for number, name in enumerate(names):
+        for label, seed in (("cats", 2 * number), ("dogs", 2 * number + 1)):
+            write_pictures(tmp_path / "in" / name / label, 10, seed=seed)
+    dataset = write(tmp_path / "in", tmp_path / "out")
+    assert dataset.classes == ["cats", "dogs"]
+    found = records(dataset)
+    for split, name in zip(("train", "validation", "test"), names, strict=True):
+        assert [key.partition("/")[0] for key in found[split]] == [name] * 20
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("single_prediction", "test_set/cats", "test_set/dogs", "training_set/cats"),
+        ("archive/cats", "archive/dogs", "notes"),
+        ("test/cats", "test/dogs", "val/cats", "val/dogs"),
+    ],
+)
+def test_class_folder_with_only_folders_is_refused(tmp_path, folders):
+    for number, folder in enumerate(folders):
+        write_pictures(tmp_path / "in" / folder, 5, seed=number)
+    inner = folders[1].partition("/")[0]
+    (tmp_path / "in" / inner / ".DS_Store").write_bytes(b"\0")
+    message = refused(write, tmp_path / "in", tmp_path / "out")
+    assert re.search(rf"has .*{inner}/.* for classes, but \w+/ holds only folders \(cats", message)
+    assert "use <class>/<image>, or <split>/<class>/<image>" in message
+    assert "training_set, test_set" in message
+    assert not content(tmp_path / "out")
+
+
+def test_every_file_of_a_messy_folder_is_read_or_rejected(photos, tmp_path):
+    cat = photos / "cat"
+    picture(50).save(cat / "really_a_png.jpg", "PNG")
+    picture(51).save(cat / "no_extension", "PNG")
+    (cat / "empty.jpg").write_bytes(b"")
+    (cat / "text.jpg").write_text("not an image")
+    picture(53).resize((64, 64)).save(cat / "cut.jpg")
+    (cat / "cut.jpg").write_bytes((cat / "cut.jpg").read_bytes()[:-200])
+    (cat / "README.txt").write_text("about cats")
+    (cat / ".DS_Store").write_bytes(b"\0\1")
+    (cat / "Thumbs.db").write_bytes(b"\0\1")
+    (cat / "link.png").symlink_to("nowhere.png")
+    (cat / "itself.png").symlink_to("itself.png")
+    (photos / "LICENSE.txt").write_text("by")
+    (photos / ".git").mkdir()
+    (photos / ".git" / "config").write_text("")
+    picture(52).save(photos / "stray.png")
+    os.mkfifo(cat / "pipe.png")
+    dataset = write(photos, tmp_path / "out", max_rejected_fraction=0.1)
+    reasons = rejected(tmp_path / "out")
+    assert "truncated" in reasons.pop("cat/cut.jpg")
+    assert reasons == {
+        ".git/config": "hidden or system file",
+        "LICENSE.txt": "not an image, by name and by content",
+        "cat/.DS_Store": "hidden or system file",
+        "cat/README.txt": "not an image, by name and by content",
+        "cat/Thumbs.db": "hidden or system file",
+        "cat/empty.jpg": "empty file",
+        "cat/itself.png": "can't be read: Too many levels of symbolic links",
+        "cat/link.png": "can't be read: No such file or directory",
+        "cat/pipe.png": "can't be read: not a regular file",
+        "cat/text.jpg": "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image",
+        "stray.png": "outside the folders of classes",
+    }
+    found = all_records(dataset)
+    assert len(found) == 82
+    assert found["cat/really_a_png.jpg"][1] == picture(50).tobytes()
+    assert found["cat/no_extension"][1] == picture(51).tobytes()
+    assert dataset.rejected["count"] == 12
+    assert dataset.rejected["reasons"]["damaged image"] == 1
+    assert dataset.rejected["reasons"]["can't be read"] == 3
+    given = sum(1 for path in photos.rglob("*") if not path.is_dir())
+    assert dataset.creation["given"] == given == 82 + 12
+
+
+def test_link_to_a_folder_that_contains_it_is_refused(photos, tmp_path):
+    link = photos / "cat" / "all"
+    link.symlink_to(photos)
+    message = refused(write, photos, tmp_path / "out")
+    assert message == f"{link} is a link to a folder that contains it; remove the link"
+    link.unlink()
+    (photos / "cat" / "more").symlink_to("../dog")
+    assert write(photos, tmp_path / "out").creation["accepted"]
+    (photos / "dog" / "more").symlink_to("../cat")
+    message = refused(write, photos, tmp_path / "other")
+    assert "cat/more/more is a link to a folder that contains it" in message
+
+
+def test_unsupported_photo_formats_count_as_rejected(photos, tmp_path):
+    for number in range(60):
+        (photos / "cat" / f"{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    message = refused(write, photos, tmp_path / "out")
+    assert "60 of 140 images (42.9%) can't be used" in message
+    assert "cat/0.HEIC, " in message
+    assert ".HEIC: not a JPEG, PNG, BMP, GIF, WEBP or TIFF image" in message
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("WEBP", "webp"), ("TIFF", "tif"), ("WEBP", "jpg")])
+def test_webp_and_tiff_photos_are_read(photos, tmp_path, kind, suffix):
+    picture(5007).save(photos / "cat" / f"new.{suffix}", kind, lossless=True)
+    found = all_records(write(photos, tmp_path / "out", max_rejected_fraction=0))
+    assert len(found) == 81
+    assert found[f"cat/new.{suffix}"][1] == picture(5007).tobytes()
+
+
+def test_stray_files_do_not_count_against_the_limit(photos, tmp_path):
+    for number in range(20):
+        (photos / "cat" / f"notes{number}.txt").write_text("x")
+    assert write(photos, tmp_path / "out", max_rejected_fraction=0).rejected["count"] == 20
+
+
+def test_nested_folders_belong_to_their_class(photos, tmp_path):
+    write_pictures(photos / "cat" / "more" / "deep", 1, seed=5)
+    found = all_records(write(photos, tmp_path / "out"))
+    assert found["cat/more/deep/000.png"][0] == 0
