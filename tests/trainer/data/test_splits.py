@@ -1,3 +1,6 @@
+"""Splits and shards follow from digests of the examples' content."""
+
+import hashlib
 import json
 import random
 import shutil
@@ -10,6 +13,7 @@ from tests.trainer.data.folders import (
     all_records,
     content,
     picture,
+    read_examples,
     records,
     rejected,
     two_classes,
@@ -18,19 +22,18 @@ from tests.trainer.data.folders import (
 )
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import load
-from trainer.data.sources import Example, Reference, digest, open_source
+from trainer.data.sources import Example, Reference, digest
 from trainer.data.write import spill
-from trainer.data.write.records import parse, read_records
 from trainer.data.write.split_plan import plan
 from trainer.data.write.writer import create_tfrecords
 
 
-def listed(numbers, split=""):
-    return [Example(Reference(f"k{n}", n), n % 2, digest(str(n).encode()), split) for n in numbers]
+def listed(numbers):
+    return [Example(Reference(f"k{n}", n), n % 2, digest(str(n).encode()), "") for n in numbers]
 
 
 def planned(examples, fractions=(0.8, 0.1, 0.1)):
-    """Keys by split, in their order."""
+    """Return keys by split, in their order."""
     _, rows = plan(iter(examples), ["a", "b"], fractions)
     return {
         split: [key for part in rows.shard(split, 0, 1) for key in part["key"].to_pylist()]
@@ -38,9 +41,12 @@ def planned(examples, fractions=(0.8, 0.1, 0.1)):
     }
 
 
-def test_splits_have_the_shares_asked_for():
-    sizes = [len(keys) for keys in planned(listed(range(20_000)), [0.7, 0.2, 0.1]).values()]
-    np.testing.assert_allclose(np.array(sizes) / 20_000, [0.7, 0.2, 0.1], atol=0.01)
+def test_splits_have_the_fractions_and_are_shuffled():
+    found = planned(listed(range(20_000)), [0.7, 0.2, 0.1])
+    sizes = [len(keys) / 20_000 for keys in found.values()]
+    np.testing.assert_allclose(sizes, [0.7, 0.2, 0.1], atol=0.01)
+    order = [int(key[1:]) for key in found["train"]]
+    assert abs(np.corrcoef(np.arange(len(order)), order)[0, 1]) < 0.05
 
 
 def test_new_examples_never_move_old_ones():
@@ -50,34 +56,26 @@ def test_new_examples_never_move_old_ones():
         assert [name for name in after[split] if name in kept] == names
 
 
-def test_a_shard_is_a_range_of_digests(tmp_path):
-    folder = two_classes(tmp_path / "in", 100)
-    dataset = write(folder, tmp_path / "out", shard_megabytes=0.01)
-    source = open_source(RecordOptions(source=f"images:{folder}"))
-    shards = dataset.splits["train"].shards
-    assert len(shards) >= 8
-    for number, shard in enumerate(shards):
-        with (tmp_path / "out" / shard.file).open("rb") as file:
-            keys = [parse(record)["key"][0].decode() for _, record in read_records(file)]
-        digests = [source.digest(source.fetch(Reference(key, 0))) for key in keys]
-        assert digests == sorted(digests)
-        places = [int.from_bytes(one[:8], "big") * len(shards) >> 64 for one in digests]
-        assert set(places) == {number}
-
-
-def test_neighbors_in_the_source_are_not_neighbors_in_the_records():
-    order = [int(key[1:]) for key in planned(listed(range(10_000)))["train"]]
-    assert abs(np.corrcoef(np.arange(len(order)), order)[0, 1]) < 0.05
-
-
-def test_the_order_of_listing_changes_neither_splits_nor_order():
+def test_order_of_listing_changes_no_split():
     examples = listed(range(300))
     before = planned(examples)
     random.Random(0).shuffle(examples)
     assert planned(examples) == before
 
 
-def test_a_plan_takes_little_memory_whatever_the_number_of_examples():
+def test_shard_is_a_range_of_digests(tmp_path):
+    folder = two_classes(tmp_path / "in", 100)
+    dataset = write(folder, tmp_path / "out", shard_megabytes=0.01)
+    keys = [example["key"][0].decode() for example in read_examples(dataset, "train")]
+    digests = [hashlib.md5((folder / key).read_bytes()).digest() for key in keys]
+    assert digests == sorted(digests)
+    shards = dataset.splits["train"].shards
+    assert len(shards) >= 8
+    places = [int.from_bytes(one[:8], "big") * len(shards) >> 64 for one in digests]
+    assert np.bincount(places).tolist() == [shard.examples for shard in shards]
+
+
+def test_plan_of_many_examples_takes_little_memory():
     # Counted by Python and NumPy, and by Arrow; the generator itself holds one example at a time.
     number = 200_000
     examples = (
@@ -98,7 +96,7 @@ def test_a_plan_takes_little_memory_whatever_the_number_of_examples():
     assert peak < 40 * 10**6
 
 
-def test_examples_that_wait_on_disk_are_written_in_the_same_bytes(tmp_path, monkeypatch):
+def test_rows_on_disk_are_written_in_the_same_bytes(tmp_path, monkeypatch):
     source = two_classes(tmp_path / "in", 100)
     shutil.copy(source / "cat" / "007.png", source / "dog" / "same.png")
     write(source, tmp_path / "memory", shard_megabytes=0.01)
@@ -107,20 +105,16 @@ def test_examples_that_wait_on_disk_are_written_in_the_same_bytes(tmp_path, monk
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
 
-def test_exact_duplicates_never_straddle_splits(tmp_path):
-    source = two_classes(tmp_path / "in")
-    for number in range(40):
-        original = source / "cat" / f"{number:03}.png"
-        (source / "cat" / f"copy{number:03}.png").write_bytes(original.read_bytes())
-    dataset = write(source, tmp_path / "out")
-    for split in records(dataset).values():
-        for key in split:
-            if key.startswith("cat/copy"):
-                assert key.replace("copy", "") in split
-    assert len(all_records(dataset)) == 120
+def test_exact_duplicates_are_in_one_split(photos, tmp_path):
+    for path in sorted((photos / "cat").iterdir()):
+        shutil.copy(path, path.with_name(f"copy{path.name}"))
+    found = records(write(photos, tmp_path / "out"))
+    for split in found.values():
+        assert all(key.replace("copy", "") in split for key in split)
+    assert sum(map(len, found.values())) == 120
 
 
-def test_a_missing_validation_split_is_cut_out_of_train(tmp_path):
+def test_missing_validation_split_is_taken_from_train(tmp_path):
     for name, count in (("train", 200), ("test", 20)):
         for label, seed in (("cat", 1), ("dog", 2)):
             write_pictures(tmp_path / "in" / name / label, count, seed=seed * 100 + count)
@@ -133,7 +127,7 @@ def test_a_missing_validation_split_is_cut_out_of_train(tmp_path):
     assert all(key.startswith("train/") for key in found["validation"])
 
 
-def test_of_duplicates_between_given_splits_the_one_in_test_stays(tmp_path):
+def test_of_duplicates_across_given_splits_the_last_stays(tmp_path):
     source = tmp_path / "in"
     for seed, name in enumerate(("train", "validation", "test")):
         write_pictures(source / name / "cat", 20, seed=seed + 10)
@@ -157,16 +151,15 @@ def test_of_duplicates_between_given_splits_the_one_in_test_stays(tmp_path):
     assert dataset.creation["given"] == 126 == len(all_records(dataset)) + 4
 
 
-def test_equal_content_under_two_labels_is_named(tmp_path):
-    source = two_classes(tmp_path / "in")
-    write(source, tmp_path / "without")
+def test_equal_content_under_two_labels_is_named(photos, tmp_path):
+    write(photos, tmp_path / "without")
     assert "contradictions" not in json.loads((tmp_path / "without" / "dataset.json").read_text())
     for place in ("cat/a", "cat/b", "dog/c", "dog/d"):
-        picture(7).save(source / f"{place}.png")
-    picture(8).save(source / "cat" / "twice.png")
-    picture(8).save(source / "cat" / "again.png")
+        picture(7).save(photos / f"{place}.png")
+    picture(8).save(photos / "cat" / "twice.png")
+    picture(8).save(photos / "cat" / "again.png")
     lines = []
-    options = RecordOptions(source=f"images:{source}", image_size=16)
+    options = RecordOptions(source=f"images:{photos}", image_size=16)
     dataset = create_tfrecords(options, str(tmp_path / "out"), progress=lines.append)
     pairs = [["cat/a.png (cat)", "dog/c.png (dog)"], ["cat/a.png (cat)", "dog/d.png (dog)"]]
     assert dataset.creation["contradictions"] == {"count": 2, "first": pairs}
@@ -178,13 +171,13 @@ def test_equal_content_under_two_labels_is_named(tmp_path):
     assert len(all_records(dataset)) == 86
 
 
-def test_a_class_called_train_is_a_class_where_others_are_none_of_splits(tmp_path):
+def test_class_named_train_is_no_split_beside_other_classes(tmp_path):
     write_pictures(tmp_path / "in" / "train", 40, seed=1)
     write_pictures(tmp_path / "in" / "bus", 40, seed=2)
     assert write(tmp_path / "in", tmp_path / "out").classes == ["bus", "train"]
 
 
-def test_equal_sources_in_different_places_give_equal_bytes_but_for_their_name(tmp_path):
+def test_equal_sources_elsewhere_give_equal_records(tmp_path):
     for name in ("a", "b"):
         two_classes(tmp_path / name / "in")
         write(tmp_path / name / "in", tmp_path / name / "out")

@@ -232,14 +232,8 @@ def test_unusable_image_is_rejected_with_its_reason(name):
         pixels(data)
 
 
-@pytest.mark.parametrize(
-    ("operations", "count"),
-    [
-        (["horizontal_flip"], 1),
-        (["horizontal_flip", "vertical_flip"], 3),
-        (["quarter_turn"], 3),
-        (["quarter_turn", "vertical_flip"], 7),
-    ],
-)
-def test_symmetries_are_all_that_operations_can_make(operations, count):
-    assert len(symmetries(operations)) == count
+def test_symmetries_are_all_that_operations_can_make():
+    assert len(symmetries(["horizontal_flip"])) == 1
+    assert len(symmetries(["horizontal_flip", "vertical_flip"])) == 3
+    assert len(symmetries(["quarter_turn"])) == 3
+    assert len(symmetries(["quarter_turn", "vertical_flip"])) == 7
